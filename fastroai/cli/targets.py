@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, nearest_hint
 
 if TYPE_CHECKING:
+    from fastroai.store.payloads import PayloadCodec
     from fastroai.store.run_store import RunStore
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -58,6 +59,22 @@ def _reason(error: Exception) -> str:
         "" if last.filename.startswith("<frozen") else f" ({Path(last.filename).name}, line {last.lineno})"
     )
     return f"{type(error).__name__}: {error}{where}"
+
+
+def codec_at(target: str | None) -> PayloadCodec | None:
+    """The codec that `--codec` names.
+
+    Raises:
+        ConfigurationError: it names something else.
+    """
+    if target is None:
+        return None
+    from fastroai.store.payloads import PayloadCodec
+
+    found = import_target("--codec", target)
+    if isinstance(found, type) or not isinstance(found, PayloadCodec):
+        raise ConfigurationError("--codec", target, "an object with encode(bytes) and decode(bytes)")
+    return found
 
 
 def json_value(option: str, text: str) -> JsonValue:
