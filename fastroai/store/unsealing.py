@@ -35,6 +35,7 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.WaitEnded: ("value",),
     facts.ValueWritten: ("value",),
     facts.MessagesAdded: ("messages",),
+    facts.CallEnded: ("call", "output"),
 }
 """The fields with values of users, besides inputs, questions and schemas; read where they are due."""
 
@@ -46,6 +47,7 @@ TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     facts.StepRetried: ("failure",),
     facts.EdgesResolved: ("edges",),
     facts.BranchTimedOut: ("failure",),
+    facts.CallEnded: ("failure",),
     facts.QuestionAsked: ("to",),
     facts.AnswerGiven: ("reviewer", "rationale"),
     facts.RequestSent: ("record",),

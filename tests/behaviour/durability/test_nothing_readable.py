@@ -30,10 +30,13 @@ from fastroai import (
     Send,
     StepContext,
     Verdict,
+    compute,
+    flow,
     send_message,
     step,
 )
-from fastroai.errors import AnswerRejected, MessageRejected, RunCorrupt, StepExecutionError
+from fastroai.errors import AnswerRejected, FlowStopped, MessageRejected, RunCorrupt, StepExecutionError
+from fastroai.functions import HumanReviewContext, await_human
 from fastroai.pipelines import StepConfig
 from fastroai.store import EncryptingCodec
 
@@ -320,3 +323,27 @@ async def test_nothing_of_a_graph_can_be_read(store: Any, raw: Any) -> None:
     without = await RunHistory(store).trace("r")
     assert without.kind == "graph"
     assert {summary.step for summary in without.steps} >= {*graph.nodes}
+
+
+async def test_nothing_of_a_flow_of_typed_functions_can_be_read(store: Any, raw: Any) -> None:
+    @compute
+    async def charge(account: str) -> str:
+        raise ValueError(f"no account {account}")
+
+    @flow(config=config(store))
+    async def pay(account: str) -> str:
+        decision = await await_human(HumanReviewContext(f"is {account} fine?"), str, to=f"{SECRET}@x.org")
+        assert (decision.value, decision.reviewer) == (f"{SECRET} is", f"Ms {SECRET}")
+        return await charge(account)
+
+    with pytest.raises(FlowStopped):
+        await pay.run(SECRET, run_id="r")
+    inbox = Inbox(store, codec=CODEC)
+    (asked,) = await inbox.list()
+    await inbox.answer(asked.id, f"{SECRET} is", reviewer=f"Ms {SECRET}")
+    with pytest.raises(ValueError, match=f"no account {SECRET}"):
+        await pay.resume("r")
+    assert SECRET.encode() not in await raw()
+    trace = await RunHistory(store, codec=CODEC).trace("r")
+    assert [call.inputs for call in trace.calls] == [{"account": SECRET}]
+    assert f"no account {SECRET}" in trace.explain()
