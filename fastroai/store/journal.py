@@ -23,7 +23,7 @@ from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import entry_to_store
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import seal_messages
+from fastroai.store.unsealing import seal_texts
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Journal:
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
     ) -> None:
-        """`key` is the key of the log. `codec` seals error messages here; payloads are sealed already."""
+        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already."""
         self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
@@ -167,7 +167,13 @@ class Journal:
             self._tell()
 
     def _add(self, entry: AnyFact) -> None:
-        self._waiting.append(entry_to_store(seal_messages(entry, self._codec)))
+        try:
+            stored = entry_to_store(seal_texts(entry, self._codec))
+        except RunStoreUnavailable as error:  # of the codec
+            self._failure = error
+            self._tell()
+            return
+        self._waiting.append(stored)
         self.entries.append(entry)
         self._added += 1
 

@@ -54,7 +54,7 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payloads
+from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
 
 _FORESEEN: Final = timedelta(seconds=10)
 """How long after it was announced a run is due for something that nobody has said has come."""
@@ -145,7 +145,7 @@ class DurableRun:
         recorded, began = RecordedRun("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
-            sealed = [seal_messages(entry, codec) for entry in entries]
+            sealed = [seal_texts(entry, codec) for entry in entries]
             await begin_record(store, header, sealed, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec, terms)
@@ -478,7 +478,7 @@ async def _read_answers(
     for entry in entries:
         if isinstance(entry, AnswerGiven) and entry.id in given:
             raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
-    recorded.add(unseal_messages(entry, codec) for entry in entries)
+    recorded.add(unseal_texts(entry, codec) for entry in entries)
     return len(entries)
 
 
