@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from fastroai.forks import ForkGate
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, new_account
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
 _SWEEP_EVERY: Final = 3600.0
+_gate: Final = ForkGate()
+"""So that a forked process goes on with whole copies."""
 
 
 def utc_now() -> datetime:
@@ -79,7 +82,7 @@ class MemorySpendStore:
 
     @contextmanager
     def _open(self, account: SpendAccount, *, create: bool = False) -> Iterator[OpenAccount]:
-        with self._lock:
+        with _gate, self._lock:
             now, steady = self._clock().astimezone(UTC), self._steady_clock()
             row, claims = self._accounts.get(account) or (
                 new_account(account.window, now, steady),

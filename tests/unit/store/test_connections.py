@@ -45,6 +45,7 @@ class Line:
 class FakeDriver:
     name = "fake"
     errors = (Lost, Failed)
+    closes_before_fork = False
 
     def __init__(self, timeout: float = LONG) -> None:
         self.timeout = timeout
