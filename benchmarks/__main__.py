@@ -8,7 +8,18 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import agents, bounds, budgets, durable_runs, graphs, pipelines, run_stores, spending, startup
+from benchmarks import (
+    agents,
+    bounds,
+    budgets,
+    durable_runs,
+    functions,
+    graphs,
+    pipelines,
+    run_stores,
+    spending,
+    startup,
+)
 
 
 async def main(words: list[str]) -> None:
@@ -17,7 +28,18 @@ async def main(words: list[str]) -> None:
     for heading in ("what", "FastroAI", "bare", "ratio", "aim", ""):
         table.add_column(heading)
     console = Console(width=140)
-    modules = (pipelines, graphs, agents, bounds, budgets, run_stores, spending, durable_runs, startup)
+    modules = (
+        pipelines,
+        graphs,
+        agents,
+        functions,
+        bounds,
+        budgets,
+        run_stores,
+        spending,
+        durable_runs,
+        startup,
+    )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"
         if words and not any(word in name for word in words):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise, product
+from typing import Literal
 
 import httpx2
 from httpx2 import MockTransport, Request, Response
@@ -59,7 +60,8 @@ class Terms:
     provider: str = "openai"
     is_local: bool = False
     streamed: bool = False
-    is_request: bool = True
+    asks_for: Literal["request"] = "request"
+    waits_for_others: bool = True
     priced: bool = True
     is_flexible: bool = False
     expected_usd: None = None

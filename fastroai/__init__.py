@@ -58,6 +58,12 @@ if TYPE_CHECKING:
     from fastroai.errors import ValueNotStorable as ValueNotStorable
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
+    from fastroai.functions import compute as compute
+    from fastroai.functions import contract as contract
+    from fastroai.functions import flow as flow
+    from fastroai.functions import infer as infer
+    from fastroai.functions import opaque as opaque
+    from fastroai.functions import refine as refine
     from fastroai.graphs import AgentNode as AgentNode
     from fastroai.graphs import Edge as Edge
     from fastroai.graphs import Graph as Graph
@@ -119,6 +125,7 @@ if TYPE_CHECKING:
     from fastroai.usage import Endpoint as Endpoint
     from fastroai.usage import ModelFallback as ModelFallback
     from fastroai.usage import Quote as Quote
+    from fastroai.usage import SpendBook as SpendBook
     from fastroai.usage import SpendLimit as SpendLimit
     from fastroai.usage import UsageReport as UsageReport
     from fastroai.usage import format_cost as format_cost
@@ -178,6 +185,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
+        ".functions": ("compute", "contract", "flow", "infer", "opaque", "refine"),
         ".graphs": (
             "AgentNode",
             "GraphConversation",
@@ -240,6 +248,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "Endpoint",
             "ModelFallback",
             "Quote",
+            "SpendBook",
             "SpendLimit",
             "UsageReport",
             "format_cost",

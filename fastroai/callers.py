@@ -1,5 +1,7 @@
 """Find the line of the user's code that a warning is about, across the tasks and threads of libraries.
 
+Find the names, too, that annotations can use there.
+
 Nothing is recorded for this while a run goes on; the line is searched only when there is a warning.
 """
 
@@ -47,6 +49,14 @@ def warn_caller(message: str, category: type[Warning]) -> None:
         module=_module(frame),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def names_around() -> dict[str, object]:
+    """Return the local names where the user's code is that led here: those that an annotation may use."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_of_a_user(frame):
+        frame = frame.f_back
+    return {} if frame is None else dict(frame.f_locals)
 
 
 def _frames_outward() -> Iterator[FrameType]:

@@ -2,6 +2,7 @@
 
     FastroAIError
     ├── ConfigurationError (ValueError)      an option has an invalid value
+    │   └── CompileError                     ... or a typed function, contract or flow cannot work as declared
     ├── ExpressionError (ValueError)         a condition that is not one, or cannot be evaluated
     ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
@@ -18,6 +19,16 @@
     ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
+    │   ├── PreconditionFailed               ... what a typed function is given
+    │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
+    │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
+    ├── ConsensusFailure                     too few members of a quorum agree
+    ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
+    ├── ParallelFailed                       too many coroutines of `parallel` or `race` failed
+    ├── ParallelValidationFailed             what they gave back does not fit together
+    ├── FlowStopped                          a run of a flow has no output yet
+    ├── FlowDiverged                         a resumed flow calls otherwise than it did
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
     ├── JudgeNotSatisfied                    ... or did not accept any of those that it was given
     ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
@@ -46,6 +57,7 @@
     ├── AnswerRejected (ValueError)          an answer is not what a question asks for
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
+    │   └── HumanTimeoutError                ... that `await_human` asked
     ├── MessageRejected (ValueError)         a message that a run cannot receive
     ├── MessageTimedOut (TimeoutError)       nobody sent a message in time
     ├── OnceInterrupted                      a side effect that may have happened or not
@@ -96,19 +108,27 @@ __all__ = [
     "AnswerRejected",
     "BudgetExceeded",
     "CircuitOpenError",
+    "CompileError",
     "ConfigurationError",
+    "ConsensusFailure",
     "ContractViolation",
+    "ConvergenceFailure",
     "CostBudgetExceeded",
     "CostBudgetExceededError",
     "DependencyTypeError",
     "DispatchSkippedError",
     "ExpressionError",
     "ExpressionProblem",
+    "FailedAttempt",
     "FastroAIError",
+    "FastroAIWarning",
+    "FlowDiverged",
+    "FlowStopped",
     "ForkedScopeError",
     "GraphProblem",
     "GraphStopped",
     "GraphValidationError",
+    "HumanTimeoutError",
     "InputTypeError",
     "JudgeEscalated",
     "JudgeNotSatisfied",
@@ -121,7 +141,12 @@ __all__ = [
     "MissingInputError",
     "CancelledInside",
     "OnceInterrupted",
+    "ParallelFailed",
+    "ParallelValidationFailed",
+    "ParseFailure",
     "PipelineValidationError",
+    "PostconditionFailed",
+    "PreconditionFailed",
     "PriceUpdateError",
     "QuestionClosed",
     "QuestionTimedOut",
@@ -144,6 +169,7 @@ __all__ = [
     "ScopeClosedError",
     "SpendLimitExceeded",
     "SpendStoreUnavailable",
+    "StabilityAssertionError",
     "StepExecutionError",
     "StoppedRun",
     "StoreUnavailable",
@@ -305,6 +331,10 @@ class FastroAIError(Exception):
         return usage_of(self) or Usage()
 
 
+class FastroAIWarning(UserWarning):
+    """Something works otherwise than its declaration says, because the configuration lacks what it needs."""
+
+
 def _shown(value: object) -> str:
     """A value as a message can have it: not longer than a few lines."""
     try:
@@ -329,6 +359,21 @@ class ConfigurationError(FastroAIError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.option}={_shown(self.value)}: expected {self.expected}"
+
+
+class CompileError(ConfigurationError):
+    """A typed function, contract or flow cannot work as it is declared.
+
+    `problems` has every problem that was found, a sentence each.
+    """
+
+    def __init__(self, declared: str, problems: tuple[str, ...]) -> None:
+        super().__init__(declared, problems, "a declaration that can work")
+        self.args = (declared, problems)
+        self.declared, self.problems = declared, problems
+
+    def __str__(self) -> str:
+        return _listed(self.declared, self.problems)
 
 
 class ExpressionProblem(NamedTuple):
@@ -623,6 +668,8 @@ class ContractViolation(FastroAIError):
     output. `step_id` is `None` where the inputs of a run are not what its pipeline accepts.
     """
 
+    _kind: ClassVar[str] = "step"
+
     def __init__(
         self,
         step_id: str | None,
@@ -636,9 +683,14 @@ class ContractViolation(FastroAIError):
         self.direction: Direction = direction
         self.pipeline = pipeline
 
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """Everything that is wrong, a text each."""
+        return tuple(map(_told, self.details))
+
     def __str__(self) -> str:
-        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"step {self.step_id!r}"
-        told = "; ".join(map(_told, self.details[:5]))
+        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"{self._kind} {self.step_id!r}"
+        told = "; ".join(self.violations[:5])
         more = len(self.details) - 5
         return f"{whose}: {_VIOLATED[self.direction]}: {told}{f'; and {more} more' if more > 0 else ''}"
 
@@ -655,6 +707,220 @@ def _told(detail: ViolationDetail) -> str:
     where = ".".join(map(str, detail["loc"]))
     got = f" (got {detail['input']})" if "input" in detail else ""
     return f"{where}: {detail['msg']}{got}" if where else f"{detail['msg']}{got}"
+
+
+class _FunctionViolation(ContractViolation):
+    _kind = "function"
+    _direction: ClassVar[Direction]
+
+    def __init__(self, function: str, violations: tuple[str, ...], data: object) -> None:
+        details = tuple(ViolationDetail(type="check_failed", loc=(), msg=text) for text in violations)
+        super().__init__(function, self._direction, details, data)
+
+
+class PreconditionFailed(_FunctionViolation):
+    """What a typed function is given is not what its `given` asks for. Nothing was sent.
+
+    `violations` are the conditions that do not hold, and `data` has the inputs by name.
+    """
+
+    _direction = "require"
+
+    def __init__(self, function: str, violations: tuple[str, ...], inputs: Mapping[str, object]) -> None:
+        super().__init__(function, violations, inputs)
+        self.args = (function, violations, inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt at a typed function, or an iteration of a refinement, that was not good enough."""
+
+    output: object
+    """The output; the text of the answer if that is not of the declared type."""
+    violations: tuple[str, ...]
+    """What was wrong with it, as the model was told before the next attempt."""
+
+
+class PostconditionFailed(_FunctionViolation):
+    """What a model gave back for a typed function is not what its `ensure` asks for, after the last attempt.
+
+    `violations` are those of the last output, which is `data`; `history` has all attempts, the last included.
+    """
+
+    _direction = "ensure"
+
+    def __init__(
+        self,
+        function: str,
+        violations: tuple[str, ...],
+        output: object,
+        history: tuple[FailedAttempt, ...] = (),
+    ) -> None:
+        super().__init__(function, violations, output)
+        self.args = (function, violations, output, history)
+        self.history = history
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{_after(self.history)}"
+
+
+class ParseFailure(_FunctionViolation):
+    """A model's last answer for a typed function is not of the declared type.
+
+    `raw_output` is its text, `violations` say what did not match; `history` has all attempts.
+    """
+
+    _direction = "output"
+
+    def __init__(
+        self,
+        function: str,
+        violations: tuple[str, ...],
+        raw_output: str,
+        history: tuple[FailedAttempt, ...] = (),
+    ) -> None:
+        super().__init__(function, violations, raw_output)
+        self.args = (function, violations, raw_output, history)
+        self.raw_output, self.history = raw_output, history
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{_after(self.history)}"
+
+
+def _after(history: tuple[FailedAttempt, ...]) -> str:
+    return f" (after {len(history)} attempts)" if len(history) > 1 else ""
+
+
+class ConvergenceFailure(FastroAIError):
+    """A refinement was not good enough after its last iteration.
+
+    `history` has every iteration: the output, and the feedback on it.
+    """
+
+    def __init__(self, function: str, history: tuple[FailedAttempt, ...]) -> None:
+        super().__init__(function, history)
+        self.function, self.history = function, history
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.function!r}: until= does not hold after {len(self.history)} iterations, whose "
+            "outputs are in error.history. Allow more with max_iterations=, or ask for less"
+        )
+
+
+class ConsensusFailure(FastroAIError):
+    """Too few members of a quorum agree.
+
+    `outputs` are all that came, and `errors` those of the members that failed.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        agreed: int,
+        threshold: int,
+        outputs: tuple[object, ...],
+        errors: tuple[BaseException, ...] = (),
+    ) -> None:
+        super().__init__(function, agreed, threshold, outputs, errors)
+        self.function, self.agreed, self.threshold = function, agreed, threshold
+        self.outputs, self.errors = outputs, errors
+
+    def __str__(self) -> str:
+        return (
+            f"function {self.function!r}: {self.agreed} of {len(self.outputs)} outputs agree, and "
+            f"{self.threshold} must{_failed(self.errors)}. error.outputs has them"
+        )
+
+
+class StabilityAssertionError(FastroAIError, AssertionError):
+    """Samples of one answer agree less than `assert_stable` asks for. `outputs` are the samples."""
+
+    def __init__(
+        self, agreement: float, threshold: float, on: tuple[str, ...], outputs: tuple[object, ...]
+    ) -> None:
+        super().__init__(agreement, threshold, on, outputs)
+        self.agreement, self.threshold, self.on, self.outputs = agreement, threshold, on, outputs
+
+    def __str__(self) -> str:
+        fields = f" on {', '.join(map(repr, self.on))}" if self.on else ""
+        return (
+            f"{self.agreement:.0%} of {len(self.outputs)} samples agree{fields}, and {self.threshold:.0%} "
+            "must; error.outputs has them"
+        )
+
+
+class ParallelFailed(FastroAIError):
+    """So many coroutines failed that what `parallel` or `race` requires can no longer be met.
+
+    `errors` are their errors, in the order in which they failed.
+    """
+
+    def __init__(self, required: int, started: int, errors: tuple[BaseException, ...]) -> None:
+        super().__init__(required, started, errors)
+        self.required, self.started, self.errors = required, started, errors
+
+    def __str__(self) -> str:
+        return (
+            f"{self.required} of {self.started} coroutines must succeed{_failed(self.errors)}. "
+            "error.errors has all of them"
+        )
+
+
+class ParallelValidationFailed(FastroAIError):
+    """`validate` of `parallel` refuses the list of what came, which is `outputs`."""
+
+    def __init__(self, violations: tuple[str, ...], outputs: tuple[object, ...]) -> None:
+        super().__init__(violations, outputs)
+        self.violations, self.outputs = violations, outputs
+
+    def __str__(self) -> str:
+        return f"the results of parallel do not pass validate: {'; '.join(self.violations)}"
+
+
+def _failed(errors: tuple[BaseException, ...]) -> str:
+    return f"; {len(errors)} failed, the first with {type(errors[0]).__name__}: {errors[0]}" if errors else ""
+
+
+class FlowStopped(FastroAIError):
+    """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
+
+    `status` says how it is, `reason` why, and `questions` are those that wait for an answer.
+    `await flow.resume(run_id)` goes on with it.
+    """
+
+    def __init__(
+        self, flow: str, run_id: str, status: str, reason: str, questions: tuple[object, ...] = ()
+    ) -> None:
+        super().__init__(flow, run_id, status, reason, questions)
+        self.flow, self.status, self.reason, self.questions = flow, status, reason, questions
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        asks = f" It asks: {', '.join(str(getattr(one, 'id', one)) for one in self.questions)}."
+        return (
+            f"flow {self.flow!r} is {self.status}: {self.reason}.{asks if self.questions else ''} "
+            f"await {self.flow}.resume({self.run_id!r}) goes on with it"
+        )
+
+
+class FlowDiverged(FastroAIError):
+    """A flow that is resumed calls otherwise than it did, so what is on record cannot be given back to it.
+
+    `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
+    both, the values of opaque inputs are left out.
+    """
+
+    def __init__(self, flow: str, recorded: str, called: str) -> None:
+        super().__init__(flow, recorded, called)
+        self.flow, self.recorded, self.called = flow, recorded, called
+
+    def __str__(self) -> str:
+        return (
+            f"flow {self.flow!r} has {self.recorded} on record, and now calls {self.called} instead. "
+            "A resumed flow must make the same calls: take what changes (times, random numbers, other "
+            "services) from its inputs or from a @compute function, or start a new run"
+        )
 
 
 class JudgeEscalated(FastroAIError):
@@ -777,10 +1043,12 @@ class BudgetExceeded(FastroAIError):
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
-        """What was reserved of it for requests in flight that there was no waiting for: open streams."""
-        self.stopped: Literal["request", "spend", "recorded"] = "request"
-        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; or the
-        code that `recorded` spending which had happened already, and is charged."""
+        """What was reserved of it for requests in flight that there was no waiting for, such as open streams;
+        or, where it stopped a run, all that was reserved."""
+        self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
+        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; a run
+        that was to reserve its quote, before it began; or the code that `recorded` spending which had
+        happened already, and is charged."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
@@ -794,9 +1062,12 @@ class BudgetExceeded(FastroAIError):
         return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
-        in_flight = f", {self._amount(self.reserved)} reserved by requests in flight" if self.reserved else ""
+        reserved = f", {self._amount(self.reserved)} reserved"
+        by = "" if self.stopped == "run" else " by requests in flight"
+        in_flight = f"{reserved}{by}" if self.reserved else ""
+        came = "has too little left" if self.stopped == "run" else "reached"
         return (
-            f"{self._name} reached{self._place}: {self._used}{in_flight}{self._stopped}. "
+            f"{self._name} {came}{self._place}: {self._used}{in_flight}{self._stopped}. "
             f"{self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
 
@@ -826,10 +1097,17 @@ class BudgetExceeded(FastroAIError):
             return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
             return "; what was recorded last is charged, and went beyond it"
+        if self.stopped == "run":
+            quote, left = self._amount(self.requested or 0), self._amount(self._left)
+            return f", so {left} is left. The run could cost {quote} by its quote, so it was not begun"
         what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "begun")
         if self.requested is None:
             return f", so the {what} was not {end}"
         return f", and the {what} could {self._verb} {self._amount(self.requested)}, so it was not {end}"
+
+    @property
+    def _left(self) -> int:
+        return max(0, self.limit - self.committed - self.reserved)
 
     @property
     def _advice(self) -> str:
@@ -1181,6 +1459,21 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
         return (
             f"nobody answered question {self.question_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
             "ctx.ask(..., on_timeout=) goes on without an answer"
+        )
+
+
+class HumanTimeoutError(QuestionTimedOut):
+    """Nobody answered what `await_human` asked in time, and its `on_timeout` says to raise."""
+
+    @property
+    def review_id(self) -> str:
+        """The id of the question, as the inbox has it."""
+        return self.question_id
+
+    def __str__(self) -> str:
+        return (
+            f"nobody answered review {self.review_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
+            "await_human(..., on_timeout=) goes on without an answer"
         )
 
 

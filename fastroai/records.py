@@ -371,6 +371,87 @@ _counts: Final = attrgetter(*Usage.__slots__)
 """The counts of a `Usage`, in the order in which it is made of them."""
 
 
+CallOutcome = Literal[
+    "success",
+    "cache_hit",
+    "precondition_failed",
+    "postcondition_failed",
+    "parse_failure",
+    "convergence_failure",
+    "consensus_failure",
+    "budget_exceeded",
+    "timed_out",
+    "cancelled",
+    "failed",
+]
+"""How a call of a typed function ended: with an output, which may be from a cache, or with an error.
+
+`failed` is any other error, such as one that the body of a `@compute` function raises.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call of a typed function, however it ended. Retries, members and iterations are part of it."""
+
+    function: str
+    kind: Literal["infer", "compute"]
+    outcome: CallOutcome
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    """The arguments by name, as JSON; opaque values are elided."""
+    output: Any = None
+    """The output, if the call has one; in a record that was read from a store, its JSON."""
+    error_type: str = ""
+    """The class of the exception that the call raised, if it raised one."""
+    error: str | None = None
+    """The message of that exception."""
+    model: str = ""
+    """The model that was asked; empty if none was."""
+    prompt_hash: str = ""
+    """Hash of the first compiled prompt."""
+    contract_hash: str = ""
+    """Hash of the contract of the output."""
+    attempts: int = 1
+    """How often the model was asked, retries included; for a function without a model, 1."""
+    retry_reasons: tuple[str, ...] = ()
+    """For each retry, what was wrong with the attempt before it."""
+    members: tuple[Any, ...] = field(default=(), hash=False)
+    """The members of a quorum, or the samples."""
+    iterations: tuple[Any, ...] = field(default=(), hash=False)
+    """The iterations of a refinement."""
+    review_id: str = ""
+    """The question to a person on which the call waited, if it did: its id in the inbox."""
+    started_at: datetime
+    """The time at which the call began in the process that ended it, in UTC."""
+    duration_ms: float = 0.0
+    """Milliseconds from then on."""
+    cost_usd: Decimal = _ZERO
+    """Exact known cost of the call in US dollars, in all processes in which it ran."""
+    cost_complete: bool = True
+    """Whether `cost_usd` is all that was spent."""
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    run_id: str = ""
+    """The run in which it was made; outside of runs, an id of its own."""
+    flow: str = ""
+    """Name of the innermost flow around it; empty outside of flows."""
+    flow_id: str = ""
+    """Id of that flow: of the run, and of a flow inside of a run with the place in that."""
+    parent_flow_id: str = ""
+    """Id of the flow around that one, if there is any."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the call has an output."""
+        return self.outcome in ("success", "cache_hit")
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call of a tool that a model asked for."""

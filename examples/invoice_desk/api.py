@@ -3,8 +3,10 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, HTTPException, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from fastroai.errors import RunInProgress, RunNotFound
@@ -12,7 +14,15 @@ from fastroai.store import RunSnapshot
 from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId, check_room
 from invoice_desk.desk import TooBusy
 from invoice_desk.invoices import Deps, summarizer
-from invoice_desk.models import Answer, Invoice, InvoiceLine, InvoiceState, Question, Spending
+from invoice_desk.models import (
+    Answer,
+    CustomerSpending,
+    Invoice,
+    InvoiceLine,
+    InvoiceState,
+    Question,
+    Spending,
+)
 from invoice_desk.news import news_of
 
 logger = logging.getLogger(__name__)
@@ -145,3 +155,30 @@ async def spending(customer: Customer, desk: Desk) -> Spending:
     """Say what a customer has spent today, in all workers."""
     status = await desk.daily.status(Deps(customer))
     return Spending(limit_usd=status.limit_usd, spent_usd=status.spent_usd, resets_at=status.resets_at)
+
+
+# --8<-- [start:spending]
+operators = APIRouter(prefix="/operators")
+"""What customers must not see: a real service asks for a login here."""
+
+
+@operators.get("/spending")
+async def spending_by_customer(
+    desk: Desk, days: Annotated[int, Query(ge=1, le=365)] = 30
+) -> list[CustomerSpending]:
+    """Sum what the invoices of each customer have cost, with what is left of today."""
+    since = datetime.now(UTC) - timedelta(days=days)
+    today = {status.key: status.remaining_usd for status in await desk.book.list(window="day")}
+    return [
+        CustomerSpending(
+            customer=row.tenant,
+            requests=row.usage.request_count,
+            cost_usd=row.usage.committed_usd,
+            left_today_usd=today.get(row.tenant),
+        )
+        for row in await desk.history.spending(since=since, by=("tenant",))
+        if row.tenant is not None
+    ]
+
+
+# --8<-- [end:spending]

@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
 
-from invoice_desk.api import router
+from invoice_desk.api import operators, router
 from invoice_desk.desk import InvoiceDesk
 from invoice_desk.errors import add_error_handlers
 from invoice_desk.settings import Settings
@@ -25,6 +25,7 @@ async def lifespan(app: FastAPI) -> AsyncGenerator[dict[str, object]]:
 
 app = FastAPI(title="Invoice desk", lifespan=lifespan)
 app.include_router(router)
+app.include_router(operators)
 add_error_handlers(app)
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from typing import Self
 
-from fastroai import Budget, Inbox, SpendLimit, SQLiteRunStore
+from fastroai import Budget, BudgetWarning, Inbox, SpendBook, SpendLimit, SQLiteRunStore
 from fastroai.pipelines import PipelineStream
 from fastroai.store import RunHistory, RunSummary, SQLiteSpendStore
 from invoice_desk.invoices import Deps, invoice_pipeline
@@ -25,6 +25,14 @@ def deps_of(run: RunSummary) -> Deps:
     return Deps.of(run.run_id)
 
 
+# --8<-- [start:alert]
+def alert(warning: BudgetWarning) -> None:
+    """Tell the operators. Of all workers, one is called for each share, once a day for each customer."""
+    share, limit_usd = warning.threshold * 100, warning.limit_usd
+    logger.warning("customer %s has spent %.0f %% of $%s today", warning.key, share, limit_usd)
+
+
+# --8<-- [end:alert]
 class TooBusy(Exception):
     """This worker carries out as many runs as it may."""
 
@@ -40,8 +48,14 @@ class InvoiceDesk:
         self._store = SQLiteRunStore(settings.folder / "runs.db")
         self._spending = SQLiteSpendStore(settings.folder / "spend.db")
         self.daily = SpendLimit(
-            usd=settings.daily_usd, window="day", key=lambda deps: deps.customer, store=self._spending
+            usd=settings.daily_usd,
+            window="day",
+            key=lambda deps: deps.customer,
+            store=self._spending,
+            warn_at=(0.5, 0.8, 0.95),
+            on_warning=alert,
         )
+        self.book = SpendBook(self._spending)
         self.pipeline = invoice_pipeline(self._store, Budget(usd=settings.invoice_usd), self.daily)
         self.inbox = Inbox(self._store)
         self.history = RunHistory(self._store)

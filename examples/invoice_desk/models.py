@@ -67,3 +67,12 @@ class Spending(BaseModel):
     limit_usd: Decimal
     spent_usd: Decimal
     resets_at: datetime | None
+
+
+class CustomerSpending(BaseModel):
+    """What the invoices of a customer have cost, and what is left of today's limit."""
+
+    customer: str
+    requests: int
+    cost_usd: Decimal
+    left_today_usd: Decimal | None = Field(description="null if nothing was spent for a long time")

@@ -39,6 +39,7 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
+from fastroai.agent.probe import fingerprint_call
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, Workspace
@@ -666,6 +667,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         With the reason why its prompt is not known yet, the quote is for any prompt.
         """
         return await estimate_call(self._dispatcher, call, unknown_prompt)
+
+    async def fingerprint_call(self, call: AgentCall) -> str | None:
+        """Hash everything that shapes the answer to the first request of a call, without sending it.
+
+        `None` if code of its own answers it without a model, or if code that prepares it calls a model.
+        """
+        return await fingerprint_call(self._dispatcher, call)
 
     @overload
     def as_step(

@@ -41,6 +41,7 @@ from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
+from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes, log_metrics
@@ -336,7 +337,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if parent is None or log_of(parent) is None:
             return "", call.attempt
         outer = agent_run_of(parent)
-        own = f"{self.name}#{parent.count_inside(self.name)}"
+        own = f"{self.name}#{parent.count_inside(self.name, current_tool_calls.get().key)}"
         if outer is None or not outer.call:
             return own, 1
         return f"{outer.call}/{own}", outer.attempt

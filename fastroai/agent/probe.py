@@ -6,7 +6,10 @@ what they will be. It is left where the model would be asked.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import secrets
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -30,10 +33,16 @@ from pydantic_ai.output import NativeOutput, PromptedOutput, TextOutput, ToolOut
 from pydantic_ai.run import AgentRun
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import ToolsetTool
+from pydantic_core import to_json
 
+from fastroai.agent.fingerprint import fingerprint
 from fastroai.agent.metering import Metered, OwnedModel
+from fastroai.agent.models import leaves
+from fastroai.errors import ScopeClosedError
+from fastroai.steps.estimating import nothing_paid
 
 if TYPE_CHECKING:
+    from fastroai.agent.dispatch import Dispatcher
     from fastroai.calls.call import AgentCall
 
 
@@ -74,6 +83,41 @@ async def first_request(
         except _ToolFirst as tool:
             return f"its history ends with a call of tool {tool}, which is code that runs first"
     return "code of its own answers it without asking a model"
+
+
+async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) -> str | None:
+    """Hash what the first request of a call asks, and whom; `None` if code answers it, or calls a model.
+
+    PydanticAI prepares the request, so instructions that are functions do their work. Nothing is sent.
+    """
+    await dispatcher.load_model(call)
+    async with nothing_paid():
+        try:
+            first = await first_request(dispatcher.agent, call, dispatcher.arguments(call))
+        except ScopeClosedError:
+            return None
+    if isinstance(first, str):
+        return None
+    asked = fingerprint(first.messages, first.settings, first.parameters)
+    who = [_who(leaf) for leaf in leaves(first.model)]
+    return hashlib.sha256(to_json([asked, who], fallback=repr, inf_nan_mode="constants")).hexdigest()
+
+
+def _who(model: Model) -> list[object]:
+    """What tells a model from others; one without a provider, as in tests, from every other object."""
+    known: list[object] = [type(model).__qualname__, model.system, model.model_name, model.base_url]
+    return [*known, model.settings, None if model.provider is not None else _token_of(model)]
+
+
+_tokens: Final[dict[int, tuple[weakref.ref[Model], str]]] = {}
+
+
+def _token_of(model: Model) -> str:
+    """A name that no other object has, here or in another process. Models are not hashable."""
+    known = _tokens.get(id(model))
+    if known is None or known[0]() is not model:
+        known = _tokens[id(model)] = weakref.ref(model), secrets.token_hex(8)
+    return known[1]
 
 
 def _found(

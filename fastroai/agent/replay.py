@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 from pydantic_ai import ModelRetry, ToolReturn
@@ -20,7 +19,6 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 from pydantic_ai.messages import (
-    ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelRequestPart,
@@ -29,11 +27,10 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 
+from fastroai.agent.fingerprint import fingerprint
 from fastroai.agent.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
@@ -53,9 +50,6 @@ from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
-
-_VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
-"""Fields of messages that are not sent to a provider, and differ each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ class RequestOnRecord:
         cls, log: Log, scope: Scope, terms: Terms, *, call: str, attempt: int, rejects: bool
     ) -> RequestOnRecord:
         """Of the attempt number `attempt` at the agent call that is named `call`."""
-        asked = partial(_fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
+        asked = partial(fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
         request = RequestPlace(
             place=log.place(scope),
             call=call,
@@ -344,36 +338,3 @@ def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
         return part.content
     content = next((prompt.content for prompt in more if isinstance(prompt, UserPromptPart)), None)
     return ToolReturn(return_value=part.content, content=content, metadata=part.metadata)
-
-
-def _fingerprint(
-    messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-    asked_for: str,
-) -> str:
-    """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
-    sent = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", fallback=_name_of_type)
-    asked: list[object] = [
-        list(map(_without_volatile, sent)),
-        settings or {},
-        {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
-        *([asked_for] if asked_for else []),
-    ]
-    text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
-    return hashlib.sha256(text).hexdigest()
-
-
-def _without_volatile(message: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in message.items() if key not in _VOLATILE}
-    parts = [{key: value for key, value in part.items() if key not in _VOLATILE} for part in message["parts"]]
-    return {**kept, "parts": parts}
-
-
-def _in_order(value: object) -> object:
-    """Sets have another order in each process."""
-    return sorted(value) if isinstance(value, set | frozenset) else value
-
-
-def _name_of_type(value: object) -> str:
-    return type(value).__qualname__

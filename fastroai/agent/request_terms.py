@@ -99,8 +99,13 @@ class Terms:
         return self.provider in LOCAL_PROVIDERS
 
     @property
-    def is_request(self) -> bool:
-        """Whether budgets of requests count it."""
+    def asks_for(self) -> Literal["request"]:
+        """Budgets of requests count it."""
+        return "request"
+
+    @property
+    def waits_for_others(self) -> bool:
+        """It waits for its turn, and for what others have reserved."""
         return True
 
     @cached_property

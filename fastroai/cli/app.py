@@ -18,7 +18,9 @@ runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_ar
 app.add_typer(runs, name="runs")
 review = typer.Typer(help="Answer the questions that runs ask people.", no_args_is_help=True)
 app.add_typer(review, name="review")
-spend = typer.Typer(help="See what runs have spent.", no_args_is_help=True)
+spend = typer.Typer(
+    help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
+)
 app.add_typer(spend, name="spend")
 
 Store = Annotated[
@@ -27,10 +29,31 @@ Store = Annotated[
         envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
     ),
 ]
+SpendPlace = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar=["FASTROAI_SPEND_STORE", "FASTROAI_STORE"],
+        help="The store of the spend limits: a file, or a URL of Redis or PostgreSQL.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Question = Annotated[
     str, typer.Argument(metavar="QUESTION", help="The id of a question.", show_default=False)
 ]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="Whose spending the limit counts, as `spend limits` shows it.", show_default=False
+    ),
+]
+WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or total.")]
+By = Annotated[
+    str | None, typer.Option(help="The person who changes it; this user of the machine, unless given.")
+]
+Reason = Annotated[str, typer.Option(help="The reason, which is kept on record.", show_default=False)]
+Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Target = Annotated[
@@ -222,11 +245,6 @@ def answer(
     perform(reviewing.answer(question, value, store, reviewer, rationale, as_json))
 
 
-@spend.callback()
-def _spend() -> None:
-    """Keep `report` a command of its own while it is the only one."""
-
-
 @spend.command("report")
 def spend_report(
     store: Store,
@@ -240,10 +258,76 @@ def spend_report(
     until: Annotated[
         str | None, typer.Option(metavar="WHEN", help="The same; it is not part of the period.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
     """Sum what all runs on record have spent, by time and name."""
     from fastroai.cli import spending
 
     perform(spending.report(store, by, since, until, form, as_json))
+
+
+@spend.command("limits")
+def spend_limits(
+    store: SpendPlace,
+    key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
+    window: Annotated[str | None, typer.Option(help="Only windows of this kind.")] = None,
+    closed: Annotated[bool, typer.Option("--closed", help="Also windows that are over.")] = False,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """List what each spend limit has spent, reserved and left."""
+    from fastroai.cli import limits
+
+    perform(limits.limits(store, key, window, closed, form, as_json))
+
+
+@spend.command("set")
+def spend_set(
+    key: Key,
+    usd: Annotated[
+        str,
+        typer.Argument(
+            metavar="USD",
+            help="The new limit in US dollars, or `default` for the one in code.",
+            show_default=False,
+        ),
+    ],
+    store: SpendPlace,
+    reason: Reason,
+    window: WindowName = "day",
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Raise or lower a spend limit, in all processes, until the end of its window."""
+    from fastroai.cli import limits
+
+    perform(limits.set_limit(store, key, usd, window, by, reason, as_json))
+
+
+@spend.command("reset")
+def spend_reset(
+    key: Key,
+    store: SpendPlace,
+    reason: Reason,
+    window: WindowName = "day",
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the open window of a spend limit start from zero again."""
+    from fastroai.cli import limits
+
+    perform(limits.reset(store, key, window, by, reason, as_json))
+
+
+@spend.command("adjustments")
+def spend_adjustments(
+    store: SpendPlace,
+    key: Annotated[str | None, typer.Option(help="Only this key.")] = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """List the changes that were made by hand: who, when, why, from what, to what."""
+    from fastroai.cli import limits
+
+    perform(limits.adjustments(store, key, form, as_json))

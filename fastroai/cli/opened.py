@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from fastroai.cli.targets import existing_store
+from fastroai.cli.targets import existing_place
 from fastroai.store.history import RunHistory
+from fastroai.store.opening import open_run_store
 from fastroai.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from fastroai.usage.spend_book import SpendBook
 
 
 @asynccontextmanager
 async def opened_store(place: str) -> AsyncGenerator[RunStore]:
     """The store that `--store` names."""
-    store = existing_store(place)
+    store = open_run_store(existing_place(place))
     try:
         yield store
     finally:
-        if (close := getattr(store, "aclose", None)) is not None:
-            await close()
+        await _close(store)
 
 
 @asynccontextmanager
@@ -29,3 +33,21 @@ async def opened_history(place: str) -> AsyncGenerator[RunHistory]:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     async with opened_store(place) as store:
         yield RunHistory(store)
+
+
+@asynccontextmanager
+async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
+    """The spend limits of the store that `--store` names."""
+    from fastroai.store.opening import open_spend_store
+    from fastroai.usage.spend_book import SpendBook
+
+    store = open_spend_store(existing_place(place))
+    try:
+        yield SpendBook(store)
+    finally:
+        await _close(store)
+
+
+async def _close(store: object) -> None:
+    if (close := getattr(store, "aclose", None)) is not None:
+        await close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -25,8 +26,7 @@ _FORMATS: Final = ("table", "json", "csv")
 
 async def report(store: str, by: str, since: str | None, until: str | None, form: str, as_json: bool) -> int:
     """See `app`."""
-    if form not in _FORMATS:
-        raise ConfigurationError("--format", form, f"one of {', '.join(_FORMATS)}")
+    check_format(form)
     dimensions = cast("tuple[Dimension, ...]", tuple(name for one in by.split(",") if (name := one.strip())))
     now = datetime.now(UTC)
     async with opened_history(store) as history:
@@ -36,7 +36,11 @@ async def report(store: str, by: str, since: str | None, until: str | None, form
     if as_json or form == "json":
         print_json([_shape(row, dimensions) for row in rows])
     elif form == "csv":
-        _write_csv(rows, dimensions)
+        from fastroai.records import Usage
+        from fastroai.store.spending import SpendingRow
+
+        headings = _shape(SpendingRow(usage=Usage()), dimensions)
+        write_csv(headings, [_shape(row, dimensions) for row in rows])
     else:
         from fastroai.cli.tables import console, spending_table
 
@@ -61,17 +65,24 @@ def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
     }
 
 
-def _write_csv(rows: tuple[SpendingRow, ...], by: tuple[Dimension, ...]) -> None:
-    from fastroai.records import Usage
-    from fastroai.store.spending import SpendingRow
+def check_format(form: str) -> None:
+    """Raise `ConfigurationError` for a `--format` that there is not."""
+    if form not in _FORMATS:
+        raise ConfigurationError("--format", form, f"one of {', '.join(_FORMATS)}")
 
+
+def write_csv(headings: Iterable[str], rows: Iterable[dict[str, JsonValue]]) -> None:
+    """Print rows for spreadsheets, which find no formulas in them."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(_shape(SpendingRow(usage=Usage()), by))
+    writer.writerow(headings)
     for row in rows:
-        shape = _shape(row, by)
-        shape |= {one: inert(name) for one in by if isinstance(name := shape[one], str)}
-        shape["cost_complete"] = str(shape["cost_complete"]).lower()
-        writer.writerow(shape.values())
+        writer.writerow(_cell(value) for value in row.values())
+
+
+def _cell(value: JsonValue) -> JsonValue:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return inert(value) if isinstance(value, str) else value
 
 
 def _time(option: str, text: str | None, now: datetime) -> datetime | None:

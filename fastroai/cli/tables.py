@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.text import cost, local, plain, took
+from fastroai.cli.text import cost, dollars, local, plain, took
 
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastroai.store.spending import SpendingRow
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import RunTrace
+    from fastroai.usage.spend_store import SpendAdjustment, SpendStatus
 
 _COLORS: Final = {
     "finished": "green",
@@ -92,6 +93,39 @@ def spending_table(rows: Iterable[SpendingRow], by: Sequence[str]) -> Table:
                     cost(usage),
                 )
             ),
+        )
+    return table
+
+
+def limits_table(statuses: Iterable[SpendStatus]) -> Table:
+    """A line for each window of a spend limit."""
+    table = _table("key", "window", "state", "limit", "spent", "reserved", "left", "ends", "by hand")
+    for status in statuses:
+        amounts = status.limit_usd, status.spent_usd, status.reserved_usd, status.remaining_usd
+        table.add_row(
+            _text(status.key),
+            Text(status.window),
+            Text("open" if status.is_open else "closed", "green" if status.is_open else "dim"),
+            *(Text(dollars(usd), justify="right") for usd in amounts),
+            Text(local(status.resets_at)),
+            Text(str(len(status.adjustments) or ""), justify="right"),
+        )
+    return table
+
+
+def adjustments_table(made: Iterable[tuple[SpendStatus, SpendAdjustment]]) -> Table:
+    """A line for each change by hand."""
+    table = _table("at", "key", "window", "changes", "from", "to", "by", "reason")
+    for status, one in made:
+        table.add_row(
+            Text(local(one.at)),
+            _text(status.key),
+            Text(status.window),
+            Text(one.changes),
+            Text(dollars(one.from_usd), justify="right"),
+            Text(dollars(one.to_usd), justify="right"),
+            _text(one.by, one_line=True),
+            _text(one.reason, one_line=True),
         )
     return table
 

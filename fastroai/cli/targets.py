@@ -10,14 +10,11 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
-
-if TYPE_CHECKING:
-    from fastroai.store.run_store import RunStore
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _PASSWORD: Final = re.compile(r":[^:@]*@")
@@ -84,20 +81,19 @@ def json_object(option: str, text: str | None) -> dict[str, JsonValue] | None:
     return value
 
 
-def existing_store(place: str) -> RunStore:
+def existing_place(place: str) -> str:
     """The store that `--store` names. A file that is not there is refused: opening it would make it.
 
     Raises:
         ConfigurationError: it names no store.
     """
-    from fastroai.store.opening import open_run_store
-    from fastroai.store.run_sqlite import SQLiteRunStore
+    from fastroai.store.opening import kind_and_place
 
-    store = open_run_store(place)
-    if isinstance(store, SQLiteRunStore) and not Path(store.path).is_file():
+    kind, where = kind_and_place(place)
+    if kind == "sqlite" and not Path(where).is_file():
         shown = _PASSWORD.sub(":...@", place)  # of a URL whose beginning is mistyped
         raise ConfigurationError("--store", shown, "a file that is there, or the URL of Redis or PostgreSQL")
-    return store
+    return place
 
 
 def age(option: str, text: str) -> timedelta:

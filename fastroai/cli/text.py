@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from fastroai.records import Usage
@@ -47,6 +48,11 @@ def seconds(value: float) -> str:
 def took(start: datetime | None, end: datetime | None) -> str:
     """The time between two moments, if there are both."""
     return "" if start is None or end is None else seconds((end - start).total_seconds())
+
+
+def dollars(usd: Decimal) -> str:
+    """An exact amount."""
+    return f"${usd:f}"
 
 
 def cost(usage: Usage) -> str:

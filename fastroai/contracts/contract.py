@@ -83,7 +83,7 @@ class Contract:
         for option in ("require", "ensure"):
             given = getattr(self, option)
             if not isinstance(given, NotGiven):
-                object.__setattr__(self, option, _as_checks(option, given))
+                object.__setattr__(self, option, as_checks(option, given))
 
     @property
     def preconditions(self) -> tuple[Check, ...]:
@@ -104,7 +104,8 @@ class Contract:
         )
 
 
-def _as_checks(option: str, given: object) -> tuple[Check, ...]:
+def as_checks(option: str, given: object) -> tuple[Check, ...]:
+    """Return the checks that a list of conditions asks for. Raises `ConfigurationError`."""
     expected = "a list of functions, or of (description, function) pairs"
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise ConfigurationError(option, given, expected)
@@ -115,13 +116,14 @@ def _as_checks(option: str, given: object) -> tuple[Check, ...]:
         elif isinstance(one, tuple) and len(one) == 2:
             checks.append(Check(*one))
         elif callable(one):
-            checks.append(Check(_name_of(one), cast("Callable[[Any], bool | None]", one)))
+            checks.append(Check(name_of(one), cast("Callable[[Any], bool | None]", one)))
         else:
             raise ConfigurationError(option, given, expected)
     return tuple(checks)
 
 
-def _name_of(function: Callable[..., object]) -> str:
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name by which a condition without a description is known."""
     name: str = getattr(function, "__name__", "") or type(function).__name__
     if name == "<lambda>" and inspect.isfunction(function):
         return f"the lambda in line {function.__code__.co_firstlineno}"

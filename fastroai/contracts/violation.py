@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from reprlib import Repr
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from pydantic import ValidationError
 
+from fastroai.contracts.brief import brief, one_line
 from fastroai.contracts.contract import Check
 from fastroai.errors import ConfigurationError, ContractViolation, Direction, ViolationDetail
-
-_SHORT: Final = Repr()
-_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple = 2, 3, 3, 3
-_SHORT.maxstring = _SHORT.maxother = 60
 
 
 def violation_of(
@@ -22,19 +18,20 @@ def violation_of(
 ) -> ContractViolation:
     """The violation that pydantic's error is, or that of what a validator raised instead, its cause."""
     if isinstance(error, ValidationError):
-        return ContractViolation(step_id, direction, _details_of(error), data, pipeline)
+        return ContractViolation(step_id, direction, details_of(error), data, pipeline)
     details = (_detail("validator_error", _said_by(error)),)
     violation = ContractViolation(step_id, direction, details, data, pipeline)
     violation.__cause__ = error
     return violation
 
 
-def _details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
+def details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
+    """Everything that pydantic found wrong, as plain data."""
     details: list[ViolationDetail] = []
     for found in error.errors(include_url=False, include_context=False):
         detail = _detail(found["type"], found["msg"], loc=found["loc"])
         if found["type"] != "missing":  # whose input is all that is around it
-            detail["input"] = one_line(_SHORT.repr(found["input"]))
+            detail["input"] = brief(found["input"])
         details.append(detail)
     return tuple(details)
 
@@ -76,11 +73,6 @@ def _refuse(check: Check, answer: object) -> NoReturn:
     if inspect.iscoroutine(answer):
         answer.close()
     raise ConfigurationError(check.description, answer, "a check that returns True, False or None")
-
-
-def one_line(text: str) -> str:
-    """A text without its line breaks."""
-    return " ".join(text.split())
 
 
 def _said_by(error: Exception) -> str:

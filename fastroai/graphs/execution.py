@@ -15,6 +15,7 @@ from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.around import how_it_ended
 from fastroai.runs.execution import Execution
+from fastroai.runs.quoting import Estimate
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
@@ -37,10 +38,11 @@ class GraphExecution:
         hooks: RunHooks,
         accepts: Accepted | None,
         definition: dict[str, JsonValue],
+        estimate: Estimate,
     ) -> None:
         self._setup, self._definition = setup, definition
         self._calculator = CostCalculator()
-        self._execution = Execution("graph", setup.name, config, limits, hooks, accepts)
+        self._execution = Execution("graph", setup.name, config, limits, hooks, accepts, estimate)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
         """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""

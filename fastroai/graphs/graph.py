@@ -41,6 +41,7 @@ from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
+from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, InputT, blocking_twin
 from fastroai.runs.turns import OnBusy, WhenBusy
@@ -211,6 +212,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             RunHooks.of(Hooks.of(self.config), hooks),
             self._accepts,
             self.definition,
+            self.estimate,
         )
 
     def __repr__(self) -> str:
@@ -325,6 +327,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         force: bool = False,
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -347,6 +350,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
                 `Pipeline.resume`.
             busy_timeout: Seconds for which `on_busy` waits.
+            reserve: As in `Pipeline.resume`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -360,7 +364,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         answered = self._answered(answers, input, node, force)
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=answered)
@@ -383,12 +387,13 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         force: bool = False,
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
             lambda listener: self._resume(

@@ -33,6 +33,7 @@ from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
     BranchTimedOut,
+    CallEnded,
     EdgesResolved,
     Fact,
     FailureFacts,
@@ -70,6 +71,7 @@ from fastroai.steps import (
 )
 
 __all__ = [
+    "CallEnded",
     "OnBusy",
     "OnExisting",
     "AnswerGiven",

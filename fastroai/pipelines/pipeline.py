@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 from pydantic import JsonValue
 
@@ -47,6 +47,7 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
+from fastroai.tracing.attributes import RunKind
 from fastroai.usage import CostCalculator, Quote
 
 
@@ -65,7 +66,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
-    kind = "pipeline"
+    kind: ClassVar[RunKind] = "pipeline"
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         self._limits = limits_in(self.config)
         self._past_runs = PastRuns()
         self._execution = Execution(
-            "pipeline",
+            self.kind,
             name,
             self.config,
             self._limits,
@@ -132,6 +133,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 {step_id: resolved.hooks for step_id, resolved in self._configs.items()},
             ),
             self._accepts,
+            self.estimate,
         )
 
     def __repr__(self) -> str:

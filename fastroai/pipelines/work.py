@@ -74,7 +74,8 @@ class PipelineWork:
         return fact
 
     def failed(self, started: StepStarted, fact: StepFailed) -> None:
-        """Do nothing: a pipeline has nothing to follow."""
+        """Note whether the attempt goes on when the run is resumed."""
+        fact.goes_on = self._steps[started.step_id].goes_on
 
     def cut_short(self, started: StepStarted, fact: StepCancelled | StepHalted) -> None:
         """Do nothing: a pipeline has nothing to follow."""

@@ -26,6 +26,7 @@ from fastroai.runs.openings import (
     needed_store,
     store_of,
 )
+from fastroai.runs.quoting import Reserve
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
@@ -107,6 +108,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> ResultT:
         """Run to the result. `run` is the same method.
 
@@ -130,20 +132,26 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 from those on record replace them, as with `resume(inputs=...)`.
             on_busy: What to do if a process has that run; as in `resume`.
             busy_timeout: As in `resume`.
+            reserve: With `"quote"`, the run begins only if the budgets around it and all spend limits above,
+                its own included, have left what it may cost at most, by `estimate`. That is set aside, what
+                the run spends is taken from there, and the rest is given back when it ends.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
                 usage of what finished.
-            CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
+            CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up. Or, with
+                `reserve`, a limit has too little left: then `stopped` is `"run"`, and nothing was sent.
             TimeLimitExceeded: `total_timeout` of a pipeline ran out.
             ContractViolation: the inputs are not what is accepted.
-            ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters.
+            ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters; or `reserve`,
+                although nothing bounds what the run costs.
             RunExists: the store has a run of this id; or one to be returned that has not finished.
             RunInProgress: a process has the run to go on with, for as long as this waits.
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels_of(tags, tenant))
+        labels = labels_of(tags, tenant)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
@@ -165,6 +173,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> RunStream[ResultT]:
         """Run and iterate what happens, as typed events; `stream.result` has the result after.
 
@@ -176,7 +185,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels_of(tags, tenant))
+        labels = labels_of(tags, tenant)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
@@ -198,6 +208,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         force: bool = False,
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> ResultT:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -217,6 +228,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 until the run has ended or paused, in line with others who wait, in all processes.
                 `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
             busy_timeout: Seconds for which `on_busy` waits.
+            reserve: As in `execute`; of the quote, what the run has spent before is left out. If a limit has
+                too little left, the run stays as it was.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -228,7 +241,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=self._answers(answers))
 
@@ -248,12 +261,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         force: bool = False,
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
     ) -> RunStream[ResultT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._resume(

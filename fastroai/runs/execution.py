@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from threading import Lock
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.errors import BudgetExceeded, ContractViolation, StepExecutionError
 from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
 from fastroai.records import first_given
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
-from fastroai.runs.inputs import check_inputs
+from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.machine import Decision
+from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runtime import RunFinished, RunStarted, Scope
@@ -96,14 +98,16 @@ class Execution:
 
     def __init__(
         self,
-        kind: Literal["pipeline", "graph"],
+        kind: attributes.RunKind,
         name: str,
         config: PipelineConfig,
         limits: Limits | None,
         hooks: RunHooks,
         accepts: Accepted | None,
+        estimate: Estimate,
     ) -> None:
-        self._kind: Literal["pipeline", "graph"] = kind
+        """Of a pipeline, graph or flow. `estimate` gives the quotes of its runs."""
+        self._kind: attributes.RunKind = kind
         self._name, self._config, self._limits, self._hooks, self._accepts = (
             name,
             config,
@@ -111,6 +115,7 @@ class Execution:
             hooks,
             accepts,
         )
+        self._estimate = estimate
         self._live: dict[str, list[LiveRun]] = {}
         """What is running in this process, by the id of the run, which those nested in each other share."""
 
@@ -137,6 +142,7 @@ class Execution:
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
         began = perf_counter()
+        aside_usd = None if request.reserve is None else await self._quoted(request)
         if request.opening is not None:
             scope.log = None  # that of the run around it, if there is one: this run gets its own
         async with scope, AsyncExitStack() as stack:
@@ -150,6 +156,8 @@ class Execution:
                 seconds=first_given(self._config.total_timeout, default=None),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
+            if aside_usd is not None:
+                await stack.enter_async_context(reserved(scope, aside_usd))
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started, began)
             _listen(stack, live, log, is_step=request.is_step)
@@ -159,6 +167,15 @@ class Execution:
                 heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
                 await stack.enter_async_context(heeding)
             yield OpenRun(scope, scope.part, inputs, log, live, started, began)
+
+    async def _quoted(self, request: RunRequest[Any]) -> Decimal | None:
+        """US dollars to set aside for a run."""
+        try:
+            inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self._name)
+        except ContractViolation:
+            return None  # raised, and told, when the run opens
+        recorded = None if request.opening is None else request.opening.recorded
+        return await usd_to_set_aside(self._name, self._estimate, inputs, request.deps, recorded)
 
     async def _log(
         self,

@@ -85,6 +85,8 @@ class Opening:
     """Whether the run goes on although its definition has changed."""
     labels: Labels = NO_LABELS
     """Its tags and its tenant."""
+    recorded: RecordedRun | None = None
+    """What is on record of a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +220,8 @@ class RunKeeper:
         # Before it is open: from then on it can be asked.
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
-        return Opening(run_id, given, open_run, recorded.seconds, signal, force, _labels(found.header))
+        labels = _labels(found.header)
+        return Opening(run_id, given, open_run, recorded.seconds, signal, force, labels, recorded)
 
     async def fork(
         self,

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
+from fastroai.runs.quoting import Reserve, check_reserve
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import (
     both,
@@ -41,6 +42,13 @@ class RunRequest(Generic[DepsT]):
     is_step: bool = False
     """Whether the run is a step of the run around it, or a variant of a router that is."""
     labels: Labels = NO_LABELS
+    key: str = ""
+    """What tells the run from others of its name in the run around it, whatever their order."""
+    reserve: Reserve | None = None
+    """What is set aside for it before it begins."""
+
+    def __post_init__(self) -> None:
+        check_reserve(self.reserve)
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""
@@ -68,6 +76,7 @@ class RunRequest(Generic[DepsT]):
             deps=self.deps,
             tracer=tracer,
             listener=both(hooks.listener(name, around=parent), self.listener),
+            key=self.key,
             provider_limits=config.provider_limits,
             run_id=self.run_id if opening is None else opening.run_id,
             seconds_before=0.0 if opening is None else opening.seconds_before,

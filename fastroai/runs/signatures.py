@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overl
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from fastroai.runs.openings import OnExisting
+from fastroai.runs.quoting import Reserve
 from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.budget_scopes import OnEvent
@@ -44,6 +45,7 @@ class OpenOptions(TypedDict, total=False):
     on_existing: OnExisting
     on_busy: OnBusy
     busy_timeout: float
+    reserve: Reserve | None
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -57,6 +59,7 @@ class ResumeOptions(TypedDict, total=False):
     force: bool
     on_busy: OnBusy
     busy_timeout: float
+    reserve: Reserve | None
 
 
 class ForkOptions(TypedDict, total=False):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.runtime.admission import RequestTerms as RequestTerms
-    from fastroai.runtime.admission import Reservation as Reservation
     from fastroai.runtime.admission import admit as admit
     from fastroai.runtime.admission import crossing as crossing
     from fastroai.runtime.admission import record_spending as record_spending
+    from fastroai.runtime.admission import set_aside as set_aside
     from fastroai.runtime.admission import step_down_if_due as step_down_if_due
     from fastroai.runtime.admission import unknown_cost as unknown_cost
     from fastroai.runtime.budget_scopes import BudgetScope as BudgetScope
@@ -67,6 +66,8 @@ if TYPE_CHECKING:
     from fastroai.runtime.pump import Pump as Pump
     from fastroai.runtime.pump import PumpedStream as PumpedStream
     from fastroai.runtime.pump import Send as Send
+    from fastroai.runtime.reservation import Reservation as Reservation
+    from fastroai.runtime.reservation import reservations_around as reservations_around
     from fastroai.runtime.retry import DEFAULT_RETRY as DEFAULT_RETRY
     from fastroai.runtime.retry import NO_RETRIES_USED as NO_RETRIES_USED
     from fastroai.runtime.retry import RetriesUsed as RetriesUsed
@@ -81,18 +82,18 @@ if TYPE_CHECKING:
     from fastroai.runtime.sync import blocking_overloaded as blocking_overloaded
     from fastroai.runtime.sync import loop_of_run as loop_of_run
     from fastroai.runtime.sync import run_blocking as run_blocking
+    from fastroai.runtime.terms import RequestTerms as RequestTerms
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".admission": (
-            "RequestTerms",
-            "Reservation",
             "admit",
             "crossing",
             "record_spending",
-            "unknown_cost",
+            "set_aside",
             "step_down_if_due",
+            "unknown_cost",
         ),
         ".budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
         ".circuit": ("CircuitState",),
@@ -146,6 +147,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "check_provider_limits",
         ),
         ".pump": ("Pump", "PumpedStream", "Send"),
+        ".reservation": ("Reservation", "reservations_around"),
         ".retry": (
             "DEFAULT_RETRY",
             "NO_RETRIES_USED",
@@ -156,6 +158,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".retry_rules": ("Retry", "RetryRules"),
         ".scope": ("Scope", "current_scope"),
+        ".terms": ("RequestTerms",),
         ".sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
     },
 )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import RequestRecord, Usage, usd_to_microcents
+from fastroai.records import EXACT, RequestRecord, Usage, exact_sum, usd_to_microcents
 from fastroai.runtime.events import harmless
 from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.labels import labels_of
-from fastroai.runtime.ledger import Account, Room
+from fastroai.runtime.ledger import NO_LIMIT, Account, Room
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.usage import UsageReport
 from fastroai.usage.limits import limits_of
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fastroai.usage import BudgetLike
 
 OnEvent = Callable[[RunEvent], Awaitable[None] | None]
-
-_NO_LIMIT: Final = Room(None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +59,10 @@ class BudgetView:
     @property
     def remaining(self) -> Remaining:
         """What is left now."""
-        room = _NO_LIMIT
+        room = NO_LIMIT
         with self._scope.lock:
             for account in self._accounts():
-                room = room.within(account.room)
+                room = room.within(self._room_of(account))
         left = self._scope.time_left()
         return Remaining(
             usd=None if room.usd is None else max(room.usd, Decimal(0)),
@@ -87,6 +85,15 @@ class BudgetView:
                 if scope.time is not None:
                     stack.enter_context(scope.time.paused())
             yield
+
+    def _room_of(self, account: Account) -> Room:
+        """What is left of one account, with what the runs have set aside of it that this code is in."""
+        room = account.room
+        if room.usd is None:
+            return room
+        holds = (each.hold for each in self._scope.reserves)
+        aside = (hold.left_usd for hold in holds if hold is not None and hold.pays_in(account))
+        return replace(room, usd=EXACT.add(room.usd, exact_sum(aside)))
 
     def _accounts(self) -> Iterator[Account]:
         return iter(()) if self._scope.account is None else self._scope.account.lineage()

@@ -46,7 +46,11 @@ class SpendRecorded(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWarning(RunEvent):
-    """A share of a budget, or of a `SpendLimit`, is spent. Told once for each share in `warn_at`."""
+    """A share of a budget, or of a `SpendLimit`, is spent.
+
+    Each share in `warn_at` is told at most once: of a budget in a run, also if that is resumed; of a
+    `SpendLimit` in a window, among all processes that share it.
+    """
 
     scope_path: tuple[str, ...]
     """Where the budget is set."""
@@ -56,6 +60,8 @@ class BudgetWarning(RunEvent):
     """The share to warn of that is reached."""
     limit_usd: Decimal | None = None
     """The limit in US dollars, where it is one of money."""
+    coded_usd: Decimal | None = None
+    """The limit in code, where `limit_usd` was set by hand for the window of a `SpendLimit`."""
     key: str | None = None
     """Whose spending it is, for a `SpendLimit`."""
     window: str | None = None

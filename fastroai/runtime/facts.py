@@ -412,6 +412,8 @@ class StepFailed(StepFact):
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
     """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
+    goes_on: bool = False
+    """Whether the same attempt goes on when the run is resumed, as what it did is on record."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -706,6 +708,39 @@ class MessagesAdded(Fact):
     """The value itself; in a fact from a log, and in a trace, its JSON."""
 
 
+# --- calls of typed functions ---
+
+
+@dataclass(slots=True, kw_only=True)
+class CallEnded(Fact):
+    """A call of a typed function returned or raised."""
+
+    kind: ClassVar[str] = "call_ended"
+    place: str
+    """Place of the call, whatever the attempt: `body@1/classify#3f2a9c1b0d4e`."""
+    attempt: int = 1
+    """Number of the attempt at it: a call whose failure ended the run has another one when it is resumed."""
+    call: Any
+    """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
+    output: Any = None
+    """The value that was returned; in a fact from a log, and in a trace, its JSON."""
+    failure: FailureFacts | None = None
+    """The exception that was raised, if one was."""
+    goes_on: bool = False
+    """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
+    is_code: bool = False
+    """Whether code is called, and no model."""
+    in_line: bool = True
+    """Whether the code around it made the call in its own task, so that it comes in this order each time."""
+    is_stored: bool = True
+    """Whether the output is on record. A value that has no form in JSON is not."""
+
+    @property
+    def step_id(self) -> str:
+        """The name of the function."""
+        return step_name(self.place)
+
+
 # --- requests, tools, side effects ---
 
 
@@ -851,6 +886,7 @@ AnyFact: TypeAlias = (
     | WaitEnded
     | ValueWritten
     | MessagesAdded
+    | CallEnded
     | RequestSent
     | RequestEnded
     | SpendingRecorded

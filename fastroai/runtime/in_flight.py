@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from fastroai.records import RequestRecord, RequestUse
 
 if TYPE_CHECKING:
-    from fastroai.runtime.ledger import Account, Claim
+    from fastroai.runtime.ledger import Account, Claim, Hold
+    from fastroai.usage import SpendClaim
+    from fastroai.usage.limits import Ceiling
 
 
 class Charge:
@@ -47,4 +49,24 @@ class InFlight(Protocol):
 
     def interrupt(self) -> None:
         """End it, as the run is over. It raises `ScopeClosedError` where it was made, soon."""
+        ...
+
+
+class Payer(Protocol):
+    """What a run has set aside of one spend limit."""
+
+    claim: SpendClaim
+    """With the amount that nobody draws on yet."""
+
+
+class SetAside(Protocol):
+    """Money that is set aside for a run, on which everything inside of it draws."""
+
+    @property
+    def hold(self) -> Hold | None:
+        """What it holds of budgets; `None` after the end of the run."""
+        ...
+
+    def payer_at(self, ceiling: Ceiling) -> Payer | None:
+        """What pays for requests under a spend limit; `None` if it has nothing there."""
         ...

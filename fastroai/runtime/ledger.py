@@ -8,7 +8,7 @@ holds the lock of its run; what a call changes for others is returned, so that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
@@ -23,13 +23,14 @@ Measure = Literal["usd", "tokens", "requests"]
 """What a budget limits."""
 NumberT = TypeVar("NumberT", int, Decimal)
 
-_ZERO: Final = Decimal(0)
+NOTHING: Final = Decimal(0)
+"""No money."""
 
 
 class Amounts(NamedTuple):
     """What one request can use at most, and what it is expected to use."""
 
-    usd: Decimal = _ZERO
+    usd: Decimal = NOTHING
     tokens: int = 0
     requests: int = 1
     expected_usd: Decimal | None = None
@@ -52,6 +53,9 @@ class Room:
             _least(self.tokens, other.tokens),
             _least(self.requests, other.requests),
         )
+
+
+NO_LIMIT: Final = Room(None, None, None)
 
 
 def equal_part(left_usd: Decimal, reserved_usd: Decimal, contenders: int) -> Decimal:
@@ -87,7 +91,7 @@ class Account:
         """An account under `parent`, whose spending is counted in `usage` by the scope that it belongs to."""
         self.budget, self.usage, self.parent, self.path = budget, usage, parent, path
         self.ledger: Ledger = Ledger() if parent is None else parent.ledger
-        self.reserved_usd = _ZERO
+        self.reserved_usd = NOTHING
         self.reserved_tokens = 0
         self.reserved_requests = 0
         self.waiting = 0
@@ -125,13 +129,18 @@ class Account:
         expectations has no need to divide what it has.
         """
         if self.goes_by_expectations:
-            return Room(None, None, None)
+            return NO_LIMIT
         room, each = self.room, max(self.contenders, 1)
         return Room(
             None if room.usd is None else equal_part(room.usd, self.reserved_usd, each),
             None if room.tokens is None else min(room.tokens, (room.tokens + self.reserved_tokens) // each),
             None,
         )
+
+    @property
+    def limits_only_money(self) -> bool:
+        """Whether it limits neither tokens nor requests."""
+        return self.budget.tokens is None and self.budget.requests is None
 
     @property
     def goes_by_expectations(self) -> bool:
@@ -183,7 +192,7 @@ class Account:
             )
             if limit is not None
         ]
-        return max(shares, default=_ZERO)
+        return max(shares, default=NOTHING)
 
     def reserve(self, amounts: Amounts) -> None:
         """Set so much aside."""
@@ -228,14 +237,34 @@ class Account:
 
 
 class Hold:
-    """What one request in flight has reserved."""
+    """What one request in flight has reserved; or one run, whose requests draw on it."""
 
-    __slots__ = ("accounts", "amounts", "dependents", "has_slot", "ledger", "shared_dependents", "stalled")
+    __slots__ = (
+        "_drawn_usd",
+        "accounts",
+        "amounts",
+        "dependents",
+        "drawing",
+        "has_slot",
+        "ledger",
+        "reserve",
+        "run",
+        "shared_dependents",
+        "stalled",
+    )
 
-    def __init__(self, accounts: tuple[Account, ...], amounts: Amounts) -> None:
-        """Hold `amounts` of `accounts`; of none, where nothing limits the request."""
-        self.accounts, self.amounts = accounts, amounts
+    def __init__(self, accounts: tuple[Account, ...], amounts: Amounts, reserve: Hold | None = None) -> None:
+        """Hold `amounts` of `accounts`; of none, where nothing limits the request.
+
+        What a `reserve` around it holds of some of them is not held there twice.
+        """
+        self.accounts, self.amounts, self.reserve = accounts, amounts, reserve
         self.ledger: Ledger | None = accounts[0].ledger if accounts else None
+        self.run: str | None = None
+        """The run that it is of, which goes on; `None` for a request."""
+        self.drawing: dict[Hold, None] = {}
+        """Those whose money is part of what is held here."""
+        self._drawn_usd = NOTHING
         self.dependents = 0
         """Requests that wait in line inside of this one: it ends after them."""
         self.shared_dependents = 0
@@ -254,18 +283,61 @@ class Hold:
         """The claims that are changed by what was noted here."""
         return [] if self.ledger is None else self.ledger.review()
 
+    @property
+    def left_usd(self) -> Decimal:
+        """US dollars that others may draw."""
+        if self.run is None:
+            return NOTHING
+        return EXACT.subtract(self.amounts.usd, self._drawn_usd)
+
+    def covers(self, amounts: Amounts) -> bool:
+        """Whether others may draw so much."""
+        return self.run is not None and amounts.usd <= self.left_usd
+
+    def lend(self, other: Hold) -> None:
+        """Pay for another hold from here on."""
+        self.drawing[other] = None
+        self._drawn_usd = EXACT.add(self._drawn_usd, other.amounts.usd)
+
+    def take_back(self, other: Hold) -> None:
+        """Pay for another hold no more."""
+        del self.drawing[other]
+        self._drawn_usd = EXACT.subtract(self._drawn_usd, other.amounts.usd)
+
+    def pays_in(self, account: Account) -> bool:
+        """Whether what is drawn from it is held of this account already."""
+        return account in self.accounts
+
+    def asked_of(self, account: Account) -> Amounts:
+        """What is held of one account."""
+        return _asked_of(account, self.amounts, self.reserve)
+
     def leave(self, account: Account) -> list[Claim]:
         """Hold nothing more of one account. Returns the claims that this changes."""
         if account not in self.accounts:
             return []
-        account.free(self.amounts)
+        account.free(self.asked_of(account))
         account.contenders -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)
         return self.review()
 
-    def end(self) -> list[Claim]:
-        """Free it. Returns the claims that this changes."""
-        return [] if self.ledger is None else self.ledger.end(self)
+    def spend(self, usd: Decimal) -> list[Claim]:
+        """Hold less by what a run has spent of it, and of those around it that it draws on itself.
+
+        That is in the accounts now. Returns the claims that this changes.
+        """
+        return [] if self.ledger is None else self.ledger.spend(self, usd)
+
+    def end(self, spent_usd: Decimal = NOTHING) -> list[Claim]:
+        """Free it, after so much was spent of it. Returns the claims that this changes."""
+        return [] if self.ledger is None else self.ledger.end(self, spent_usd)
+
+
+def _asked_of(account: Account, amounts: Amounts, reserve: Hold | None) -> Amounts:
+    """What is to be held of one account; no money that a reserve holds there."""
+    if reserve is None or not reserve.pays_in(account):
+        return amounts
+    return amounts._replace(usd=NOTHING, expected_usd=NOTHING)
 
 
 ClaimState = Literal["coming", "waiting", "alone", "granted"]
@@ -279,11 +351,32 @@ class Claim:
     leave. `granted`: it has its `hold`.
     """
 
-    __slots__ = ("accounts", "amounts", "around", "fitting", "hold", "state", "wake")
+    __slots__ = (
+        "accounts",
+        "amounts",
+        "around",
+        "fitting",
+        "hold",
+        "reserves",
+        "state",
+        "waits_for_others",
+        "wake",
+    )
 
-    def __init__(self, accounts: tuple[Account, ...], around: tuple[Hold, ...] = ()) -> None:
-        """Come to draw on `accounts`, innermost first, from inside the requests of `around`."""
-        self.accounts, self.around = accounts, around
+    def __init__(
+        self,
+        accounts: tuple[Account, ...],
+        around: tuple[Hold, ...] = (),
+        *,
+        waits_for_others: bool = True,
+    ) -> None:
+        """Come to draw on `accounts`, innermost first, from inside the requests and runs of `around`.
+
+        One that does not wait for others only waits for its turn: it is `alone` when that comes.
+        """
+        self.accounts, self.around, self.waits_for_others = accounts, around, waits_for_others
+        self.reserves = tuple(hold for hold in around if hold.run is not None)
+        """Those that may pay for it, innermost first."""
         self.amounts = Amounts()
         self.fitting: Callable[[Room], Amounts] | None = None
         """What it asks for when it is offered so much: less than its `amounts`, or more than the offer if it
@@ -294,20 +387,43 @@ class Claim:
         """Called, without the lock, when others have changed its state."""
 
     @property
+    def reserve(self) -> Hold | None:
+        """What pays for it, if that is a run's reserve: the innermost one that has so much."""
+        return next((hold for hold in self.reserves if hold.covers(self.amounts)), None)
+
+    @property
     def room(self) -> Room:
-        """What all of its accounts have left."""
-        room = self.accounts[0].room
-        for account in self.accounts[1:]:
-            room = room.within(account.room)
-        return room
+        """What all of its accounts have left, or a reserve in the place of some of them."""
+        rooms = [self._least(lambda account: account.room, None)]
+        for reserve in self.reserves:
+            room = self._least(lambda account: account.room, reserve)
+            rooms.append(replace(room, usd=_least(room.usd, reserve.left_usd)))
+        return max(rooms, key=lambda room: (room.usd is None, room.usd))
+
+    def _least(self, of: Callable[[Account], Room], reserve: Hold | None) -> Room:
+        least = NO_LIMIT
+        for account in self.accounts:
+            room = of(account)
+            is_paid = reserve is not None and reserve.pays_in(account)
+            least = least.within(replace(room, usd=None) if is_paid else room)
+        return least
 
     def fit(self) -> None:
         """Ask for what suits the offers of its accounts now."""
         if self.fitting is not None and self.accounts:
-            offer = self.accounts[0].offer
-            for account in self.accounts[1:]:
-                offer = offer.within(account.offer)
-            self.amounts = self.fitting(offer)
+            for reserve in (*self.reserves, None):
+                self.amounts = self.fitting(self._least(lambda account: account.offer, reserve))
+                if reserve is None or reserve.covers(self.amounts):
+                    return
+
+    @property
+    def takes_from(self) -> Iterator[Account]:
+        """The accounts from which it asks for something: not those in which a reserve pays for it all."""
+        reserve = self.reserve
+        for account in self.accounts:
+            is_paid = reserve is not None and reserve.pays_in(account)
+            if not (is_paid and account.limits_only_money):
+                yield account
 
     def start_waiting(self) -> None:
         """It is in line, and those inside of which it is made cannot end before it."""
@@ -331,10 +447,11 @@ class Claim:
 
     def short(self) -> list[tuple[Account, Measure]]:
         """The accounts in which it does not fit, and what they lack."""
+        reserve = self.reserve
         return [
             (account, measure)
             for account in self.accounts
-            if (measure := account.lacks(self.amounts)) is not None
+            if (measure := account.lacks(_asked_of(account, self.amounts, reserve))) is not None
         ]
 
 
@@ -361,6 +478,11 @@ class Ledger:
         """Whether nothing is reserved and nobody waits."""
         return not self._open and not self._line
 
+    @property
+    def reserves(self) -> Iterator[Hold]:
+        """What is set aside for runs."""
+        return (hold for hold in self._open if hold.run is not None)
+
     def expect(self, claim: Claim) -> None:
         """Count a claim that is about to ask, so that what others are offered leaves something for it."""
         self.arrivals += 1
@@ -373,8 +495,8 @@ class Ledger:
         """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
         claim.amounts, claim.fitting, claim.state = amounts, fitting, "waiting"
         claim.accounts = tuple(account for account in claim.accounts if not account.closed)
-        is_behind = not self._taken.isdisjoint(claim.accounts)
-        if not is_behind:
+        is_behind = self._is_behind(claim, Claim.fit)
+        if not is_behind and not claim.reserves:
             claim.fit()
         if not is_behind and not claim.short():
             self._grant(claim)
@@ -401,13 +523,34 @@ class Ledger:
             self._line.leave(claim)
         return self.review()
 
-    def end(self, hold: Hold) -> list[Claim]:
-        """Free what a request has reserved. Returns the claims that this changes."""
+    def end(self, hold: Hold, spent_usd: Decimal) -> list[Claim]:
+        """Free what a request has reserved, or a run. Returns the claims that this changes."""
+        for inner in tuple(hold.drawing):  # requests that outlive the run
+            self._change(inner, inner.amounts, hold.reserve)
+        hold.run = None
         del self._open[hold]
         for account in hold.accounts:
-            account.free(hold.amounts)
+            account.free(hold.asked_of(account))
             account.contenders -= 1
-        return [] if self._taken.isdisjoint(hold.accounts) else self.review()
+        if hold.reserve is not None:
+            hold.reserve.take_back(hold)
+            self._spend(hold.reserve, spent_usd)
+        # One that goes by expectations may have less now than before: nobody waited for it until then.
+        is_waited_for = not self._taken.isdisjoint(hold.accounts) or (
+            bool(self._line) and any(account.goes_by_expectations for account in hold.accounts)
+        )
+        return self.review() if is_waited_for else []
+
+    def spend(self, reserve: Hold, usd: Decimal) -> list[Claim]:
+        """Let a reserve, and those that pay for it, hold less. Returns the claims that this changes."""
+        self._spend(reserve, usd)
+        return self.review()
+
+    def _spend(self, reserve: Hold | None, usd: Decimal) -> None:
+        while reserve is not None:
+            left_usd = EXACT.subtract(reserve.amounts.usd, min(usd, reserve.left_usd))
+            self._change(reserve, reserve.amounts._replace(usd=left_usd, expected_usd=None), reserve.reserve)
+            reserve = reserve.reserve
 
     def drop(self, account: Account) -> list[Claim]:
         """Let nobody wait for an account that has closed. Returns the claims that this changes."""
@@ -420,11 +563,19 @@ class Ledger:
 
     def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
         """Let a request hold less than it did. Returns the claims that this changes."""
-        for account in hold.accounts:
-            account.free(hold.amounts)
-            account.reserve(amounts)
-        hold.amounts = amounts
+        self._change(hold, amounts, hold.reserve)
         return self.review()
+
+    def _change(self, hold: Hold, amounts: Amounts, reserve: Hold | None) -> None:
+        """Let one hold other amounts, or draw on another reserve."""
+        for account in hold.accounts:
+            account.free(hold.asked_of(account))
+            account.reserve(_asked_of(account, amounts, reserve))
+        if hold.reserve is not None:
+            hold.reserve.take_back(hold)
+        hold.amounts, hold.reserve = amounts, reserve
+        if reserve is not None:
+            reserve.lend(hold)
 
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
@@ -450,14 +601,27 @@ class Ledger:
         """
         taken = self._taken = set[Account]()
         for claim in self._line:
-            if taken.isdisjoint(claim.accounts):
-                if before is not None:
-                    before(claim)
-                lacking = {account for account, _ in claim.short()}
-                taken |= lacking
-                yield claim, lacking
-                if lacking and self._everyone_draws_on(taken):
-                    return
+            if self._is_behind(claim, before):
+                continue
+            if before is not None and not claim.reserves:
+                before(claim)
+            lacking = {account for account, _ in claim.short()}
+            taken |= lacking
+            yield claim, lacking
+            # Of those inside of others, some may have a reserve that pays in these accounts.
+            if lacking and not claim.around and self._everyone_draws_on(taken):
+                return
+
+    def _is_behind(self, claim: Claim, before: Callable[[Claim], None] | None) -> bool:
+        """Whether an earlier one waits for something that it asks for.
+
+        What it asks for, and of whom, depends on what a reserve has for it: `before` that, it is found out.
+        """
+        if not claim.reserves:
+            return not self._taken.isdisjoint(claim.accounts)
+        if before is not None:
+            before(claim)
+        return not self._taken.isdisjoint(claim.takes_from)
 
     def _everyone_draws_on(self, accounts: set[Account]) -> bool:
         """Whether each claim in line draws on one of these."""
@@ -466,7 +630,11 @@ class Ledger:
 
     def _left_alone(self) -> list[Claim]:
         """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""
-        alone = [claim for claim, lacking in self._first_in_line() if not self._some_end(lacking)]
+        alone = [
+            claim
+            for claim, lacking in self._first_in_line()
+            if not (claim.waits_for_others and self._some_end(lacking))
+        ]
         news = [claim for claim in alone if claim.state == "waiting"]
         for claim in self._alone:
             if claim.state == "alone":
@@ -481,13 +649,16 @@ class Ledger:
         return any(hold.may_end and not accounts.isdisjoint(hold.accounts) for hold in self._open)
 
     def _grant(self, claim: Claim) -> None:
-        claim.hold = Hold(claim.accounts, claim.amounts)
+        reserve = claim.reserve if claim.accounts else None  # else all of them have closed while it waited
+        hold = claim.hold = Hold(claim.accounts, claim.amounts, reserve)
         claim.state = "granted"
         if not claim.accounts:
-            return  # all of them have closed while it waited
-        self._open[claim.hold] = None
+            return
+        self._open[hold] = None
         for account in claim.accounts:
-            account.reserve(claim.amounts)
+            account.reserve(hold.asked_of(account))
+        if hold.reserve is not None:
+            hold.reserve.lend(hold)
 
 
 def wake(claims: Iterable[Claim]) -> None:

@@ -22,7 +22,7 @@ from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
-from fastroai.runtime.in_flight import Charge, InFlight
+from fastroai.runtime.in_flight import Charge, InFlight, SetAside
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "graph", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal["pipeline", "graph", "flow", "router", "step", "call", "agent", "budget"]
 
-RUNS: Final = ("pipeline", "graph")
+RUNS: Final = ("pipeline", "graph", "flow")
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
 
 _PLACES: Final = ("step", *RUNS)
@@ -130,7 +130,9 @@ class Scope:
         "closed",
         "degraded",
         "estimated",
+        "flow_run",
         "forked",
+        "key",
         "kind",
         "labels",
         "listener",
@@ -147,12 +149,12 @@ class Scope:
         "provider_limits",
         "reading",
         "receiving",
+        "reserves",
         "root",
         "run_id",
         "seconds_before",
         "step_id",
         "time",
-        "tool_call",
         "tracer",
         "variant",
     )
@@ -169,16 +171,18 @@ class Scope:
         run_id: str | None = None,
         listener: Listener | None = None,
         ordinal: int | None = None,
+        key: str = "",
         provider_limits: ProviderLimits | None = None,
         seconds_before: float = 0.0,
         labels: Labels = NO_LABELS,
     ) -> None:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
-        `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
-        the same attempt of its parent; by default pipelines and graphs are counted. `provider_limits` come on
-        top of the parent's. `seconds_before` are what it has taken in earlier processes of the time of its
-        budget. `labels` come on top of the parent's, too.
+        `deps` are for spend limits whose key depends on them. `key`, such as a hash of inputs, tells it from
+        others of this name in the same attempt of its parent, whatever their order. `ordinal` tells it from
+        those that have the same key; by default pipelines and graphs, and scopes that are given a key, are
+        counted. `provider_limits` come on top of the parent's. `seconds_before` are what it has taken in
+        earlier processes of the time of its budget. `labels` come on top of the parent's, too.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -186,9 +190,12 @@ class Scope:
         self._above: tuple[Scope, ...] = () if parent is None else (parent, *parent._above)
         self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
-        self.tool_call = current_tool_calls.get().key
+        is_counted = kind in RUNS or bool(key)
+        # Which tools ran before it differs from process to process.
+        self.key: str = ".".join(filter(None, (current_tool_calls.get().key, key))) if is_counted else ""
+        """What tells it from others of this name, whatever their order."""
         self.ordinal: int = ordinal or (
-            parent.count_inside(name) if parent is not None and kind in RUNS else 1
+            parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
@@ -212,6 +219,8 @@ class Scope:
         """The nearest account: of this scope's budget, else of the nearest one above."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that hold here."""
+        self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
+        """What is set aside for the runs that it is in, innermost first."""
         self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
         """What limits the requests to each provider here: all of these do."""
         self.closed = False
@@ -229,6 +238,8 @@ class Scope:
         """The register of side effects of the run that it is a part of."""
         self.agent_run: object = None if parent is None else parent.agent_run
         """What the meter knows of the innermost run of an agent that it is a part of."""
+        self.flow_run: object = None if parent is None else parent.flow_run
+        """The run of the innermost flow that it is a part of."""
         self.estimated: tuple[Budget, ...] | None = None if parent is None else parent.estimated
         """The budgets around what is only estimated here; `None` where something runs."""
         self.forked: LeftBehind | None = None if parent is None else parent.forked
@@ -270,6 +281,8 @@ class Scope:
         if limits.budget is not None:
             with self.lock:
                 self.account = Account(limits.budget, self.usage, self.account, self.path)
+            if self.parent is not None and self.parent.kind == "call" and self.parent.budget is limits.budget:
+                self.account.warnings_told = len(limits.budget.warn_at)  # the call tells, of all its attempts
         self._alert(limits)
 
     def _alert(self, limits: Limits) -> None:
@@ -321,14 +334,13 @@ class Scope:
         """What tells it from others in the same attempt of what is around it."""
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
-        # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
-        which = ".".join(filter(None, (self.tool_call if self.kind in RUNS else "", number)))
+        which = ".".join(filter(None, (self.key, number)))
         return f"{name}#{which}" if which else name
 
-    def count_inside(self, name: str) -> int:
-        """How many of this name were opened in this attempt at a step, by the same call of a tool."""
+    def count_inside(self, name: str, key: str) -> int:
+        """How many of this name and key were opened in this attempt at the step around."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_tool_calls.get().key}")
+        return around.count_child(f"{name}#{key}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -463,6 +475,8 @@ class Scope:
         for charge in charges:
             self.usage.add(charge.record)
             self.charges.append(charge)
+        if self.budget is not None and self.account is not None:
+            self.account.new_warnings()  # that process has told of these
 
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
         """Note what became of the requests made here: of those from index `since` on, and marked `was`."""
@@ -573,6 +587,11 @@ class Scope:
     def out_of_time(self) -> BaseException | None:
         """What is about to be raised where a time limit of this scope has cancelled what is inside."""
         return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
+
+    @property
+    def is_cancelled_by_time(self) -> bool:
+        """Whether a time limit of this scope or around it has cancelled what is inside."""
+        return any(clock.ran_out for scope in self.lineage() for clock in scope._clocks or ())
 
     def _deadlines(self) -> Iterator[tuple[float, Clock]]:
         for scope in self.lineage():
@@ -764,4 +783,4 @@ class Scope:
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
     """Return what tells the warnings of a spend limit from others."""
     own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
-    return lambda warning: (warning.key, warning.window, warning.limit_usd) == own
+    return lambda warning: (warning.key, warning.window, warning.coded_usd or warning.limit_usd) == own

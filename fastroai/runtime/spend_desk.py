@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
@@ -24,6 +24,7 @@ from fastroai.runtime.sync import background_loop
 from fastroai.runtime.turnstile import Turnstile
 
 if TYPE_CHECKING:
+    from fastroai.runtime.in_flight import Payer
     from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, SpendStore
 
 T = TypeVar("T")
@@ -44,7 +45,12 @@ class LeaseHolder(Protocol):
 
     @property
     def may_end(self) -> bool:
-        """Whether its request will end by itself; otherwise its lease is left to end."""
+        """Whether its request will end by itself."""
+        ...
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether its lease goes on; otherwise it is left to end."""
         ...
 
 
@@ -143,6 +149,12 @@ class SpendDesk:
         with self._lock:
             self._live.pop(holder, None)
 
+    def move(self, payer: Payer, usd: Decimal) -> None:
+        """Note that others draw so much less of a claim, or more if that is negative."""
+        with self._lock:
+            left_usd = EXACT.add(payer.claim.amount_usd, usd)
+            payer.claim = replace(payer.claim, amount_usd=left_usd)
+
     def held_up(self, account: SpendAccount) -> Decimal:
         """US dollars reserved by requests of this process of which there is no telling when they end.
 
@@ -175,7 +187,9 @@ class SpendDesk:
             await asyncio.sleep(lease / RENEWALS_PER_LEASE)
             now = monotonic()
             with self._lock:
-                ending = [holder for holder in self._live if holder.claim.lease == lease and holder.may_end]
+                ending = [
+                    holder for holder in self._live if holder.claim.lease == lease and holder.is_renewed
+                ]
                 self._live.update(dict.fromkeys(ending, now))
             try:
                 if ending:
@@ -214,6 +228,7 @@ class SpendDesk:
             except SpendStoreUnavailable as error:
                 log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+        ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
             _in_background(self._settle_late(), _endings)

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.records import EXACT, Unbounded, usd_to_microcents
+from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
+from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.runtime.wakeup import Wakeup
@@ -25,6 +26,7 @@ from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
     from fastroai.records import RequestRecord
+    from fastroai.runtime.in_flight import Payer
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
     from fastroai.usage import SpendLimit, SpendVerdict
@@ -41,12 +43,17 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
+def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
+    """US dollars of a limit: those that were set by hand for the window, else those of the code."""
+    return limit.usd if balance.limit_usd is None else balance.limit_usd
+
+
 def limit_stop(
     limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """The error of a limit that cannot pay so many microcents, or is crossed."""
     error = SpendLimitExceeded(
-        usd_to_microcents(limit.usd),
+        usd_to_microcents(in_force(limit, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
@@ -58,7 +65,31 @@ def limit_stop(
     return error
 
 
-def _new_claim(ceiling: Ceiling) -> SpendClaim:
+def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
+    """Have the shares told of which a claim was the first to tell, by what the store said at its end."""
+    limit_usd = in_force(limit, balance)
+    for threshold in sorted(balance.reached):
+        scope.note(
+            BudgetWarning(
+                part=scope.part,
+                scope_path=scope.path,
+                share=ratio(balance.spent_usd, limit_usd),
+                threshold=threshold,
+                limit_usd=limit_usd,
+                coded_usd=None if limit_usd == limit.usd else limit.usd,
+                key=claim.account.key,
+                window=claim.account.window,
+            )
+        )
+
+
+def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
+    """What the innermost run around has set aside of a limit."""
+    payers = (each.payer_at(ceiling) for each in scope.reserves)
+    return next((payer for payer in payers if payer is not None), None)
+
+
+def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
     limit = ceiling.limit
     return SpendClaim(
         id=uuid.uuid4().hex,
@@ -67,16 +98,27 @@ def _new_claim(ceiling: Ceiling) -> SpendClaim:
         limit_usd=limit.usd,
         lease=limit.lease,
         holder=process_owner(),
+        keep=limit.keep,
+        within="" if payer is None else payer.claim.id,
     )
+
+
+def _telling(scope: Scope, limit: SpendLimit, claim: SpendClaim) -> SpendClaim:
+    """The claim, as one that tells shares at its end; where nobody listens, others are to tell them."""
+    return claim if scope.listener is None else replace(claim, warn_at=limit.warn_at)
 
 
 class SharedCharge:
     """Spending that nobody reserved, on its way into the books of one spend limit."""
 
-    def __init__(self, ceiling: Ceiling, cost_usd: Decimal) -> None:
+    def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Have it charged in the background, from now on."""
-        self.limit = ceiling.limit
-        self._claim, self._desk = _new_claim(ceiling), SpendDesk.of(ceiling.limit.store)
+        self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
+        payer = _payer(scope, ceiling)
+        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
+        if payer is not None:
+            self._claim = replace(self._claim, amount_usd=cost_usd)
+        self._desk = SpendDesk.of(ceiling.limit.store)
         self._ending = self._desk.charge(self._claim, cost_usd)
 
     @property
@@ -88,16 +130,22 @@ class SharedCharge:
         """Wait until it is in the books, or that was tried."""
         await result_of(self._ending)
 
-    def stop(self, scope: Scope) -> SpendLimitExceeded | None:
+    def note_warnings(self) -> None:
+        """Have the shares told, once, that it was the first to reach. It is done."""
+        if not self._is_noted and (balance := self._ending.result()) is not None:
+            note_warnings(self._scope, self.limit, self._claim, balance)
+        self._is_noted = True
+
+    def stop(self) -> SpendLimitExceeded | None:
         """Return the stop of the limit if it is known to be crossed.
 
         Before it is done, that is known where this process alone has charged more than the limit since: code
         that records without a pause need not wait for the store.
         """
         balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or balance.spent_usd <= self.limit.usd:
+        if balance is None or balance.spent_usd <= in_force(self.limit, balance):
             return None
-        stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)
+        stop = limit_stop(self.limit, self._claim, self._scope, balance, requested=None)
         stop.stopped = "recorded"
         return stop
 
@@ -108,12 +156,12 @@ class SharedCharge:
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
-    cost_usd = _booked_usd(record, _ZERO)
-    return [SharedCharge(ceiling, cost_usd) for ceiling in scope.ceilings]
+    cost_usd = booked_usd(record, _ZERO)
+    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
 
 
-def _booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
-    """US dollars that a spend limit counts: without a bound, what is known or reserved, the larger one."""
+def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
+    """US dollars that a limit counts: without a bound, what is known or reserved, the larger one."""
     committed_usd = record.committed_usd
     if isinstance(committed_usd, Unbounded):
         return reserved_usd if record.cost_usd is None else max(reserved_usd, record.cost_usd)
@@ -129,23 +177,30 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 
 
 class SharedReservation:
-    """What one request has reserved with one spend limit, until it is ended, once."""
+    """What one request, or one run, has reserved with one spend limit, until it is ended, once."""
 
-    def __init__(self, ceiling: Ceiling, hold: Hold) -> None:
-        self.limit, self._hold = ceiling.limit, hold
-        self.claim = _new_claim(ceiling)
+    def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
+        self.limit, self._hold, self._scope = ceiling.limit, hold, scope
+        self._payer = _payer(scope, ceiling)
+        self.claim = _new_claim(ceiling, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
         self._counter = self._desk.counter(self.claim.account)
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
         self._reserved_usd = _ZERO
-        self._charged_usd = _ZERO
+        self._drawn_usd = _ZERO
+        """US dollars of the claim that a run around it pays for."""
 
     @property
     def may_end(self) -> bool:
         """Whether its request will end by itself."""
         return self._hold.may_end and not self._hold.shared_dependents
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether its lease goes on. That of a run ends where its requests wait for more of the limit."""
+        return not self._hold.shared_dependents if self._hold.run is not None else self.may_end
 
     @asynccontextmanager
     async def turn(self, *, inside: bool) -> AsyncIterator[None]:
@@ -171,13 +226,17 @@ class SharedReservation:
         amount_usd: Decimal,
         fitting: Callable[[SpendBalance], Decimal] | None,
         on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]],
+        waiting: AbstractContextManager[None],
+        *,
+        waits_for_others: bool = True,
     ) -> SpendBalance | None:
-        """Reserve so much US dollars; wait while others' reservations stand in the way.
+        """Reserve so much US dollars; wait while others' reservations stand in the way, or only for its turn.
 
         With `fitting`, the request may do with less, so that others find something too: it gives what to ask
         for, `amount_usd` at most, with such a balance. It was called last for what is reserved in the end.
 
-        After a second, `on_wait` is told once what the limit has left, and whose reservations these are.
+        It is `waiting` from the moment at which there is too little. After a second, `on_wait` is told once
+        what the limit has left, and whose reservations these are.
 
         Returns:
             `None` once it is reserved; the balance, if there is nobody left to wait for.
@@ -190,35 +249,48 @@ class SharedReservation:
             return None
         self._state = "asked"
         self._desk.add(self)
-        pause, told_at = FIRST_POLL, monotonic() + TOLD_AFTER
-        while True:
-            try:
-                verdict = await self._reserve()
-                asked_usd = self.claim.amount_usd
-                if fitting is not None and not (verdict.granted and asked_usd < amount_usd):
-                    self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
-                if verdict.first and self.claim.amount_usd < asked_usd:
-                    continue
-                if verdict.granted:
+        with ExitStack() as line:
+            pause, told_at, is_waiting = FIRST_POLL, monotonic() + TOLD_AFTER, False
+            while True:
+                try:
+                    verdict = await self._reserve()
+                    asked_usd = self.claim.amount_usd
+                    is_enough = verdict.granted and (asked_usd < amount_usd or bool(self._drawn_usd))
+                    if fitting is not None and not is_enough:
+                        self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
+                    if verdict.first and self.claim.amount_usd < asked_usd:
+                        continue
+                    if verdict.granted:
+                        return None
+                    if not is_waiting:
+                        line.enter_context(waiting)
+                        is_waiting = True
+                    if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
+                        pause = FIRST_POLL
+                    elif verdict.first and not (waits_for_others and self._others_end(verdict.balance)):
+                        return verdict.balance
+                except SpendStoreUnavailable as error:
+                    self._tell_the_line(error)
+                    self._desk.remove(self)
+                    self._go_uncounted(error)
+                    self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
                     return None
-                if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
-                    pause = FIRST_POLL
-                elif verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
-                    return verdict.balance
-            except SpendStoreUnavailable as error:
-                self._tell_the_line(error)
-                self._desk.remove(self)
-                self._go_uncounted(error)
-                self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
-                return None
-            if monotonic() >= told_at:
-                told_at = inf
-                await on_wait(verdict.balance, verdict.holders)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_POLL)
+                if monotonic() >= told_at:
+                    told_at = inf
+                    await on_wait(verdict.balance, verdict.holders)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_POLL)
+
+    def _others_end(self, balance: SpendBalance) -> bool:
+        """Whether a part of what is reserved will be free by itself."""
+        return balance.reserved_usd > self._desk.held_up(self.claim.account)
 
     async def _reserve(self) -> SpendVerdict:
         verdict = await self._desk.store.reserve(self.claim)
+        if self._payer is not None:
+            drawn_usd = self.claim.amount_usd if verdict.granted and not verdict.first else _ZERO
+            self._desk.move(self._payer, EXACT.subtract(self._drawn_usd, drawn_usd))
+            self._drawn_usd = drawn_usd
         before, self._reserved_usd = self._reserved_usd, self.claim.amount_usd if verdict.granted else _ZERO
         self._counter.change(before, self._reserved_usd)
         return verdict
@@ -241,9 +313,15 @@ class SharedReservation:
         """
         self._desk.remove(self)
         self._counter.leave(self._reserved_usd)
-        charged = _ZERO if record is None else _booked_usd(record, self.claim.amount_usd)
-        self._charged_usd = charged
-        return self._desk.settle(self.claim, charged) if self._state == "asked" else None
+        charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
+        if self._payer is not None:
+            drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less, where a run has spent some of it
+            self._desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
+        if self._state != "asked":
+            return None
+        # Without a record, nobody waits for the end and tells.
+        ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
+        return self._desk.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:
@@ -257,16 +335,7 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(self.limit.usd, "limit") - used)
-
-    def new_warnings(self, balance: SpendBalance) -> tuple[float, ...]:
-        """Return the shares to warn of to which this request has brought the spending."""
-        before = EXACT.subtract(balance.spent_usd, self._charged_usd)
-        return tuple(
-            share
-            for share in self.limit.warn_at
-            if before < EXACT.multiply(self.limit.usd, Decimal(str(share))) <= balance.spent_usd
-        )
+        return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """The error for a request of so many US dollars, for which this limit cannot pay."""

@@ -55,6 +55,10 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """What is checked before and after."""
     checks_output_itself: ClassVar[bool] = False
     """Whether outputs have been checked to be of the inferred type when `execute` returns them."""
+    opens_span: ClassVar[bool] = True
+    """Whether there is a span around it. False if it is all of something that has one."""
+    goes_on: ClassVar[bool] = False
+    """Whether an attempt that has failed goes on when the run is resumed, as what it did is on record."""
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:

@@ -960,12 +960,16 @@ class StepContext(Generic[DepsT_co]):
         """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
         for charge in self.uncertain:
             await charge.wait()
+            charge.note_warnings()
 
     def _shared_stop(self) -> BudgetExceeded | None:
         """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
         charges = self.uncertain
-        self.uncertain = [charge for charge in charges if not charge.is_done]
-        stop = next((stop for charge in charges if (stop := charge.stop(self.scope)) is not None), None)
+        done = [charge for charge in charges if charge.is_done]
+        self.uncertain = [charge for charge in charges if charge not in done]
+        for charge in done:
+            charge.note_warnings()
+        stop = next((stop for charge in charges if (stop := charge.stop()) is not None), None)
         if stop is not None:
             self.scope.note(BudgetRefused(part=self.scope.part, error=stop))
         return stop

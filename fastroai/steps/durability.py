@@ -38,8 +38,7 @@ def step_place(scope: Scope) -> str:
     outer = None if scope.log is None else scope.log.scope
     if outer is None:
         outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)
-    assert scope.parent is not None
-    around = scope.parent.place_within(outer)
+    around = "" if scope.parent is None else scope.parent.place_within(outer)
     return f"{around}/{scope.own_place}" if around else scope.own_place
 
 

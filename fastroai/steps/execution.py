@@ -40,7 +40,8 @@ def run_step(
     around each attempt.
     """
     started = perf_counter()
-    is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
+    spans = scope.tracer is not None and step.opens_span
+    is_bounded = spans or scope.budget is not None or config.total_timeout is not None
     if config.is_plain and not is_bounded:
         return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
 
@@ -53,7 +54,7 @@ def run_step(
         on_retry=partial(_report, scope),
         used=used,
     )
-    return _bounded(attempts, scope, data, config) if is_bounded else attempts()
+    return _bounded(attempts, scope, data, config, spans=spans) if is_bounded else attempts()
 
 
 async def _report(scope: Scope, retry: Retry) -> None:
@@ -61,11 +62,16 @@ async def _report(scope: Scope, retry: Retry) -> None:
 
 
 async def _bounded(
-    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, data: StepData, config: ResolvedConfig
+    attempts: Callable[[], Awaitable[OutputT]],
+    scope: Scope,
+    data: StepData,
+    config: ResolvedConfig,
+    *,
+    spans: bool,
 ) -> OutputT:
     """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
-        if (tracer := scope.tracer) is not None:
+        if spans and (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
                 tracer.span(
                     attributes.step_span(scope.name),
@@ -143,7 +149,8 @@ async def _attempt(
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
-        if task is None or task.cancelling():
+        # A task group inside may have taken back the cancellation of a time limit, and counts it no more.
+        if task is None or task.cancelling() or scope.is_cancelled_by_time:
             raise
         await context.in_the_books()
         raise CancelledInside(context.step_id) from error

@@ -16,8 +16,16 @@ from typing import Final, Literal, Self
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import RequestTerms, Reservation, Scope, admit, crossing, current_scope, run_blocking
-from fastroai.runtime.admission import reservations_around
+from fastroai.runtime import (
+    RequestTerms,
+    Reservation,
+    Scope,
+    admit,
+    crossing,
+    current_scope,
+    reservations_around,
+    run_blocking,
+)
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of

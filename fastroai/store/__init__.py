@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fastroai.store.history import RunSummary as RunSummary
     from fastroai.store.log import trace_of as trace_of
     from fastroai.store.opening import open_run_store as open_run_store
+    from fastroai.store.opening import open_spend_store as open_spend_store
     from fastroai.store.payloads import PayloadCodec as PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore as MemoryRunStore
     from fastroai.store.run_postgres import PostgresRunStore as PostgresRunStore
@@ -45,7 +46,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".hints": ("HintsChanges",),
         ".history": ("RunHistory", "RunSummary"),
         ".log": ("trace_of",),
-        ".opening": ("open_run_store",),
+        ".opening": ("open_run_store", "open_spend_store"),
         ".payloads": ("PayloadCodec",),
         ".run_memory": ("MemoryRunStore",),
         ".run_postgres": ("PostgresRunStore",),

@@ -201,7 +201,7 @@ class Attempts:
                 | facts.BranchTimedOut()
             ):
                 pass
-            case facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
+            case facts.CallEnded() | facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
                 pass
             case _:
                 assert_never(entry)

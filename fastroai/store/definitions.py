@@ -16,6 +16,12 @@ def kind_of(definition: JsonValue) -> Literal["pipeline", "graph"]:
     return "graph" if is_graph else "pipeline"
 
 
+def word_for(definition: JsonValue) -> str:
+    """What texts for people call it. A flow is a pipeline of one step."""
+    is_flow = isinstance(definition, dict) and definition.get("kind") == "flow"
+    return "flow" if is_flow else kind_of(definition)
+
+
 def version_of(definition: JsonValue) -> str | None:
     """The version that its author has named."""
     version = definition.get("version") if isinstance(definition, dict) else None

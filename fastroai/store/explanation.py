@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from fastroai.runtime import facts
 from fastroai.store.attempts import StepAttempt
-from fastroai.store.definitions import kind_of, version_of
+from fastroai.store.definitions import version_of, word_for
 
 LEAST_WAIT: Final = 0.1
 """Seconds; where requests have waited for less before they went out, that is not worth a word."""
@@ -113,6 +113,9 @@ def _sentences(
                 what = "has slept" if wait.what == "sleep" else f"message {wait.name!r} has not come in time"
                 received = f"has received message {wait.name!r} (number {number})"
                 yield entry, f"{entry.place}: {received if number else what}"
+            case facts.CallEnded():
+                ended_so = "returned" if entry.failure is None else _failed(entry.failure)
+                yield entry, f"{entry.place}: the call, attempt {entry.attempt}, {ended_so}"
             case facts.ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"
@@ -140,7 +143,7 @@ def _sentences(
 
 def _opened(entry: facts.RunStarted) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
-    what = f"{kind_of(entry.definition)} {entry.pipeline!r}{_version(entry.definition)}"
+    what = f"{word_for(entry.definition)} {entry.pipeline!r}{_version(entry.definition)}"
     return f"run {entry.run_id!r} of {what} began{source}"
 
 
@@ -154,7 +157,7 @@ def _resumed(entry: facts.RunResumed, running: Iterable[str], interrupted: _Inte
     found = f"; its process had died or stopped in {stopped}" if stopped else ""
     given = f"; inputs given anew: {', '.join(entry.inputs)}" if entry.inputs else ""
     changed = (
-        f"; the {kind_of(entry.definition)} had changed{_version(entry.definition)}"
+        f"; the {word_for(entry.definition)} had changed{_version(entry.definition)}"
         if entry.definition
         else ""
     )

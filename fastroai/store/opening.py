@@ -1,13 +1,16 @@
-"""A store of runs by the text that names it, as on a command line."""
+"""A store of runs or of spending by the text that names it, as on a command line."""
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from fastroai.usage.spend_store import SpendStore
 
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
 
@@ -21,25 +24,62 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
         ConfigurationError: it is none of these.
         MissingExtraError: the client of the database is not installed.
     """
+    kind, where = kind_and_place(place)
+    if kind == "redis":
+        from fastroai.store.run_redis import RedisRunStore
+
+        return RedisRunStore(where)
+    if kind == "postgres":
+        from fastroai.store.run_postgres import PostgresRunStore
+
+        return PostgresRunStore(where)
+    return SQLiteRunStore(where)
+
+
+def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
+    """The store of spend limits at a path (`spend.db`), or a URL as `open_run_store` takes it.
+
+    Nothing is opened before the store is used.
+
+    Raises:
+        ConfigurationError: it is none of these.
+        MissingExtraError: the client of the database is not installed.
+    """
+    kind, where = kind_and_place(place)
+    if kind == "redis":
+        from fastroai.store.spend_redis import RedisSpendStore
+
+        return RedisSpendStore(where)
+    if kind == "postgres":
+        from fastroai.store.spend_postgres import PostgresSpendStore
+
+        return PostgresSpendStore(where)
+    from fastroai.store.spend_sqlite import SQLiteSpendStore  # it imports the prices, which runs do not need
+
+    return SQLiteSpendStore(where)
+
+
+def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "redis", "postgres"], str]:
+    """Which kind of store it is, and the path or URL that it is opened with.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
     expected = "a path, or sqlite:///path, redis://, rediss://, postgresql:// or postgres://"
     if isinstance(place, os.PathLike):
-        return SQLiteRunStore(place)
+        return "sqlite", os.fspath(place)
     if not isinstance(place, str):
         raise ConfigurationError("store", place, expected)
     scheme, colon, rest = place.partition(":")
     # A URL that lacks a slash is no path: it would be a file, with a password in its name.
     if "://" not in place and not (colon and scheme in _SCHEMES):
-        return SQLiteRunStore(place)
+        return "sqlite", place
     match scheme:
         case "sqlite" if rest.startswith("///"):
-            return SQLiteRunStore(rest.removeprefix("//"))
+            return "sqlite", rest.removeprefix("//")
         case "redis" | "rediss" if rest.startswith("//"):
-            from fastroai.store.run_redis import RedisRunStore
-
-            return RedisRunStore(place)
+            return "redis", place
         case "postgresql" | "postgres" if rest.startswith("//"):
-            from fastroai.store.run_postgres import PostgresRunStore
-
-            return PostgresRunStore(place)
+            return "postgres", place
     # Not told whole: a password can be in it.
     raise ConfigurationError("store", f"{scheme}:...", expected)

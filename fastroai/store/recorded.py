@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, assert_never
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.places import is_in, step_name
+from fastroai.places import attempt_around, is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.store.definitions import definition_at, kind_of, steps_in
@@ -93,6 +93,15 @@ class RecordedRun:
         """What steps have waited for besides, by id, as they first did. This process adds to it."""
         self.waited: dict[str, facts.WaitEnded] = {}
         """The waits that are over, by id. This process adds to it."""
+        self.calls: dict[str, facts.CallEnded] = {}
+        """The last end of each call of a typed function that has one, by place."""
+        self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
+        """The same, by the attempt around them, in the order of these ends."""
+        self.runs_in: dict[str, dict[str, None]] = defaultdict(dict)
+        """The places of nested runs in which a step has started, by the attempt around them."""
+        self._call_attempts: dict[str, int] = {}
+        self._failed_calls: list[facts.CallEnded] = []
+        """Those after which no call has returned."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -146,7 +155,7 @@ class RecordedRun:
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case facts.StepFailed():
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
-                if entry.budget is None and not self._runs_pipeline(entry.place):
+                if entry.budget is None and not self._goes_on(entry):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
             case facts.RequestSent():
@@ -166,14 +175,15 @@ class RecordedRun:
                 self.ended = None
             case facts.RunFinished():
                 self.ended = entry
-            case (
-                facts.RunStarted()
-                | facts.PauseRequested()
-                | facts.StopRequested()
-                | facts.StepStarted()
-                | facts.StepSkipped()
-            ):
+                if entry.status == "failed":
+                    self._ask_anew()
+            case facts.RunStarted() | facts.PauseRequested() | facts.StopRequested() | facts.StepSkipped():
                 pass  # for those who read the trace
+            case facts.StepStarted():
+                if place := entry.part.place:
+                    self.runs_in[attempt_around(place) or ""][place] = None
+            case facts.CallEnded():
+                self._read_call(entry)
             case facts.QuestionAsked():
                 self.asked.setdefault(entry.id, entry)
             case facts.AnswerGiven():
@@ -188,6 +198,32 @@ class RecordedRun:
                 pass
             case _:
                 assert_never(entry)
+
+    def _read_call(self, entry: facts.CallEnded) -> None:
+        inside = self.calls_in[attempt_around(entry.place) or ""]
+        inside.pop(entry.place, None)  # in the order of the last ends
+        self.calls[entry.place] = inside[entry.place] = entry
+        if entry.failure is None:
+            self._failed_calls.clear()
+        elif not entry.goes_on:
+            self._failed_calls.append(entry)
+
+    def _ask_anew(self) -> None:
+        """The run has failed: each call whose failure has ended it gets another attempt.
+
+        Of calls inside each other, the innermost. Code in which calls have ended goes on in its attempt.
+        """
+        for ended in self._failed_calls:
+            attempt = f"{ended.place}@{ended.attempt}/"
+            inner = any(other.place.startswith(attempt) for other in self._failed_calls)
+            if not inner and not (ended.is_code and self.calls_in.get(attempt[:-1])):
+                self._call_attempts[ended.place] = ended.attempt + 1
+                self.mark_step(ended.place, ended.attempt, "failed")
+        self._failed_calls.clear()
+
+    def call_attempt(self, place: str) -> int:
+        """Return the number of the attempt at a call of a typed function that is made next."""
+        return self._call_attempts.get(place, 1)
 
     def _read_sent(self, entry: facts.RequestSent) -> None:
         request = entry.request
@@ -221,6 +257,12 @@ class RecordedRun:
     def _read_end(self, entry: facts.RequestEnded) -> None:
         exchange = self._sent[entry.id]
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
+
+    def _goes_on(self, entry: facts.StepFailed) -> bool:
+        """Whether an attempt that failed goes on. If nothing in it is on record, another one begins."""
+        attempt = f"{entry.place}@{entry.attempt}"
+        has_parts = bool(self.calls_in.get(attempt) or self.runs_in.get(attempt))
+        return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)
 
     def _read_output(self, entry: facts.StepFinished) -> None:
         if entry.conversation is not None:

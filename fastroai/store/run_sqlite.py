@@ -75,12 +75,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self._connections = Connections(self._driver, limit=1)
 
     def __repr__(self) -> str:
-        return f"SQLiteRunStore({self.path!r})"
-
-    @property
-    def path(self) -> str:
-        """The absolute path of the file."""
-        return self._driver.path
+        return f"SQLiteRunStore({self._driver.path!r})"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """See `RunStore`."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final, Literal, LiteralString
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
-from fastroai.usage.spend_amounts import exact_units, spend_units, spend_usd
-from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+from fastroai.usage.spend_amounts import exact_units, millionths, spend_units, spend_usd
+from fastroai.usage.spend_store import (
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendPage,
+    SpendStatus,
+    SpendVerdict,
+)
 
 _CONNECTIONS: Final = 4
+_ACCOUNTS_A_PAGE: Final = 1_000
 
 
 class PostgresSpendStore(KeptAt):
@@ -62,6 +73,8 @@ class PostgresSpendStore(KeptAt):
             spend_usd(spend_units(claim.limit_usd, "limit")),
             timedelta(seconds=claim.lease),
             claim.holder,
+            claim.keep,
+            claim.within,
         )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
@@ -72,7 +85,11 @@ class PostgresSpendStore(KeptAt):
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """See `SpendStore`."""
         cost = spend_usd(spend_units(cost_usd, "cost"))
-        return (await self._call("spend_settle_v1", claim.account, claim.id, cost)).balance
+        limit = spend_usd(spend_units(claim.limit_usd, "limit"))
+        shares = [millionths(share) for share in claim.warn_at]
+        rows = await self._rows("spend_settle_v1", claim.account, claim.id, cost, limit, shares)
+        reached = tuple(share for share in claim.warn_at if millionths(share) in rows[0][-1])
+        return replace(_verdict(*rows[0]).balance, reached=reached)
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         """See `SpendStore`."""
@@ -91,21 +108,63 @@ class PostgresSpendStore(KeptAt):
         """See `SpendStore`."""
         return (await self._call("spend_balance_v1", account)).balance
 
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        """See `SpendStore`."""
+        limit_usd = change.limit_usd
+        limit = None if limit_usd is None else spend_usd(spend_units(limit_usd, "limit"))
+        rows = await self._rows(
+            "spend_adjust_v1", account, change.id, change.changes, limit, change.by, change.reason
+        )
+        return _adjustment(*rows[0]) if rows else None
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """See `SpendStore`."""
+        rows = await self._rows("spend_windows_v1", account, closed)
+        adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
+        for columns in await self._query(
+            "SELECT {table}.* FROM {table} JOIN {accounts} ON {accounts}.id = account_id "
+            "WHERE account_key = %s AND time_window = %s ORDER BY place",
+            (account.key, account.window),
+            table="spend_adjustment",
+            accounts="spend_account",
+        ):
+            adjustments[columns[3]].append(_adjustment(*columns))
+        return tuple(_status(account, adjustments[columns[0]], *columns) for columns in rows)
+
+    async def accounts(self, after: str | None = None) -> SpendPage:
+        """See `SpendStore`."""
+        rows = await self._query(
+            "SELECT id, account_key, time_window FROM {accounts} WHERE id > %s ORDER BY id LIMIT %s",
+            (int(after or 0), _ACCOUNTS_A_PAGE),
+            accounts="spend_account",
+        )
+        accounts = tuple(SpendAccount(key=key, window=window) for _, key, window in rows)
+        return SpendPage(accounts=accounts, after=str(rows[-1][0]) if len(rows) == _ACCOUNTS_A_PAGE else None)
+
     async def aclose(self) -> None:
         """Close the idle connections. New ones are opened when it is used again."""
         await self._connections.aclose()
 
     async def _call(self, function: str, account: SpendAccount, *arguments: object) -> SpendVerdict:
+        return _verdict(*(await self._rows(function, account, *arguments))[0])
+
+    async def _rows(self, function: str, account: SpendAccount, *arguments: object) -> list[tuple[Any, ...]]:
+        parameters = (account.key, account.window, *arguments)
+        return await self._query("SELECT * FROM {function}({parameters})", parameters, function=function)
+
+    async def _query(
+        self, statement: LiteralString, parameters: tuple[object, ...], **names: str
+    ) -> list[tuple[Any, ...]]:
+        """Perform a statement with names of the schema put in, and as `parameters` a mark for each."""
         from psycopg.sql import SQL, Identifier, Placeholder
 
-        parameters = (account.key, account.window, *arguments)
-        query = SQL("SELECT * FROM {}({})").format(
-            Identifier(self._driver.schema, function), SQL(", ").join([Placeholder()] * len(parameters))
+        query = SQL(statement).format(
+            parameters=SQL(", ").join([Placeholder()] * len(parameters)),
+            **{name: Identifier(self._driver.schema, full) for name, full in names.items()},
         )
-        rows = await self._connections.run(
+        return await self._connections.run(
             lambda connection: connection.execute(query, parameters).fetchall()
         )
-        return _verdict(*rows[0])
 
 
 def _verdict(
@@ -116,12 +175,66 @@ def _verdict(
     seen: datetime,
     resets_at: datetime | None,
     holders: list[str],
+    limit_usd: Decimal | None,
+    reached: list[int],
 ) -> SpendVerdict:
-    """What every function gives back."""
+    """What every function gives back, but those below."""
     balance = SpendBalance(
-        spent_usd=spend_usd(exact_units(spent_usd)),
-        reserved_usd=spend_usd(exact_units(reserved_usd)),
+        spent_usd=_usd(spent_usd),
+        reserved_usd=_usd(reserved_usd),
         now=seen.astimezone(UTC),
         resets_at=resets_at and resets_at.astimezone(UTC),
+        limit_usd=None if limit_usd is None else _usd(limit_usd),
     )
     return SpendVerdict(granted=granted, first=first, balance=balance, holders=tuple(holders))
+
+
+def _status(
+    account: SpendAccount,
+    adjustments: list[SpendAdjustment],
+    number: int,
+    spent_usd: Decimal,
+    reserved_usd: Decimal,
+    seen: datetime,
+    resets_at: datetime | None,
+    is_open: bool,
+    limit_usd: Decimal,
+) -> SpendStatus:
+    return SpendStatus(
+        key=account.key,
+        window=account.window,
+        limit_usd=_usd(limit_usd),
+        spent_usd=_usd(spent_usd),
+        reserved_usd=_usd(reserved_usd),
+        now=seen.astimezone(UTC),
+        resets_at=resets_at and resets_at.astimezone(UTC),
+        is_open=is_open,
+        adjustments=tuple(adjustments),
+    )
+
+
+def _adjustment(
+    account_id: int,
+    change_id: str,
+    place: int,
+    number: int,
+    made_at: datetime,
+    changes: Literal["limit", "spent"],
+    from_usd: Decimal,
+    to_usd: Decimal,
+    by: str,
+    reason: str,
+) -> SpendAdjustment:
+    return SpendAdjustment(
+        id=change_id,
+        at=made_at.astimezone(UTC),
+        changes=changes,
+        from_usd=_usd(from_usd),
+        to_usd=_usd(to_usd),
+        by=by,
+        reason=reason,
+    )
+
+
+def _usd(amount: Decimal) -> Decimal:
+    return spend_usd(exact_units(amount))

@@ -13,9 +13,10 @@ from pydantic_core import from_json, to_json
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
-from fastroai.records import RequestRecord, Usage
+from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
+from fastroai.store.call_records import call_record
 from fastroai.store.definitions import kind_of, version_of
 from fastroai.store.entries import check_format, decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
@@ -113,6 +114,15 @@ class RunTrace:
     def pipeline(self) -> str:
         """The name of the pipeline."""
         return self.opened.pipeline
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The calls of typed functions that have ended, in the order in which they did.
+
+        Raises:
+            ConfigurationError: their records went through a codec, and the trace was read without it.
+        """
+        return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
 
     @property
     def kind(self) -> Literal["pipeline", "graph"]:

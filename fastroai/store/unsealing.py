@@ -20,6 +20,7 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.WaitEnded: ("value",),
     facts.ValueWritten: ("value",),
     facts.MessagesAdded: ("messages",),
+    facts.CallEnded: ("call", "output"),
 }
 """The fields with values of users, besides inputs and questions. A test compares them with the facts."""
 MESSAGES: Final[Mapping[type[facts.Fact], str]] = {

@@ -11,12 +11,13 @@ backend that adds up a trace counts nothing twice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from fastroai.errors import RecordedError
-from fastroai.records import RequestRecord, Usage, usd_to_microcents
+from fastroai.records import CallRecord, RequestRecord, Usage, usd_to_microcents
 from fastroai.tracing.protocol import Attributes, AttributeValue
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -68,6 +69,18 @@ ROUTE: Final = "fastroai.router.route"
 """The variant that a router runs, by the name under which it is registered."""
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
+FLOW_NAME: Final = "fastroai.flow.name"
+FLOW_ID: Final = "fastroai.flow.id"
+"""The innermost flow around a call of a typed function."""
+FUNCTION_NAME: Final = "fastroai.function.name"
+"""The typed function that is called."""
+FUNCTION_KIND: Final = "fastroai.function.kind"
+"""`infer` or `compute`."""
+FUNCTION_OUTCOME: Final = "fastroai.function.outcome"
+"""How the call ended, as in `CallRecord`."""
+FUNCTION_ATTEMPTS: Final = "fastroai.function.attempts"
+FUNCTION_PROMPT_HASH: Final = "fastroai.function.prompt_hash"
+FUNCTION_CACHE_HIT: Final = "fastroai.function.cache_hit"
 STEP_ID: Final = "fastroai.step.id"
 NODE_VISIT: Final = "fastroai.node.visit"
 """Which visit to a node of a graph it is, from 1."""
@@ -79,10 +92,14 @@ REQUEST_COUNT: Final = "fastroai.requests"
 CANCELLED: Final = "fastroai.cancelled"
 """True on a span that cancellation ended."""
 
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow"]
+"""What a run is of."""
+_NAMES: Final[Mapping[RunKind, str]] = {"pipeline": PIPELINE_NAME, "graph": GRAPH_NAME, "flow": FLOW_NAME}
+
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 
 
-def run_span(kind: Literal["pipeline", "graph"], name: str) -> str:
+def run_span(kind: RunKind, name: str) -> str:
     """Name of the span of a run."""
     return f"{kind} {name}"
 
@@ -112,11 +129,32 @@ def is_client_span(attributes: Attributes) -> bool:
     return attributes.get(OPERATION_NAME) == "chat"
 
 
-def run_attributes(
-    kind: Literal["pipeline", "graph"], *, name: str, run_id: str
+def run_attributes(kind: RunKind, *, name: str, run_id: str) -> dict[str, AttributeValue]:
+    """What is known when a pipeline, graph or flow starts."""
+    return {_NAMES[kind]: name, RUN_ID: run_id}
+
+
+def call_span(kind: Literal["infer", "compute"], function: str) -> str:
+    """Name of the span of a call of a typed function."""
+    return f"{kind} {function}"
+
+
+def call_attributes(
+    *, kind: Literal["infer", "compute"], function: str, run_id: str, flow_id: str
 ) -> dict[str, AttributeValue]:
-    """What is known when a pipeline or graph starts."""
-    return {PIPELINE_NAME if kind == "pipeline" else GRAPH_NAME: name, RUN_ID: run_id}
+    """What is known when a typed function is called."""
+    return _given({FUNCTION_NAME: function, FUNCTION_KIND: kind, RUN_ID: run_id, FLOW_ID: flow_id or None})
+
+
+def ended_call_attributes(record: CallRecord) -> dict[str, AttributeValue]:
+    """What is known when the call has ended, besides what was spent in it."""
+    known: dict[str, AttributeValue | None] = {
+        FUNCTION_OUTCOME: record.outcome,
+        FUNCTION_ATTEMPTS: record.attempts,
+        FUNCTION_PROMPT_HASH: record.prompt_hash or None,
+        FUNCTION_CACHE_HIT: record.outcome == "cache_hit",
+    }
+    return _given(known)
 
 
 def label_attributes(tags: tuple[str, ...], tenant: str | None) -> dict[str, AttributeValue]:

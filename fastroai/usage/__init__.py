@@ -13,11 +13,16 @@ from fastroai.usage.references import ModelReference, model_reference
 from fastroai.usage.report import UsageReport
 from fastroai.usage.report_rows import UsageRow
 from fastroai.usage.request_cost import RequestCost
-from fastroai.usage.spend_limit import SpendLimit, SpendStatus
+from fastroai.usage.spend_book import SpendBook
+from fastroai.usage.spend_limit import SpendLimit
 from fastroai.usage.spend_store import (
     SpendAccount,
+    SpendAdjustment,
     SpendBalance,
+    SpendChange,
     SpendClaim,
+    SpendPage,
+    SpendStatus,
     SpendStore,
     SpendVerdict,
     Window,
@@ -44,9 +49,13 @@ __all__ = [
     "RequestBound",
     "RequestCost",
     "SpendAccount",
+    "SpendAdjustment",
     "SpendBalance",
+    "SpendBook",
+    "SpendChange",
     "SpendClaim",
     "SpendLimit",
+    "SpendPage",
     "SpendStatus",
     "SpendStore",
     "SpendVerdict",

@@ -5,15 +5,26 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
 from fastroai.forks import ForkGate
-from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, new_account
-from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, WindowRow, open_new
+from fastroai.usage.spend_store import (
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendPage,
+    SpendStatus,
+    SpendVerdict,
+)
 
 _SWEEP_EVERY: Final = 3600.0
 _gate: Final = ForkGate()
@@ -46,7 +57,7 @@ class MemorySpendStore:
         """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
         self._clock, self._steady_clock = clock, steady_clock
         self._lock = threading.Lock()
-        self._accounts: dict[SpendAccount, tuple[AccountRow, _MemoryClaims]] = {}
+        self._accounts: dict[SpendAccount, _Rows] = {}
         self._swept_at: float | None = None
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
@@ -80,18 +91,40 @@ class MemorySpendStore:
         with self._open(account) as opened:
             return opened.balance()
 
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        """See `SpendStore`."""
+        with self._open(account) as opened:
+            return opened.adjust(change) if account in self._accounts else None
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """See `SpendStore`."""
+        with _gate, self._lock:
+            if account not in self._accounts:
+                return ()
+            row, windows, claims = self._accounts[account]
+            rows = copy(row), windows.copied(), claims.copied()
+        return OpenAccount(*rows, account.window, *self._times()).statuses(account, closed)
+
+    async def accounts(self, after: str | None = None) -> SpendPage:
+        """See `SpendStore`. All of them are on one page."""
+        with _gate, self._lock:
+            return SpendPage(accounts=tuple(self._accounts), after=None)
+
+    def _times(self) -> tuple[datetime, float]:
+        return self._clock().astimezone(UTC), self._steady_clock()
+
     @contextmanager
     def _open(self, account: SpendAccount, *, create: bool = False) -> Iterator[OpenAccount]:
         with _gate, self._lock:
-            now, steady = self._clock().astimezone(UTC), self._steady_clock()
-            row, claims = self._accounts.get(account) or (
-                new_account(account.window, now, steady),
-                _MemoryClaims(),
-            )
+            now, steady = self._times()
+            rows = self._accounts.get(account)
+            if rows is None:
+                windows = _MemoryWindows()
+                rows = open_new(windows, account.window, now, steady), windows, _MemoryClaims()
             if create:
                 self._sweep(now, steady)
-                self._accounts[account] = row, claims
-            yield OpenAccount(row, claims, account.window, now, steady)
+                self._accounts[account] = rows
+            yield OpenAccount(*rows, account.window, now, steady)
 
     def _sweep(self, now: datetime, steady: float) -> None:
         """Forget accounts that nobody uses, once in a while."""
@@ -99,10 +132,54 @@ class MemorySpendStore:
             return
         self._swept_at = steady
         unused_since = steady - RETENTION.total_seconds()
-        for account, (row, claims) in list(self._accounts.items()):
-            is_closed = row.closes_at is not None and row.closes_at + RETENTION <= now
-            if is_closed and row.steady <= unused_since and claims.all_over(steady):
+        for account, (row, _, claims) in list(self._accounts.items()):
+            is_over = row.kept_until is not None and row.kept_until <= now
+            if is_over and row.steady <= unused_since and claims.all_over(steady):
                 del self._accounts[account]
+
+
+class _MemoryWindows:
+    """`WindowRows` in a dict, in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, WindowRow] = {}
+        self._adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
+
+    def copied(self) -> _MemoryWindows:
+        """The same, to be changed apart."""
+        windows = _MemoryWindows()
+        windows._rows = {number: copy(row) for number, row in self._rows.items()}
+        windows._adjustments = self._adjustments.copy()
+        return windows
+
+    def get(self, number: int) -> WindowRow | None:
+        return self._rows.get(number)
+
+    def since(self, number: int) -> list[WindowRow]:
+        latest = next(reversed(self._rows))
+        return [row for each in range(max(number, 1), latest + 1) if (row := self._rows.get(each))]
+
+    def closing_at(self, closes_at: datetime) -> WindowRow | None:
+        return next((row for row in self._rows.values() if row.closes_at == closes_at), None)
+
+    def add(self, row: WindowRow) -> None:
+        self._rows[row.number] = row
+
+    def forget(self, before: datetime, up_to: int) -> None:
+        for number, row in list(self._rows.items()):
+            if number <= up_to and row.closes_at is not None and row.closes_at <= before:
+                del self._rows[number]
+                self._adjustments.pop(number, None)
+
+    def adjusted(self, change_id: str) -> SpendAdjustment | None:
+        known = (one for each in self._adjustments.values() for one in each if one.id == change_id)
+        return next(known, None)
+
+    def note(self, number: int, adjustment: SpendAdjustment) -> None:
+        self._adjustments[number].append(adjustment)
+
+    def adjustments(self) -> Mapping[int, Sequence[SpendAdjustment]]:
+        return self._adjustments
 
 
 class _MemoryClaims:
@@ -112,6 +189,13 @@ class _MemoryClaims:
         self._rows: dict[str, ClaimRow] = {}
         self._line: dict[str, None] = {}
         self._none_over_before: float | None = None
+
+    def copied(self) -> _MemoryClaims:
+        """The same, to be changed apart."""
+        claims = _MemoryClaims()
+        for row in self._rows.values():
+            claims.add(copy(row))
+        return claims
 
     def get(self, claim_id: str) -> ClaimRow | None:
         return self._rows.get(claim_id)
@@ -155,5 +239,12 @@ class _MemoryClaims:
     def held_by(self, holders: Collection[str]) -> list[ClaimRow]:
         return [row for row in self._rows.values() if row.holder in holders and row.state != "lapsed"]
 
+    def lapsed(self) -> list[ClaimRow]:
+        return [row for row in self._rows.values() if row.state == "lapsed"]
+
     def all_over(self, steady: float) -> bool:
         return all(row.lease_until <= steady for row in self._rows.values())
+
+
+_Rows: TypeAlias = tuple[AccountRow, _MemoryWindows, _MemoryClaims]
+"""What is kept of an account."""

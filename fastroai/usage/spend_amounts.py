@@ -10,6 +10,8 @@ from fastroai.errors import ConfigurationError
 UNITS_PER_MICROCENT: Final = 10**12
 """A unit is 1e-18 US dollars."""
 
+MILLION: Final = 10**6
+
 _DECIMALS: Final = 18
 _UNIT: Final = Decimal(1).scaleb(-_DECIMALS)
 _TOO_MUCH: Final = Decimal(10) ** 9
@@ -38,3 +40,8 @@ def spend_usd(units: int) -> Decimal:
     usd = Decimal(units).scaleb(-_DECIMALS, _EXACT)
     whole = usd.to_integral_value()
     return whole if usd == whole else usd.normalize(_EXACT)
+
+
+def millionths(share: float) -> int:
+    """Return a share of a limit in millionths, rounded up: the whole of it is 1,000,000."""
+    return int(_EXACT.multiply(Decimal(str(share)), MILLION).to_integral_value(ROUND_CEILING, _EXACT))

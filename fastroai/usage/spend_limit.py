@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeGuard, get_args
 
@@ -22,8 +22,8 @@ from fastroai.usage.budget import (
 )
 from fastroai.usage.memory_spend_store import default_spend_store
 from fastroai.usage.money import Amount
-from fastroai.usage.spend_amounts import spend_units, spend_usd
-from fastroai.usage.spend_store import SpendAccount, SpendStore, Window
+from fastroai.usage.spend_amounts import spend_units
+from fastroai.usage.spend_store import KEEP, SpendAccount, SpendStatus, SpendStore, Window
 
 BY_TENANT: Final = "tenant"
 """The key of a spend limit that counts by the tenant of a run."""
@@ -33,6 +33,8 @@ _TENANT: Final = (
 )
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
+_SHORTEST_KEEP: Final = timedelta(days=1)
+_LONGEST_KEEP: Final = timedelta(days=3650)
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
@@ -58,8 +60,8 @@ class SpendLimit:
     """Whose spending it counts, or a function that tells this from the `deps` of a run. `"tenant"` counts by
     the tenant of the run (`execute(tenant=...)`), in an account of the key `tenant:NAME` for each."""
     warn_at: tuple[float, ...]
-    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told: to the run, of all
-    those that share the limit, whose request has brought the spending there."""
+    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told. Of all processes
+    that share the limit, one tells each share, once in a window: that whose request has ended first since."""
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
@@ -72,6 +74,8 @@ class SpendLimit:
     """What to do while the store cannot be reached: `refuse` requests, or `allow` them uncounted."""
     lease: float
     """Seconds after which a claim of a process that no longer renews it is given up."""
+    keep: timedelta
+    """How long the store keeps a window after its end, for a `SpendBook` to look back."""
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class SpendLimit:
         on_unbounded: OnUncertain = "refuse",
         on_unavailable: OnUncertain = "refuse",
         lease: float = 30.0,
+        keep: timedelta = KEEP,
     ) -> None:
         """Give exactly one of `usd` and `microcents`.
 
@@ -97,15 +102,16 @@ class SpendLimit:
         """
         for option, value in (
             ("usd", _amount(usd, microcents)),
-            ("window", _known_window(window)),
+            ("window", known_window(window)),
             ("key", _static_key(key)),
             ("warn_at", warning_shares(warn_at)),
             ("on_warning", warning_handler(on_warning)),
-            ("store", _usable_store(store)),
+            ("store", usable_store(store)),
             ("on_unpriced", _policy("on_unpriced", on_unpriced)),
             ("on_unbounded", _policy("on_unbounded", on_unbounded)),
             ("on_unavailable", _policy("on_unavailable", on_unavailable)),
             ("lease", _lease(lease)),
+            ("keep", _keep(keep)),
         ):
             object.__setattr__(self, option, value)
 
@@ -149,55 +155,12 @@ class SpendLimit:
         return SpendStatus(
             key=account.key,
             window=account.window,
-            limit_usd=self.usd,
+            limit_usd=self.usd if balance.limit_usd is None else balance.limit_usd,
             spent_usd=balance.spent_usd,
             reserved_usd=balance.reserved_usd,
             now=balance.now,
             resets_at=balance.resets_at,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendStatus:
-    """What a `SpendLimit` has let through and has left, in one window. Amounts in US dollars are exact."""
-
-    key: str
-    window: Window
-    limit_usd: Decimal
-    spent_usd: Decimal
-    """Known cost, and the bounds of requests whose process ended before they did."""
-    reserved_usd: Decimal
-    """Bounds of the requests in flight."""
-    now: datetime
-    """The store's clock, in UTC."""
-    resets_at: datetime | None
-    """When the next window starts from zero, in UTC; `None` for `total`."""
-
-    @property
-    def remaining_usd(self) -> Decimal:
-        """What is neither spent nor reserved; 0 if more than the limit is."""
-        committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
-        return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
-
-    @property
-    def limit_microcents(self) -> int:
-        """The limit in microcents, rounded once, half to even, as are the others."""
-        return usd_to_microcents(self.limit_usd)
-
-    @property
-    def spent_microcents(self) -> int:
-        """What is spent, in microcents."""
-        return usd_to_microcents(self.spent_usd)
-
-    @property
-    def reserved_microcents(self) -> int:
-        """What is reserved, in microcents."""
-        return usd_to_microcents(self.reserved_usd)
-
-    @property
-    def remaining_microcents(self) -> int:
-        """What is left, in microcents."""
-        return usd_to_microcents(self.remaining_usd)
 
 
 def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
@@ -209,7 +172,8 @@ def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
     return amount
 
 
-def _known_window(window: object) -> object:
+def known_window(window: object) -> object:
+    """Return a kind of window. Raises `ConfigurationError` for one that is none."""
     known = get_args(Window)
     if window not in known:
         expected = f"one of {', '.join(map(repr, known))}.{nearest_hint(str(window), known)}"
@@ -229,7 +193,8 @@ def _is_key(key: object) -> bool:
     return isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()
 
 
-def _usable_store(store: object) -> SpendStore:
+def usable_store(store: object) -> SpendStore:
+    """Return a store; that of this process for `None`. Raises `ConfigurationError` for one that is none."""
     if store is None:
         return default_spend_store()
     if isinstance(store, type) or not isinstance(store, SpendStore):
@@ -246,6 +211,13 @@ def _lease(lease: object) -> object:
     if not (_is_number(lease) and 0 < lease <= _LONGEST_LEASE):
         raise ConfigurationError("lease", lease, f"seconds, above 0 and at most {_LONGEST_LEASE:,}")
     return lease
+
+
+def _keep(keep: object) -> object:
+    if not (isinstance(keep, timedelta) and _SHORTEST_KEEP <= keep <= _LONGEST_KEEP):
+        expected = f"a timedelta of {_SHORTEST_KEEP.days} to {_LONGEST_KEEP.days:,} days"
+        raise ConfigurationError("keep", keep, expected)
+    return keep
 
 
 def _is_number(value: object) -> TypeGuard[float]:

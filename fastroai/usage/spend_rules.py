@@ -12,22 +12,32 @@ There are two clocks. That of the calendar names windows, and may be set forward
 steady one, in seconds, ends leases; a store that has only one clock uses it for both. Where the steady clock
 goes back (the machine was started again, or a server has no other clock), leases go back with it.
 
-An account keeps its latest `WINDOWS_KEPT` windows. A clock that comes back to one of them makes it count
-again, together with those that were opened after it. A clock that goes back further leaves the window that
-counts as it is, until the end of the one that it shows. What was reserved in a window that is not kept any
-more is held on, but counts nowhere.
+An account keeps its windows for the time that the claims on it ask for, and in any case the latest
+`WINDOWS_KEPT`. A clock that comes back to one of them makes it count again, together with those that were
+opened after it. A clock that goes back further leaves the window that counts as it is, until the end of the
+one that it shows. What was reserved in a window that is not kept any more is held on, but counts nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal, Protocol
 
-from fastroai.usage.spend_amounts import spend_units, spend_usd
-from fastroai.usage.spend_store import SpendBalance, SpendClaim, SpendVerdict, Window
+from fastroai.usage.spend_amounts import MILLION, millionths, spend_units, spend_usd
+from fastroai.usage.spend_store import (
+    KEEP,
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendStatus,
+    SpendVerdict,
+    Window,
+)
 
 ClaimState = Literal["waiting", "reserved", "sent", "lapsed"]
 """`lapsed`: it was sent and then its lease ended. It counts as spent, until `settle` says better."""
@@ -36,10 +46,10 @@ CORRECTION_TIME: Final = timedelta(days=7)
 """How long a lapsed claim is kept for `settle` to correct."""
 
 RETENTION: Final = timedelta(days=1)
-"""How long after its window an account is kept that nobody uses and that has no claims."""
+"""How long an account is kept at least that nobody uses, by the steady clock."""
 
 WINDOWS_KEPT: Final = 4
-"""How many windows of an account are known, the one of now included: a clock can be set back to these."""
+"""How many windows of an account are known at least, the one of now included."""
 
 
 @dataclass(slots=True)
@@ -51,8 +61,18 @@ class WindowRow:
     closes_at: datetime | None
     """Its end, in UTC; `None` for `total`."""
     spent: int = 0
-    """In units of 1e-18 dollars."""
+    """In units of 1e-18 dollars, as are all amounts here."""
     reserved: int = 0
+    limit: int = 0
+    """The limit of the latest claim."""
+    set_limit: int | None = None
+    """The limit that was set by hand."""
+    told: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """The shares that were told, in millionths, and of which limit of claims, with the claim that told."""
+
+    def in_force(self, limit: int) -> int:
+        """The limit that holds for a claim with this one."""
+        return limit if self.set_limit is None else self.set_limit
 
 
 @dataclass(slots=True)
@@ -65,8 +85,13 @@ class AccountRow:
     """The end of the calendar window that the clock showed then; `None` for `total`."""
     charged: int
     """The number of the window that new claims belong to. It counts, and so do those with larger numbers."""
-    windows: list[WindowRow]
-    """In the order of their numbers."""
+    keep: timedelta = KEEP
+    """How long windows are kept after their end."""
+
+    @property
+    def kept_until(self) -> datetime | None:
+        """When the account is forgotten, if nobody uses it; `None` for `total`."""
+        return None if self.closes_at is None else self.closes_at + self.keep
 
 
 @dataclass(slots=True)
@@ -82,6 +107,8 @@ class ClaimRow:
     holder: str
     window: int | None = None
     """The number of the window that it was reserved in."""
+    within: str = ""
+    """The id of the claim that its amount was taken from; empty if it was taken from the account."""
 
 
 class ClaimRows(Protocol):
@@ -123,11 +150,52 @@ class ClaimRows(Protocol):
         """The claims of these processes that have not lapsed."""
         ...
 
+    def lapsed(self) -> Sequence[ClaimRow]:
+        """The claims that have lapsed."""
+        ...
 
-def new_account(window: Window, now: datetime, steady: float) -> AccountRow:
-    """An account of which nothing is spent."""
+
+class WindowRows(Protocol):
+    """The windows of one account. What is changed in a row that these gave is kept."""
+
+    def get(self, number: int) -> WindowRow | None:
+        """The one with this number."""
+        ...
+
+    def since(self, number: int) -> Sequence[WindowRow]:
+        """Those with this number and larger ones, in order."""
+        ...
+
+    def closing_at(self, closes_at: datetime) -> WindowRow | None:
+        """The one that ends then."""
+        ...
+
+    def add(self, row: WindowRow) -> None:
+        """Keep a new one."""
+        ...
+
+    def forget(self, before: datetime, up_to: int) -> None:
+        """Forget those up to a number that ended before, and what was adjusted in them."""
+        ...
+
+    def adjusted(self, change_id: str) -> SpendAdjustment | None:
+        """The adjustment that a change has become."""
+        ...
+
+    def note(self, number: int, adjustment: SpendAdjustment) -> None:
+        """Keep an adjustment of a window."""
+        ...
+
+    def adjustments(self) -> Mapping[int, Sequence[SpendAdjustment]]:
+        """What was adjusted in each window, in order."""
+        ...
+
+
+def open_new(windows: WindowRows, window: Window, now: datetime, steady: float) -> AccountRow:
+    """Return an account of which nothing is spent, with its first window."""
     closes_at = end_of_window(window, now)
-    return AccountRow(steady, closes_at, 1, [WindowRow(1, closes_at)])
+    windows.add(WindowRow(1, closes_at))
+    return AccountRow(steady, closes_at, 1)
 
 
 def end_of_window(window: Window, now: datetime) -> datetime | None:
@@ -146,10 +214,16 @@ class OpenAccount:
     """One account at one moment, for one operation."""
 
     def __init__(
-        self, row: AccountRow, claims: ClaimRows, window: Window, now: datetime, steady: float
+        self,
+        row: AccountRow,
+        windows: WindowRows,
+        claims: ClaimRows,
+        window: Window,
+        now: datetime,
+        steady: float,
     ) -> None:
         """Brings it up to date: leases end, and the window is that of now."""
-        self._row, self._claims, self._now = row, claims, now
+        self._row, self._windows, self._claims, self._now = row, windows, claims, now
         if steady < row.steady:
             claims.shift_leases(steady - row.steady)
         row.steady = steady
@@ -160,18 +234,23 @@ class OpenAccount:
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """`SpendStore.reserve`."""
         amount = spend_units(claim.amount_usd, "reservation")
+        limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
+        self._row.keep = claim.keep
         held = self._claims.get(claim.id)
         if held is not None and held.state == "reserved" and amount > held.amount:
             self._take_out(held)
+            self._give_back(held, held.amount)
             held = None
         if held is None:
             held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim), claim.holder)
             self._claims.add(held)
         first = held.state != "waiting" or self._claims.first_in_line() == claim.id
         if held.state in ("waiting", "reserved"):
-            self._ask(held, amount, first, spend_units(claim.limit_usd, "limit"))
+            if not self._draw(held, amount, claim.within):
+                self._ask(held, amount, first, self._charged.in_force(limit))
             held.lease_until = self._lease_of(claim)
             self._claims.update(held)
+            first = first and not held.within
         granted = held.state != "waiting" and amount <= held.amount
         holders = () if granted else tuple(self._claims.holders())
         return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=holders)
@@ -192,9 +271,10 @@ class OpenAccount:
         if held is not None:
             self._take_out(held)
             number = self._row.charged if held.window is None else held.window
-            if (window := self._window(number)) is not None:
+            if (window := self._windows.get(number)) is not None:
                 window.spent += cost
-        return self.balance()
+            self._give_back(held, held.amount - cost)
+        return replace(self.balance(), reached=self._reached(claim))
 
     def renew(self, claim: SpendClaim) -> None:
         """`SpendStore.renew`, for one."""
@@ -211,40 +291,143 @@ class OpenAccount:
     def balance(self) -> SpendBalance:
         """`SpendStore.balance`."""
         spent, reserved = self._totals()
+        set_limit = self._charged.set_limit
         return SpendBalance(
             spent_usd=spend_usd(spent),
             reserved_usd=spend_usd(reserved),
             now=self._now,
             resets_at=self._row.closes_at,
+            limit_usd=None if set_limit is None else spend_usd(set_limit),
         )
+
+    def adjust(self, change: SpendChange) -> SpendAdjustment:
+        """`SpendStore.adjust`."""
+        if (known := self._windows.adjusted(change.id)) is not None:
+            return known
+        window = self._charged
+        if change.changes == "limit":
+            before = window.in_force(window.limit)
+            window.set_limit = None if change.limit_usd is None else spend_units(change.limit_usd, "limit")
+            after = window.in_force(window.limit)
+        else:
+            before, after = self._totals()[0], 0
+            self._start_from_zero()
+        spent, _ = self._totals()
+        window.told = {
+            (share, limit): claim_id
+            for (share, limit), claim_id in window.told.items()
+            if _has_reached(spent, share, window.in_force(limit))
+        }
+        adjustment = SpendAdjustment(
+            id=change.id,
+            at=self._now,
+            changes=change.changes,
+            from_usd=spend_usd(before),
+            to_usd=spend_usd(after),
+            by=change.by,
+            reason=change.reason,
+        )
+        self._windows.note(window.number, adjustment)
+        return adjustment
+
+    def statuses(self, account: SpendAccount, closed: bool) -> tuple[SpendStatus, ...]:
+        """`SpendStore.windows`."""
+        adjustments = self._windows.adjustments()
+
+        def status(window: WindowRow, spent: int, reserved: int) -> SpendStatus:
+            is_open = window.number == self._row.charged
+            return SpendStatus(
+                key=account.key,
+                window=account.window,
+                limit_usd=spend_usd(window.in_force(window.limit)),
+                spent_usd=spend_usd(spent),
+                reserved_usd=spend_usd(reserved),
+                now=self._now,
+                resets_at=self._row.closes_at if is_open else window.closes_at,
+                is_open=is_open,
+                adjustments=tuple(adjustments.get(window.number, ())),
+            )
+
+        open_one = status(self._charged, *self._totals())
+        if not closed:
+            return (open_one,)
+        over = [window for window in self._windows.since(1) if window.number < self._row.charged]
+        return (open_one, *(status(each, each.spent, each.reserved) for each in reversed(over)))
+
+    @property
+    def _charged(self) -> WindowRow:
+        """The window that new claims belong to."""
+        return self._windows.since(self._row.charged)[0]
 
     def _turn_to(self, closes_at: datetime | None) -> None:
         """Go on with the calendar window that ends then."""
         row = self._row
         if closes_at is None or row.closes_at is None or closes_at == row.closes_at:
             return
-        known = next((window for window in row.windows if window.closes_at == closes_at), None)
+        known = self._windows.closing_at(closes_at)
         if known is not None:
             row.charged = known.number
         elif closes_at > row.closes_at:
-            row.charged = row.windows[-1].number + 1
-            row.windows = [*row.windows[1 - WINDOWS_KEPT :], WindowRow(row.charged, closes_at)]
+            latest = self._windows.since(row.charged)[-1]
+            row.charged = latest.number + 1
+            self._windows.add(WindowRow(row.charged, closes_at, limit=latest.limit))
+            self._windows.forget(self._now - row.keep, row.charged - WINDOWS_KEPT)
         row.closes_at = closes_at
+
+    def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
+        """Take the amount of a claim that waits from another one. False if that does not have it."""
+        other = self._claims.get(within) if within and held.state == "waiting" else None
+        if other is None or other.state != "reserved" or other.window is None:
+            return False
+        if other.window < self._row.charged or other.amount < amount:
+            return False
+        other.amount -= amount
+        self._claims.update(other)
+        held.state, held.window, held.amount, held.within = "reserved", other.window, amount, within
+        return True
+
+    def _give_back(self, held: ClaimRow, amount: int) -> None:
+        """Let the claim that this one was taken from, if there is one, reserve so much of it again."""
+        other = self._claims.get(held.within) if held.within and amount > 0 else None
+        if other is not None and other.state == "reserved":
+            other.amount += amount
+            self._claims.update(other)
+            if (window := self._window(other.window)) is not None:
+                window.reserved += amount
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
         """Change the amount of a claim, and reserve it if it waits and may go."""
         if held.state == "reserved":
             if (window := self._window(held.window)) is not None:
                 window.reserved -= held.amount - amount
+            self._give_back(held, held.amount - amount)
         elif first and sum(self._totals()) + amount <= limit:
             held.state, held.window = "reserved", self._row.charged
-            if (window := self._window(held.window)) is not None:
-                window.reserved += amount
+            self._charged.reserved += amount
         held.amount = amount
+
+    def _reached(self, claim: SpendClaim) -> tuple[float, ...]:
+        """The shares that this claim tells of."""
+        window, limit = self._charged, spend_units(claim.limit_usd, "limit")
+        spent, _ = self._totals()
+        told = dict(window.told)
+        for share in claim.warn_at:
+            if _has_reached(spent, millionths(share), window.in_force(limit)):
+                told.setdefault((millionths(share), limit), claim.id)
+        window.told = told
+        return tuple(share for share in claim.warn_at if told.get((millionths(share), limit)) == claim.id)
+
+    def _start_from_zero(self) -> None:
+        """Forget what was spent in the windows that count, and the claims that could correct it."""
+        for held in self._claims.lapsed():
+            if held.window is not None and held.window >= self._row.charged:
+                self._claims.remove(held.id)
+        for window in self._windows.since(self._row.charged):
+            window.spent = 0
 
     def _totals(self) -> tuple[int, int]:
         """What is spent and what is reserved in the windows that count."""
-        counting = [window for window in self._row.windows if window.number >= self._row.charged]
+        counting = self._windows.since(self._row.charged)
         return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
     def _lease_over(self, held: ClaimRow) -> None:
@@ -253,7 +436,10 @@ class OpenAccount:
             return
         self._take_out(held)
         window = self._window(held.window)
+        if held.state == "reserved":
+            self._give_back(held, held.amount)
         if held.state == "sent" and window is not None:
+            held.within = ""
             window.spent += held.amount
             held.state, held.lease_until = "lapsed", self._row.steady + CORRECTION_TIME.total_seconds()
             self._claims.add(held)
@@ -270,7 +456,12 @@ class OpenAccount:
 
     def _window(self, number: int | None) -> WindowRow | None:
         """The window with this number; `None` for a claim that waits, and where it is kept no longer."""
-        return next((window for window in self._row.windows if window.number == number), None)
+        return None if number is None else self._windows.get(number)
 
     def _lease_of(self, claim: SpendClaim) -> float:
         return self._row.steady + claim.lease
+
+
+def _has_reached(spent: int, share: int, limit: int) -> bool:
+    """Whether so many millionths of a limit are spent."""
+    return spent * MILLION >= limit * share

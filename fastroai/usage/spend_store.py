@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from fastroai.records import usd_to_microcents
+from fastroai.usage.spend_amounts import spend_units, spend_usd
+
+KEEP: Final = timedelta(days=90)
+"""How long a window is kept after its end, unless a claim says otherwise."""
 
 Window = Literal["hour", "day", "month", "total"]
 """What a ceiling is for: each calendar hour, day or month, in UTC, or all time."""
@@ -35,6 +41,13 @@ class SpendClaim:
     """Seconds after which a claim that was not renewed is given up."""
     holder: str = ""
     """The process that asks. Others on its machine can tell whether it is dead. Empty: nobody can."""
+    keep: timedelta = KEEP
+    """How long windows of the account are kept after their end: what the latest claim says."""
+    warn_at: tuple[float, ...] = ()
+    """The shares of the limit that `settle` tells of. They are rounded up to a millionth."""
+    within: str = ""
+    """The id of a reserved claim on the same account, which pays for this one if it has as much left. It gets
+    back what is not spent of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,10 @@ class SpendBalance:
     """The store's clock, in UTC."""
     resets_at: datetime | None
     """When the window ends and the next one starts from zero; `None` for `total`."""
+    limit_usd: Decimal | None = None
+    """The limit that was set by hand for the window. `None`: each claim is held to its own."""
+    reached: tuple[float, ...] = ()
+    """Shares to warn of that this claim alone tells of, in the whole window. Only `settle` gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +76,101 @@ class SpendVerdict:
     """Whether the amount is reserved now. Otherwise the claim waits in line."""
     first: bool
     """Whether no other claim is before it in line; only then may one that is too large give up or ask for
-    less."""
+    less. Not said of a claim that another one pays for."""
     balance: SpendBalance
     holders: tuple[str, ...] = ()
     """If it was not granted: the processes that hold claims on the account or wait in line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendChange:
+    """A change that a person makes to the open window of an account."""
+
+    id: str
+    """Unique: the same change is made once."""
+    changes: Literal["limit", "spent"]
+    """The limit of the window, or its spending, which starts from zero again."""
+    limit_usd: Decimal | None = None
+    """The new limit in US dollars. `None`: each claim is held to its own again."""
+    by: str
+    """Who makes it."""
+    reason: str
+    """Why it is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendAdjustment:
+    """A change that was made by hand, on record. Amounts in US dollars are exact."""
+
+    id: str
+    at: datetime
+    """When it was made, by the clock of the store, in UTC."""
+    changes: Literal["limit", "spent"]
+    """The limit of the window, or its spending."""
+    from_usd: Decimal
+    to_usd: Decimal
+    by: str
+    """Who made it."""
+    reason: str
+    """Why it was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendStatus:
+    """What a `SpendLimit` has let through and has left, in one window. Amounts in US dollars are exact."""
+
+    key: str
+    window: Window
+    limit_usd: Decimal
+    """The limit that holds: the one set by hand for this window, or that of the `SpendLimit`."""
+    spent_usd: Decimal
+    """Known cost, and the bounds of requests whose process ended before they did."""
+    reserved_usd: Decimal
+    """Bounds of the requests in flight."""
+    now: datetime
+    """The store's clock, in UTC."""
+    resets_at: datetime | None
+    """When the window ends, or has ended, and the next one starts from zero; `None` for `total`."""
+    is_open: bool = True
+    """Whether new requests are counted in this window."""
+    adjustments: tuple[SpendAdjustment, ...] = ()
+    """What was changed by hand in this window, in order. Only a `SpendBook` gives them."""
+
+    @property
+    def remaining_usd(self) -> Decimal:
+        """What is neither spent nor reserved; 0 if more than the limit is."""
+        committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
+        return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
+
+    @property
+    def limit_microcents(self) -> int:
+        """The limit in microcents, rounded once, half to even, as are the others."""
+        return usd_to_microcents(self.limit_usd)
+
+    @property
+    def spent_microcents(self) -> int:
+        """What is spent, in microcents."""
+        return usd_to_microcents(self.spent_usd)
+
+    @property
+    def reserved_microcents(self) -> int:
+        """What is reserved, in microcents."""
+        return usd_to_microcents(self.reserved_usd)
+
+    @property
+    def remaining_microcents(self) -> int:
+        """What is left, in microcents."""
+        return usd_to_microcents(self.remaining_usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendPage:
+    """Some of the accounts of a store."""
+
+    accounts: tuple[SpendAccount, ...]
+    """In no particular order. One that is counted in meanwhile may be on two pages."""
+    after: str | None
+    """What the next page is asked for with; `None` if there is none."""
 
 
 @runtime_checkable
@@ -78,9 +186,12 @@ class SpendStore(Protocol):
     even, and limits down.
 
     Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
-    clock shows. If the clock is set back into a window that the store still knows (it keeps the latest four
-    of an account), the window counts again, together with all later ones. If it is set back further, the
-    window that was left goes on, until the clock comes to the end of the one that it shows.
+    clock shows. If the clock is set back into a window that the store still knows, the window counts again,
+    together with all later ones. If it is set back further, the window that was left goes on, until the clock
+    comes to the end of the one that it shows. A store knows the windows of an account that ended less than
+    `SpendClaim.keep` ago, and in any case the latest four.
+
+    A limit that was set by hand holds in its window, in the place of the limits of all claims.
 
     Claims of one account are granted in the order in which they came: while one waits in line, no later one
     overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent, else
@@ -98,6 +209,10 @@ class SpendStore(Protocol):
         Asking again, by the same id, renews the lease. In line, a claim keeps its place whatever it asks for.
         A reserved one stays reserved if it asks for as much or less, and for more it is a new claim: what it
         had is free, and its place is the last. One that was sent stays as it is, and is granted no more.
+
+        A new one, or one in line, that is `within` another is granted at once if that has as much, in a
+        window that counts: the amount is then taken from there, in the window of that one. Otherwise it is a
+        claim like any other.
         """
         ...
 
@@ -110,6 +225,11 @@ class SpendStore(Protocol):
 
         It is charged to the window that it was reserved in. A claim that was counted as spent when its lease
         ended is corrected to `cost_usd`, for 7 days. One that is not known, or not any more, changes nothing.
+        What it has taken from another claim and not spent is reserved by that one again, if it is there.
+
+        The balance has the shares of `claim.warn_at` which the spending of the window has reached and which
+        no claim with the same limit has told before. Each is told once in a window; but where a limit is
+        raised by hand, or the spending reset, shares that are not reached any more can be told again.
         """
         ...
 
@@ -123,4 +243,22 @@ class SpendStore(Protocol):
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """What the account holds in the window of now."""
+        ...
+
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        """Change the limit or the spending of the window of now, and keep that on record with the window.
+
+        What is reserved stays reserved. `None`: the account is not known, and nothing was changed.
+        """
+        ...
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """The open window of an account, and with `closed` those that are over, newest first.
+
+        None of an account that is not known. Changes nothing.
+        """
+        ...
+
+    async def accounts(self, after: str | None = None) -> SpendPage:
+        """The accounts that are known, a page at a time. Changes nothing."""
         ...

@@ -44,6 +44,7 @@ class Worker:
     """A process of uvicorn that serves the desk."""
 
     def __init__(self, folder: Path, provider: ModelServer) -> None:
+        self.folder = folder
         listener = socket.create_server(("127.0.0.1", 0))  # so a request may come before the worker is up
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         settings = {
@@ -413,6 +414,43 @@ async def test_the_limit_of_a_customer_holds_over_both_workers(
     assert DAILY_USD - Decimal("0.004") < spent <= DAILY_USD
     assert (await desk[1].put("hal/invoices/1")).status_code == 202, "others have their own"
     await until_ended(desk[1], "hal/invoices/1")
+
+
+async def test_operators_hear_of_spending_see_it_by_customer_and_raise_a_limit(
+    own_workers: list[Worker], provider: ModelServer
+) -> None:
+    provider.reset()
+    provider.rule(is_reading, costly(offline.read))
+    provider.rule(None, costly(offline.write))
+    first, second = own_workers
+    number = 0
+    while (upload := await own_workers[number % 2].put(f"gil/invoices/{number}")).status_code == 202:
+        await until_ended(own_workers[1 - number % 2], f"gil/invoices/{number}")
+        number += 1
+    assert upload.status_code == 429
+
+    spent = billed_usd(provider)
+    report = (await second.client.get("/operators/spending")).json()
+    assert report == [
+        {
+            "customer": "gil",
+            "requests": len(provider.ledger.billed),
+            "cost_usd": str(spent),
+            "left_today_usd": str(DAILY_USD - spent),
+        }
+    ]
+    told = [line for line in (first.folder / "log").read_text().splitlines() if "has spent" in line]
+    shares = [share for share in (50, 80, 95) if spent >= DAILY_USD * share / 100]
+    assert told == [f"customer gil has spent {share} % of $0.01 today" for share in shares] != []
+
+    command = [sys.executable, "-m", "fastroai.cli", "spend", "set", "gil", "1", "--reason", "a large order"]
+    place = ["--store", str(first.folder / "spend.db")]
+    raised = await asyncio.to_thread(subprocess.run, [*command, *place], cwd=ROOT, capture_output=True)
+    assert raised.returncode == 0, raised.stderr
+    for worker in own_workers:
+        assert (await worker.put(f"gil/invoices/{worker.url[-4:]}")).status_code == 202
+        story = await until_ended(worker, f"gil/invoices/{worker.url[-4:]}")
+        assert story[-1].data["status"] == "finished"
 
 
 def costly(answer: Callable[[ServedRequest], Reply]) -> Callable[[ServedRequest], Reply]:

@@ -277,6 +277,7 @@ def test_every_public_name_has_a_reference() -> None:
         "drawing",
         "errors",
         "expressions",
+        "functions",
         "graphs",
         "pipelines",
         "steps",

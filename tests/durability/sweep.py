@@ -28,6 +28,7 @@ from support.stored_runs import entries_of
 
 from fastroai.runtime.facts import (
     AnyFact,
+    CallEnded,
     OnceDone,
     OnceStarted,
     QuestionAsked,
@@ -84,9 +85,10 @@ class Observed:
 
     @property
     def done(self) -> set[str]:
-        """Steps that have finished, by place; pause nodes that have asked a person included."""
+        """Steps and calls that have finished, by place; pause nodes that have asked a person included."""
         asked = [entry for entry in self.of(QuestionAsked) if not entry.name]
-        return {entry.place for entry in (*self.of(StepFinished), *asked)}
+        calls = [entry for entry in self.of(CallEnded) if entry.failure is None]
+        return {entry.place for entry in (*self.of(StepFinished), *asked, *calls)}
 
     @property
     def tool_results(self) -> str:

@@ -10,6 +10,7 @@ import random
 from typing import Literal
 
 import pytest
+from durability.flow_shapes import FLOWS
 from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, some
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""
-EVERY = (*SHAPES, *GRAPHS)
+EVERY = (*SHAPES, *GRAPHS, *FLOWS)
 ON_SERVERS = EVERY if TIMES else ("diamond", "effects", "graph_fork_waits")
 UNWAITED = EVERY if TIMES else ("diamond", "streamed", "graph_loop")
 

@@ -30,7 +30,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_core import to_jsonable_python
 
 from fastroai import CostBudgetExceeded, FastroAgent, Inbox, Pipeline, PipelineConfig, StepContext, step
-from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.errors import ConfigurationError, FlowStopped, RunNotFound
 from fastroai.graphs import GraphResult
 from fastroai.human import waiting
 from fastroai.runtime.facts import AnyFact, EdgesResolved, Wait, WaitEnded
@@ -39,6 +39,7 @@ from fastroai.store import (
     MemoryRunStore,
     PostgresRunStore,
     RedisRunStore,
+    RunHistory,
     RunStore,
     SQLiteRunStore,
     StoredKey,
@@ -48,9 +49,11 @@ from fastroai.store.headers import read_header
 from fastroai.store.mailbox import read_mail
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from durability.flow_shapes import FLOWS, FlowShape
 from durability.graph_shapes import GRAPHS, GraphShape
 from durability.shapes import MESSAGES, SHAPES, Notebook, Shape
 
+AnyShape = Shape | GraphShape | FlowShape
 Moment = Literal["before", "after"]
 
 
@@ -120,11 +123,13 @@ class Deadly:
         return await self._store.list(prefix, after=after, limit=limit)
 
 
-async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
+async def perform(task: Task, shape: AnyShape) -> dict[str, Any]:
     """Run it, and tell what came out."""
     store = Deadly(open_store(*task.store), task.kill_at)
     if isinstance(shape, GraphShape):
         return await perform_graph(task, shape, store)
+    if isinstance(shape, FlowShape):
+        return await perform_flow(task, shape, store)
     pipeline = shape.pipeline
     try:
         if task.resumed:
@@ -218,6 +223,36 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
     }
 
 
+async def perform_flow(task: Task, shape: FlowShape, store: Deadly) -> dict[str, Any]:
+    """Run it, answer what it asks, and tell what came out."""
+    door, begins = shape.flow, not task.resumed
+    while True:
+        try:
+            if begins:
+                output = await door.run(**shape.inputs, run_id=task.run_id, store=store)
+            else:
+                output = await door.resume(task.run_id, store=store)
+        except RunNotFound:
+            return {"not_found": True}
+        except FlowStopped as stopped:
+            begins = False
+            first: Any = stopped.questions[0]
+            await Inbox(store).answer(first.id, shape.answers[first.question], reviewer="Mia")
+        else:
+            break
+    trace = await RunHistory(store).trace(task.run_id)
+    assert trace.replay(door) is None
+    paid = [call.cost_usd for call in trace.calls if call.kind == "infer"]
+    return {
+        "output": output,
+        "cost_usd": str(trace.usage.cost_usd),
+        "committed_usd": str(trace.usage.committed_usd),
+        "steps_usd": str(sum(paid)),
+        "requests": trace.usage.request_count,
+        "writes": store.writes,
+    }
+
+
 def _asked_by(error: ConfigurationError) -> str:
     """The node that the message names."""
     return str(error).split("the answer that node '")[1].partition("'")[0]
@@ -249,7 +284,7 @@ def _everything(result: GraphResult[Any]) -> Any:
     return json.loads(json.dumps(to_jsonable_python(told)))
 
 
-def run(task: Task, shape: Shape | GraphShape) -> None:
+def run(task: Task, shape: AnyShape) -> None:
     """In the forked process."""
     Notebook.path = Path(task.notes)
     try:
@@ -259,7 +294,7 @@ def run(task: Task, shape: Shape | GraphShape) -> None:
     Path(task.outcome).write_text(json.dumps(outcome))
 
 
-def attempt(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
+def attempt(task: Task, shape: AnyShape) -> dict[str, Any]:
     """Fork for a task, and kill that if the task says so. What it tells, and how long it took."""
     started = time.perf_counter()
     child = os.fork()
@@ -325,8 +360,8 @@ def main() -> None:
     asyncio.run(warm_up())
     assert threading.active_count() == 1, threading.enumerate()
     print("ready", flush=True)
-    shapes: dict[tuple[str, str], Shape | GraphShape] = {}
-    builds = {**SHAPES, **GRAPHS}
+    shapes: dict[tuple[str, str], AnyShape] = {}
+    builds = {**SHAPES, **GRAPHS, **FLOWS}
     for line in sys.stdin:
         told = json.loads(line)
         kill_at = told.pop("kill_at")

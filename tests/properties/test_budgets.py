@@ -35,12 +35,14 @@ def assert_no_task_of_ours_is_left() -> None:
     assert not left, f"still running: {left}"
 
 
-def carried_out(plan: Group, *, ceiling: int = 1_000_000, patience: float = 0.0) -> SpendingRun:
+def carried_out(
+    plan: Group, *, ceiling: int = 1_000_000, patience: float = 0.0, looks_on: bool = False
+) -> SpendingRun:
     """What became of a plan, in virtual time: if everything waits, nothing will ever happen.
 
     With some patience, for threads that do something meanwhile.
     """
-    run = SpendingRun(ceiling)
+    run = SpendingRun(ceiling, looks_on)
 
     async def main() -> None:
         await run.attempt(plan)
@@ -84,6 +86,17 @@ def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
 def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     """The ends of requests reach the store from a thread, in real time, so timers may come before them."""
     run = carried_out(plan, ceiling=ceiling, patience=10.0)
+    concurrent.futures.wait(list(spend_desk._endings), timeout=LONGEST)
+    run.check_books()
+    asyncio.run(run.check_ceiling())
+
+
+@settings(deadline=None, max_examples=max(50, settings().max_examples // 2))
+@given(runs(shared_limits, reserves=True), st.integers(20, 600))
+def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
+    plan: Group, ceiling: int
+) -> None:
+    run = carried_out(plan, ceiling=ceiling, patience=10.0, looks_on=True)
     concurrent.futures.wait(list(spend_desk._endings), timeout=LONGEST)
     run.check_books()
     asyncio.run(run.check_ceiling())

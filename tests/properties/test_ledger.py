@@ -10,14 +10,26 @@ from typing import Literal, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastroai.records import RequestOutcome, RequestRecord, Tokens, Usage
+from fastroai.records import EXACT, RequestOutcome, RequestRecord, Tokens, Usage, exact_sum
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger, Room
 from fastroai.usage import Budget
 
 CENT = Decimal("0.01")
 
 Kind = Literal[
-    "ask", "ask inside", "come", "refuse", "lower", "amend", "cancel", "end", "shrink", "stall", "close"
+    "ask",
+    "ask inside",
+    "set aside",
+    "spend",
+    "come",
+    "refuse",
+    "lower",
+    "amend",
+    "cancel",
+    "end",
+    "shrink",
+    "stall",
+    "close",
 ]
 ENDS: tuple[RequestOutcome, ...] = ("settled", "released", "unmeasured")
 
@@ -71,7 +83,7 @@ trees = st.lists(st.tuples(budgets(), st.integers(0, 5)), min_size=1, max_size=6
 """Budgets, and which of those before it each is under."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-OFTEN: tuple[Kind, ...] = ("ask", "ask", "ask inside", "end")
+OFTEN: tuple[Kind, ...] = ("ask", "ask", "ask inside", "ask inside", "set aside", "end")
 
 operations = st.builds(
     Operation,
@@ -89,7 +101,7 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
     """The sum."""
     known = list(amounts)
     return Amounts(
-        sum((one.usd for one in known), Decimal(0)),
+        exact_sum(one.usd for one in known),
         sum(one.tokens for one in known),
         sum(one.requests for one in known),
     )
@@ -97,9 +109,10 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
 
 def as_expected(amounts: Amounts) -> Amounts:
     """What an account reserves that goes by expectations."""
-    assert amounts.expected_usd is not None
-    assert amounts.expected_tokens is not None
-    return Amounts(amounts.expected_usd, amounts.expected_tokens, amounts.requests)
+    usd, tokens = amounts.expected_usd, amounts.expected_tokens
+    return Amounts(
+        amounts.usd if usd is None else usd, amounts.tokens if tokens is None else tokens, amounts.requests
+    )
 
 
 def quarters_of(amounts: Amounts) -> int:
@@ -135,6 +148,8 @@ class Bookkeeping:
         """Who waits, in the order in which they came."""
         self.holds: dict[Hold, tuple[Hold, ...]] = {}
         """What is open, and inside of what."""
+        self.runs: set[Claim] = set()
+        """Those in line that ask for all that a run may cost."""
         self.coming: list[Claim] = []
         """Who is counted, and has not asked yet."""
         self.told_that_they_are_alone: set[Claim] = set()
@@ -147,16 +162,20 @@ class Bookkeeping:
         match operation.kind:
             case "ask" | "ask inside":
                 self.ask(operation, inside=operation.kind == "ask inside")
+            case "set aside":
+                self.ask(operation, inside=operation.which % 2 == 0, is_run=True)
+            case "spend" if reserves := [hold for hold in self.holds if hold.run is not None]:
+                self.spend(reserves[operation.which % len(reserves)], quarters=operation.cents % 5)
             case "come":
                 account = self.accounts[operation.where % len(self.accounts)]
                 self.coming.append(Claim(tuple(each for each in account.lineage() if not each.closed)))
                 self.ledger.expect(self.coming[-1])
             case "refuse" if self.alone:
                 self.leave(self.alone[operation.which % len(self.alone)])
-            case "lower" if self.alone:
-                self.lower(self.alone[operation.which % len(self.alone)])
-            case "amend" if self.line:
-                claim = self.line[operation.which % len(self.line)]
+            case "lower" if requests := [claim for claim in self.alone if claim not in self.runs]:
+                self.lower(requests[operation.which % len(requests)])
+            case "amend" if requests := [claim for claim in self.line if claim not in self.runs]:
+                claim = requests[operation.which % len(requests)]
                 self.check(claim, self.ledger.amend(claim, operation.amounts))
             case "cancel" if self.coming and operation.which % 2:
                 claim = self.coming.pop()
@@ -165,8 +184,8 @@ class Bookkeeping:
                 self.leave(self.line[operation.which % len(self.line)])
             case "end" if self.holds:
                 self.end(self.hold(operation), ENDS[operation.where % 3], spent=operation.cents % 5)
-            case "shrink" if self.holds:
-                hold = self.hold(operation)
+            case "shrink" if requests := [hold for hold in self.holds if hold.run is None]:
+                hold = requests[operation.which % len(requests)]
                 usd, tokens = min(hold.amounts.usd, operation.amounts.usd), hold.amounts.tokens // 2
                 smaller = with_expectation(Amounts(usd, tokens), quarters_of(hold.amounts))
                 self.check(None, self.ledger.shrink(hold, smaller))
@@ -183,16 +202,22 @@ class Bookkeeping:
     def hold(self, operation: Operation) -> Hold:
         return list(self.holds)[operation.which % len(self.holds)]
 
-    def ask(self, operation: Operation, *, inside: bool) -> None:
-        """A request is made in some scope; perhaps from inside of one of the same scope or further out."""
+    def ask(self, operation: Operation, *, inside: bool, is_run: bool = False) -> None:
+        """A request is made in some scope, or a run; perhaps from inside of others there or further out."""
         account = self.accounts[operation.where % len(self.accounts)]
         accounts = tuple(each for each in account.lineage() if not each.closed)
         outer = [hold for hold in self.holds if set(hold.accounts) <= set(accounts)]
         around: tuple[Hold, ...] = ()
         if inside and outer:
             hold = outer[operation.which % len(outer)]
-            around = (*self.holds[hold], hold)
-        if accounts:
+            around = (hold, *self.holds[hold])
+        if accounts and is_run:
+            claim = Claim(accounts, around, waits_for_others=False)
+            self.ledger.expect(claim)
+            self.line.append(claim)
+            self.runs.add(claim)
+            self.check(claim, self.ledger.ask(claim, Amounts(operation.cents * CENT, requests=0)))
+        elif accounts:
             if self.coming and not around:
                 claim = self.coming.pop(0)
             else:
@@ -221,14 +246,18 @@ class Bookkeeping:
     def close(self, account: Account) -> None:
         """What is in flight counts there at its bound, and goes on in the accounts around it."""
         changed: list[Claim] = []
-        for hold in [hold for hold in self.holds if account in hold.accounts]:
+        for hold in [hold for hold in self.holds if account in hold.accounts and hold.run is None]:
             account.usage.add(unheard(hold.amounts))
             changed += hold.leave(account)
         changed += account.close()
         self.check(None, list(dict.fromkeys(changed)))
 
     def end(self, hold: Hold, outcome: RequestOutcome, *, spent: int) -> None:
-        """A request ends, and has cost no more than it held: so many quarters of it."""
+        """A request ends, and has cost no more than it held: so many quarters of it. Or a run ends."""
+        del self.holds[hold]
+        if hold.run is not None:
+            self.check(None, hold.end())
+            return
         usd, tokens = hold.amounts.usd * spent / 4, hold.amounts.tokens * spent // 4
         record = RequestRecord(
             model="m",
@@ -241,8 +270,16 @@ class Bookkeeping:
         )
         for account in hold.accounts:
             account.usage.add(record)
-        del self.holds[hold]
-        self.check(None, hold.end())
+        assert isinstance(record.committed_usd, Decimal)
+        self.check(None, hold.end(record.committed_usd))
+
+    def spend(self, reserve: Hold, *, quarters: int) -> None:
+        """Something is spent in a run that nobody has admitted: so many quarters of what the run has left."""
+        usd = reserve.left_usd * quarters / 4
+        record = RequestRecord(model="m", provider="p", outcome="settled", cost_usd=usd, kind="spend")
+        for account in reserve.accounts:
+            account.usage.add(record)
+        self.check(None, reserve.spend(usd))
 
     # --- what must hold of an operation ---
 
@@ -258,6 +295,7 @@ class Bookkeeping:
             self.line.remove(claim)
             if claim.hold.accounts:  # else all of them have closed while it waited, and nothing limits it
                 self.holds[claim.hold] = claim.around
+                claim.hold.run = "run" if claim in self.runs else None
         for account in self.accounts:
             self.note_risk(account)
         alone = set(self.alone)
@@ -267,19 +305,34 @@ class Bookkeeping:
     def nobody_was_overtaken_by(self, claim: Claim, *, by: Sequence[Claim]) -> None:
         """What it got, nobody waited for who was before it, though those `by` it and after it had nothing."""
         holds = [each.hold for each in by if each.hold is not None]
+        assert claim.hold is not None
+        taken_from = self.taken_from(claim.hold)
         for hold in holds:
             for account in hold.accounts:
-                account.free(hold.amounts)
+                account.free(hold.asked_of(account))
+            if hold.reserve is not None:
+                hold.reserve.take_back(hold)
         waited_for: set[Account] = set()
         for earlier in self.in_order():
             if earlier is claim:
                 break
-            if earlier.state != "granted" and waited_for.isdisjoint(earlier.accounts):
+            if earlier.state != "granted" and waited_for.isdisjoint(earlier.takes_from):
                 waited_for.update(account for account, _ in earlier.short())
-        assert waited_for.isdisjoint(claim.accounts), "it took what an earlier one waits for"
+        assert waited_for.isdisjoint(taken_from), "it took what an earlier one waits for"
         for hold in holds:
             for account in hold.accounts:
-                account.reserve(hold.amounts)
+                account.reserve(hold.asked_of(account))
+            if hold.reserve is not None:
+                hold.reserve.lend(hold)
+
+    def taken_from(self, hold: Hold) -> list[Account]:
+        """The accounts that have less left for others: not those in which a run's reserve pays for it all."""
+        paid = () if hold.reserve is None else hold.reserve.accounts
+        return [
+            account
+            for account in hold.accounts
+            if account not in paid or account.budget.tokens is not None or account.budget.requests is not None
+        ]
 
     def in_order(self) -> list[Claim]:
         """First come, first served; but requests from inside of others go before all that are not."""
@@ -312,13 +365,23 @@ class Bookkeeping:
         )
 
     def most_in_flight(self, account: Account) -> Amounts:
-        return total(hold.amounts for hold in self.holds if account in hold.accounts)
+        return total(
+            hold.amounts if hold.run is None else hold.amounts._replace(usd=hold.left_usd)
+            for hold in self.holds
+            if account in hold.accounts
+        )
 
     def check_balance(self, account: Account) -> None:
         """No budget is crossed, or by no more than was said, and what is reserved is what is held."""
         usage, budget, aside = account.usage, account.budget, reserved(account)
-        here = [hold.amounts for hold in self.holds if account in hold.accounts]
-        could = total(here)
+        here = [hold.asked_of(account) for hold in self.holds if account in hold.accounts]
+        could = self.most_in_flight(account)
+        if account.closed:
+            return
+        for hold in self.holds:
+            drawn = exact_sum(inner.amounts.usd for inner in hold.drawing)
+            left = EXACT.subtract(hold.amounts.usd, drawn)
+            assert hold.run is None or hold.left_usd == left >= 0
         if budget.admission == "expected":
             assert aside == total(map(as_expected, here))
         else:
@@ -329,9 +392,8 @@ class Bookkeeping:
         assert budget.usd is None or usage.committed_usd + could.usd <= budget.usd + beyond.usd
         assert budget.tokens is None or usage.committed_tokens + could.tokens <= budget.tokens + beyond.tokens
         assert budget.requests is None or usage.request_count + aside.requests <= budget.requests
-        if not account.closed:
-            drawn_on = [claim for claim in (*self.line, *self.coming) if account in claim.accounts]
-            assert account.contenders == len(drawn_on) + len(here)
+        drawn_on = [claim for claim in (*self.line, *self.coming) if account in claim.accounts]
+        assert account.contenders == len(drawn_on) + len(here)
 
     def check_who_waits(self) -> None:
         """Of the claims that no earlier one stands before, those that fit have gone; the others wait for a
@@ -339,12 +401,13 @@ class Bookkeeping:
         waited_for: set[Account] = set()
         for claim in self.in_order():
             assert claim.state != "granted"
-            if not waited_for.isdisjoint(claim.accounts):
+            if not waited_for.isdisjoint(claim.takes_from):
                 assert claim.state == "waiting", "somebody is before it, who will go or leave"
                 continue
             short = {account for account, _ in claim.short()}
             assert short, "it fits, and nobody is before it"
             somebody_ends = any(not short.isdisjoint(hold.accounts) for hold in self.able)
+            somebody_ends = somebody_ends and claim not in self.runs
             assert claim.state == ("waiting" if somebody_ends else "alone")
             waited_for |= short
 

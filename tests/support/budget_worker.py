@@ -33,6 +33,7 @@ class Work:
     environment: Mapping[str, str]
     limit_usd: Decimal
     count: int = 0
+    warn_at: tuple[float, ...] = ()
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Outcome:
     """Answers that were lowered, and cut there: they are paid for."""
     refusals: list[int] = field(default_factory=list)
     """What was spent of the limit, in microcents, when a request was refused."""
+    told: list[float] = field(default_factory=list)
+    """The shares that its handler was told of."""
 
 
 class Worker:
@@ -52,7 +55,14 @@ class Worker:
     def __init__(self, work: Work) -> None:
         self.work, self.outcome = work, Outcome()
         store = work.place.open()
-        self.shared = SpendLimit(usd=work.limit_usd, window="total", key=SHARED, store=store)
+        self.shared = SpendLimit(
+            usd=work.limit_usd,
+            window="total",
+            key=SHARED,
+            store=store,
+            warn_at=work.warn_at,
+            on_warning=lambda warning: self.outcome.told.append(warning.threshold),
+        )
         self.taken = SpendLimit(usd=work.limit_usd, window="total", key=TAKEN, store=store)
         self.agent = FastroAgent(MODEL, max_tokens=MAX_TOKENS)
 

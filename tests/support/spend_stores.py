@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,11 +18,57 @@ import redis
 from psycopg.sql import SQL, Identifier
 
 from fastroai.store import MemorySpendStore, PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
-from fastroai.usage import SpendAccount, SpendClaim, SpendStore, Window
+from fastroai.usage import (
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendPage,
+    SpendStatus,
+    SpendStore,
+    SpendVerdict,
+    Window,
+)
 from fastroai.usage.memory_spend_store import utc_now
 
 KINDS = ("memory", "sqlite", "redis", "postgres")
 SHARED_KINDS = ("sqlite", "redis", "postgres")
+DAY = timedelta(days=1)
+
+
+class Passed:
+    """A store in front of another one, of which a test changes some operations."""
+
+    def __init__(self, store: SpendStore) -> None:
+        self._store = store
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        return await self._store.reserve(claim)
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        return await self._store.mark_sent(claim)
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        return await self._store.settle(claim, cost_usd)
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        await self._store.renew(claims)
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        await self._store.end_leases(account, holders)
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        return await self._store.balance(account)
+
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        return await self._store.adjust(account, change)
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        return await self._store.windows(account, closed=closed)
+
+    async def accounts(self, after: str | None = None) -> SpendPage:
+        return await self._store.accounts(after)
 
 
 class Kept(Protocol):
@@ -203,7 +249,10 @@ def claim(
     of: SpendAccount | None = None,
     lease: float = 30,
     holder: str = "",
+    keep: timedelta = DAY,
+    warn_at: tuple[float, ...] = (),
 ) -> SpendClaim:
+    """A claim whose account keeps its windows for a day, which tests of forgetting can wait for."""
     return SpendClaim(
         id=claim_id,
         account=of or account(),
@@ -211,4 +260,6 @@ def claim(
         limit_usd=Decimal(limit),
         lease=lease,
         holder=holder,
+        keep=keep,
+        warn_at=warn_at,
     )

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
+from random import Random
 from typing import Any
 
 from fastroai.runtime.owner import process_owner
 from fastroai.store import PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
-from fastroai.usage import SpendAccount, SpendClaim, SpendStore
+from fastroai.usage import (
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendStore,
+)
 
 STORES: Mapping[str, type] = {
     "sqlite": SQLiteSpendStore,
     "redis": RedisSpendStore,
     "postgres": PostgresSpendStore,
 }
+SHARES = (0.5, 0.8, 1.0)
 POLL = 0.005
 SECONDS = 60.0
 
@@ -48,6 +58,9 @@ class Task:
     cost: Decimal = Decimal(0)
     count: int = 1
     key: str = "shared"
+    seed: int = 0
+    by_hand: bool = False
+    """Whether the limit is changed and the spending reset meanwhile."""
 
     def claims(self, worker: str) -> list[SpendClaim]:
         account = SpendAccount(key=self.key, window="total")
@@ -64,11 +77,23 @@ class Task:
         ]
 
 
+@dataclass
+class Mixed:
+    """What one process saw of random operations."""
+
+    costs: Decimal = Decimal(0)
+    told: list[float] = field(default_factory=list)
+    adjustments: list[SpendAdjustment] = field(default_factory=list)
+    granted: int = 0
+    crossed: list[SpendBalance] = field(default_factory=list)
+    """Balances above the limit in force, at the moment at which something was granted."""
+
+
 class Deed:
     """One task, done by one process."""
 
     def __init__(self, worker: str, task: Task, store: SpendStore) -> None:
-        self.task, self.store = task, store
+        self.worker, self.task, self.store = worker, task, store
         self.claims = task.claims(worker)
 
     async def nothing(self) -> int:
@@ -95,6 +120,49 @@ class Deed:
         assert await self.store.mark_sent(claim)
         await self.store.settle(claim, self.task.cost)
         return crossed
+
+    async def mix(self) -> Mixed:
+        """Random operations, some at once."""
+        mixed = Mixed()
+        lines = (Random(f"{self.task.seed} {self.worker} {line}") for line in range(3))
+        await asyncio.gather(*(self._mix(random, mixed) for random in lines))
+        return mixed
+
+    async def _mix(self, random: Random, mixed: Mixed) -> None:
+        for _ in range(self.task.count):
+            if self.task.by_hand and random.random() < 0.3:
+                mixed.adjustments.append(await self._adjust(random))
+                continue
+            amount = self.task.amount * random.randint(1, 8) / 4
+            claim = replace(self.claims[0], id=uuid.uuid4().hex, amount_usd=amount, warn_at=SHARES)
+            verdict = await self.store.reserve(claim)
+            if verdict.granted:
+                mixed.granted += 1
+                balance = verdict.balance
+                limit = claim.limit_usd if balance.limit_usd is None else balance.limit_usd
+                if balance.spent_usd + balance.reserved_usd > limit:
+                    mixed.crossed.append(balance)
+                assert await self.store.mark_sent(claim)
+            cost = amount * random.randint(0, 4) / 4 if verdict.granted else Decimal(0)
+            mixed.told += (await self.store.settle(claim, cost)).reached
+            mixed.costs += cost
+
+    async def _adjust(self, random: Random) -> SpendAdjustment:
+        limit = random.choice([None, *(self.task.limit * part / 4 for part in range(1, 9))])
+        change = SpendChange(
+            id=uuid.uuid4().hex,
+            changes=random.choice(["limit", "limit", "spent"]),
+            limit_usd=limit,
+            by=self.worker,
+            reason="a test",
+        )
+        account = self.claims[0].account
+        if (made := await self.store.adjust(account, change)) is None:  # nobody has reserved anything yet
+            await self.store.reserve(self.claims[0])
+            await self.store.settle(self.claims[0], Decimal(0))
+            made = await self.store.adjust(account, change)
+        assert made is not None
+        return made
 
     async def hold(self) -> int:
         """Reserve all, and send every other one."""

@@ -70,6 +70,8 @@ class Group:
     cancelled_after: float | None = None
     limit: int | None = None
     """How many at once, in a pipeline or a map."""
+    reserves: bool = False
+    """Whether it reserves its quote, if it is a pipeline with a budget of money."""
 
 
 Work: TypeAlias = Call | Group
@@ -145,7 +147,9 @@ quick_calls: st.SearchStrategy[Call] = calls(limits(timed=False)).map(
 """Calls that take no time."""
 
 
-def groups(budgets: st.SearchStrategy[Limits], members: st.SearchStrategy[Work]) -> st.SearchStrategy[Group]:
+def groups(
+    budgets: st.SearchStrategy[Limits], members: st.SearchStrategy[Work], *, reserves: bool
+) -> st.SearchStrategy[Group]:
     """Several things under one budget."""
     return st.builds(
         Group,
@@ -154,13 +158,16 @@ def groups(budgets: st.SearchStrategy[Limits], members: st.SearchStrategy[Work])
         members=st.lists(members, min_size=1, max_size=6).map(tuple),
         cancelled_after=st.sampled_from((*[None] * 5, 1.0, 4.0)),
         limit=st.none() | st.integers(1, 3),
+        reserves=st.sampled_from((True, True, False)) if reserves else st.just(False),
     )
 
 
-def runs(budgets: st.SearchStrategy[Limits]) -> st.SearchStrategy[Group]:
-    """What a whole run does, under a budget of its own."""
+def runs(budgets: st.SearchStrategy[Limits], *, reserves: bool = False) -> st.SearchStrategy[Group]:
+    """What a whole run does, under a budget of its own. Pipelines in it may reserve their quotes."""
     work: st.SearchStrategy[Work] = st.recursive(
-        calls(budgets), lambda inner: groups(budgets, inner) | calls(budgets, inner), max_leaves=15
+        calls(budgets),
+        lambda inner: groups(budgets, inner, reserves=reserves) | calls(budgets, inner),
+        max_leaves=15,
     )
     return st.builds(
         Group,

@@ -24,7 +24,7 @@ from pydantic_ai.models.fallback import FallbackModel
 
 from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
 from fastroai.agent.request_terms import Terms
-from fastroai.errors import SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
+from fastroai.errors import CostBudgetExceeded, SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Charge, Reservation, Scope, admission, current_scope
 from fastroai.runtime.ledger import Account, Amounts, Claim, Ledger
@@ -260,7 +260,8 @@ class SpendingRun:
             output_step="map" if group.mode == "map" else "s0",
             config=PipelineConfig(budget=self.budget(group.budget), max_concurrency=group.limit),
         )
-        await pipeline.execute()
+        has_quote = group.budget is not None and group.budget.microcents is not None
+        await pipeline.execute(reserve="quote" if group.reserves and has_quote else None)
 
     async def call(self, call: Call) -> None:
         number = str(next(self._numbers))
@@ -392,6 +393,7 @@ class SpendingRun:
             reservation = await self._admit(scope, terms)
         except BudgetExceeded as stop:
             self.refused += 1
+            self.check_promise(asked, stop)
             self.check_refused(asked, terms, stop)
             raise
         finally:
@@ -428,7 +430,7 @@ class SpendingRun:
 
     def note_risk(self, ledger: Ledger, claim: Claim) -> None:
         for account in claim.accounts:
-            holds = [hold.amounts for hold in ledger._open if account in hold.accounts]
+            holds = [hold.asked_of(account) for hold in ledger._open if account in hold.accounts]
             usd = sum((hold.usd for hold in holds), Decimal(0)) - account.reserved_usd
             tokens = sum(hold.tokens for hold in holds) - account.reserved_tokens
             known = self.beyond.get(account, Amounts())
@@ -442,6 +444,21 @@ class SpendingRun:
             fallback = account.budget.fallback
             if fallback is not None and account.share >= Decimal(str(fallback.at)):
                 assert terms.model == "cheap"
+
+    def check_promise(self, asked: Asked, stop: BudgetExceeded) -> None:
+        """A run that has reserved its quote is stopped by no budget of money around it.
+
+        Unless it has spent more than its quote: its own budget goes by expectations.
+        """
+        within = [each.budget for each in asked.scope.lineage() if each.budget is not None]
+        if any(budget.admission == "expected" for budget in within):
+            return
+        for each in asked.scope.reserves:
+            around = () if each.hold is None else each.hold.accounts
+            if isinstance(stop, SpendLimitExceeded):
+                assert each.payer_at(asked.scope.ceilings[0]) is None
+            elif isinstance(stop, CostBudgetExceeded):
+                assert stop.scope_path not in [account.path for account in around]
 
     def check_refused(self, asked: Asked, terms: Any, stop: BudgetExceeded) -> None:
         """What is left pays for no answer at all, and nobody is in flight who could give something back."""

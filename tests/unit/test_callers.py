@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastroai import FastroAgent, Pipeline, StepContext, step
-from fastroai.callers import warn_caller
+from fastroai.callers import names_around, warn_caller
 from fastroai.testing import ModelServer
 from fastroai.usage import UnpricedModelWarning
 
@@ -83,6 +83,11 @@ def test_a_step_in_a_sync_call(agent: FastroAgent) -> None:
     with warns() as warned:
         Pipeline("asking", steps={"ask": agent.as_step("6")}).execute_sync({})
     assert line_of(warned) == 'Pipeline("asking", steps={"ask": agent.as_step("6")}).execute_sync({})'
+
+
+def test_the_names_around_are_those_of_the_code_that_calls() -> None:
+    local = object()
+    assert names_around()["local"] is local
 
 
 def test_what_nobody_is_found_for_is_at_the_line_that_warns() -> None:

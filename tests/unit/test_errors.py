@@ -13,19 +13,26 @@ from fastroai.errors import (
     BudgetExceeded,
     CancelledInside,
     CircuitOpenError,
+    CompileError,
     ConfigurationError,
+    ConsensusFailure,
     ContractViolation,
+    ConvergenceFailure,
     CostBudgetExceeded,
     CostBudgetExceededError,
     DependencyTypeError,
     DispatchSkippedError,
     ExpressionError,
     ExpressionProblem,
+    FailedAttempt,
     FastroAIError,
+    FlowDiverged,
+    FlowStopped,
     ForkedScopeError,
     GraphProblem,
     GraphStopped,
     GraphValidationError,
+    HumanTimeoutError,
     InputTypeError,
     JudgeEscalated,
     JudgeNotSatisfied,
@@ -38,7 +45,12 @@ from fastroai.errors import (
     MissingInputError,
     NoRunningLoopError,
     OnceInterrupted,
+    ParallelFailed,
+    ParallelValidationFailed,
+    ParseFailure,
     PipelineValidationError,
+    PostconditionFailed,
+    PreconditionFailed,
     PriceUpdateError,
     QuestionClosed,
     QuestionTimedOut,
@@ -60,6 +72,7 @@ from fastroai.errors import (
     ScopeClosedError,
     SpendLimitExceeded,
     SpendStoreUnavailable,
+    StabilityAssertionError,
     StepExecutionError,
     StoppedRun,
     StoreUnavailable,
@@ -72,6 +85,7 @@ from fastroai.errors import (
     UnmeteredRequestError,
     UnpricedModelError,
     ValueNotStorable,
+    ViolationDetail,
     VisitsExhausted,
     attach_usage,
     error_chain,
@@ -146,6 +160,58 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         ),
         "step 'total': its inputs do not fit its contract: "
         "order.items.0.price: no number (got 'a'); country: Field required",
+    ),
+    (
+        CompileError("contract 'Order'", ("field 'a' is Any", "field 'b' is a function")),
+        "contract 'Order' has 2 problems:\n  - field 'a' is Any\n  - field 'b' is a function",
+    ),
+    (
+        PreconditionFailed("classify", ("len(text) > 0 (actual: 0 > 0)",), {"text": ""}),
+        "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
+    ),
+    (
+        PostconditionFailed("classify", ("one", "two"), 0.4, (FailedAttempt(0.1, ("one",)),) * 2),
+        "function 'classify': what it ensures does not hold: one; two (after 2 attempts)",
+    ),
+    (
+        ParseFailure("classify", ("confidence: Field required",), "no idea"),
+        "function 'classify': its output does not fit its contract: confidence: Field required",
+    ),
+    (
+        ConvergenceFailure("write", (FailedAttempt("draft", ("longer",)),) * 5),
+        "function 'write': until= does not hold after 5 iterations, whose outputs are in error",
+    ),
+    (
+        ConsensusFailure("judge", 1, 2, ("yes", "no")),
+        "function 'judge': 1 of 2 outputs agree, and 2 must. ",
+    ),
+    (
+        ConsensusFailure("judge", 1, 2, ("yes",), (RecordedError("ValueError", "bad"),)),
+        "1 of 1 outputs agree, and 2 must; 1 failed, the first with RecordedError: bad. error.outputs has",
+    ),
+    (
+        StabilityAssertionError(0.6, 0.9, ("label",), ("a", "a", "a", "b", "c")),
+        "60% of 5 samples agree on 'label', and 90% must; error.outputs has them",
+    ),
+    (
+        ParallelFailed(2, 3, (RecordedError("ValueError", "bad"), RecordedError("KeyError", "k"))),
+        "2 of 3 coroutines must succeed; 2 failed, the first with RecordedError: bad. error.errors has",
+    ),
+    (
+        ParallelValidationFailed(("the labels differ",), ("a", "b")),
+        "the results of parallel do not pass validate: the labels differ",
+    ),
+    (
+        FlowDiverged("triage", "classify(text='a')", "classify(text='b')"),
+        "flow 'triage' has classify(text='a') on record, and now calls classify(text='b') instead. A resumed",
+    ),
+    (
+        FlowStopped("triage", "r", "paused", "waits for an answer", ("r:1",)),
+        "flow 'triage' is paused: waits for an answer. It asks: r:1. await triage.resume('r') goes on with",
+    ),
+    (
+        HumanTimeoutError("r:1", datetime(2026, 3, 1, tzinfo=UTC)),
+        "nobody answered review 'r:1' until 2026-03-01 00:00:00 UTC; await_human(..., on_timeout=) goes on",
     ),
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
@@ -337,7 +403,7 @@ def test_errors_survive_pickling_with_what_was_spent(error: FastroAIError) -> No
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert (copy.usage, records_of(copy)) == (SPENT, RECORDS)
-    facts = {name: value for name, value in vars(error).items() if name != "original_error"}
+    facts = {name: value for name, value in vars(error).items() if name not in ("original_error", "errors")}
     assert {name: vars(copy)[name] for name in facts} == facts
 
 
@@ -356,6 +422,10 @@ def test_a_partial_result_survives_pickling() -> None:
     ("error", "builtin"),
     [
         (ConfigurationError, ValueError),
+        (CompileError, ConfigurationError),
+        (PostconditionFailed, ContractViolation),
+        (StabilityAssertionError, AssertionError),
+        (HumanTimeoutError, TimeoutError),
         (ExpressionError, ValueError),
         (UnknownModelError, ValueError),
         (MissingExtraError, ImportError),
@@ -399,6 +469,12 @@ def test_a_budget_stop_has_the_messages_of_the_outermost_agent_run_that_it_stopp
 
 def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:
     assert CostBudgetExceededError is CostBudgetExceeded
+
+
+def test_violations_are_texts_with_the_place_of_each() -> None:
+    detail: ViolationDetail = {"type": "missing", "loc": ("a", 0), "msg": "Field required"}
+    assert ContractViolation("s", "input", (detail,), {}).violations == ("a.0: Field required",)
+    assert PostconditionFailed("f", ("one", "two"), None).violations == ("one", "two")
 
 
 def test_an_error_that_never_left_a_run_has_spent_nothing() -> None:

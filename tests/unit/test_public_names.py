@@ -19,6 +19,7 @@ PACKAGES = (
     "fastroai.drawing",
     "fastroai.errors",
     "fastroai.expressions",
+    "fastroai.functions",
     "fastroai.graphs",
     "fastroai.human",
     "fastroai.pipelines",

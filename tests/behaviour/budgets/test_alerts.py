@@ -16,12 +16,14 @@ from fastroai import (
     BudgetWarning,
     Pipeline,
     PipelineConfig,
+    SpendBook,
     SpendLimit,
+    SpendLimitExceeded,
     StepContext,
     budget_scope,
     step,
 )
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
 
 SHARES = (0.95, 0.5, 0.8)
@@ -108,6 +110,71 @@ async def test_each_share_of_a_spend_limit_is_told_once_among_all_that_share_it(
     assert sorted(threshold for _, threshold in told) == [0.5, 0.8, 0.95]
     for store in stores:
         await store.aclose()
+
+
+async def test_a_budget_of_a_call_in_a_step_tells_once() -> None:
+    told: list[BudgetWarning] = []
+    budget = Budget(microcents=200, warn_at=SHARES, on_warning=told.append)
+
+    @step
+    async def ask(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(100), "?", budget=budget)
+
+    events = [event async for event in Pipeline("desk", {"ask": ask}).stream()]
+    assert [(each.threshold, each.scope_path) for each in told] == [(0.5, ("desk", "ask", "call"))]
+    assert [event for event in events if isinstance(event, BudgetWarning)] == told
+
+
+async def test_a_share_is_left_to_those_who_listen(tmp_path: Path) -> None:
+    told: list[BudgetWarning] = []
+    store = SQLiteSpendStore(tmp_path / "spend.db")
+    deaf = SpendLimit(microcents=200, store=store, warn_at=0.5)
+    await paid_agent(100, budget=deaf).run("?")
+    hearing = SpendLimit(microcents=200, store=store, warn_at=0.5, on_warning=told.append)
+    await paid_agent(0, budget=hearing).run("?")
+    await paid_agent(0, budget=hearing).run("?")
+    assert [shown(each) for each in told] == [(0.5, Decimal("0.5"))]
+    await store.aclose()
+
+
+async def test_what_a_step_records_reaches_the_shares_of_spend_limits() -> None:
+    told: list[BudgetWarning] = []
+    limit = SpendLimit(usd=1, store=MemorySpendStore(), warn_at=(0.5, 0.9), on_warning=told.append)
+
+    @step
+    async def look_up(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd="0.55")
+        if not told:
+            raise RuntimeError("after it was paid for")
+
+    pipeline = Pipeline("desk", {"look_up": look_up}, config=PipelineConfig(budget=limit))
+    with pytest.raises(StepExecutionError, match="after it was paid for"):
+        await pipeline.execute()
+    assert [shown(each) for each in told] == [(0.5, Decimal("0.55"))]
+    with pytest.raises(SpendLimitExceeded):
+        await pipeline.execute()
+    assert [shown(each) for each in told] == [(0.5, Decimal("0.55")), (0.9, Decimal("1.1"))]
+
+
+async def test_after_a_raise_the_handler_hears_of_the_limit_in_force(tmp_path: Path) -> None:
+    told: list[BudgetWarning] = []
+    store, other = (SQLiteSpendStore(tmp_path / "spend.db") for _ in range(2))
+    agent = paid_agent(
+        100, budget=SpendLimit(microcents=100, store=store, warn_at=0.5, on_warning=told.append)
+    )
+    await agent.run("?")
+    with pytest.raises(SpendLimitExceeded):
+        await agent.run("?")
+    await SpendBook(other).set_limit("default", "0.0004", by="Mia", reason="a large order")
+    await agent.run("?")
+    limits = [(each.share, each.limit_usd, each.coded_usd) for each in told]
+    in_code = Decimal("0.0001")
+    assert limits == [(1, in_code, None), (Decimal("0.5"), Decimal("0.0004"), in_code)]
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await paid_agent(300, budget=SpendLimit(microcents=100, store=store)).run("?")
+    assert (caught.value.budget_microcents, caught.value.actual_microcents) == (400, 200)
+    for each in (store, other):
+        await each.aclose()
 
 
 async def test_a_handler_may_be_async_and_its_errors_are_logged_and_break_nothing(

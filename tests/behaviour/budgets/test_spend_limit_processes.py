@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +27,7 @@ from support.budget_worker import (
     Work,
     work,
 )
-from support.spend_stores import SHARED_KINDS, Kept, account, claim, kept_in
+from support.spend_stores import SHARED_KINDS, Kept, Passed, account, claim, kept_in
 from support.spend_worker import SECONDS, Place, Workers
 
 from fastroai import FastroAgent, SpendLimit
@@ -102,33 +102,18 @@ class Books:
             await asyncio.sleep(0.01)
 
 
-class Witness:
+class Witness(Passed):
     """A store, with a note of whether a claim had to wait."""
 
     def __init__(self, store: SpendStore) -> None:
-        self._store = store
+        super().__init__(store)
         self.waited = asyncio.Event()
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
-        verdict = await self._store.reserve(claim)
+        verdict = await super().reserve(claim)
         if not verdict.granted:
             self.waited.set()
         return verdict
-
-    async def mark_sent(self, claim: SpendClaim) -> bool:
-        return await self._store.mark_sent(claim)
-
-    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
-        return await self._store.settle(claim, cost_usd)
-
-    async def renew(self, claims: Collection[SpendClaim]) -> None:
-        await self._store.renew(claims)
-
-    async def end_leases(self, account: Any, holders: Collection[str]) -> None:
-        await self._store.end_leases(account, holders)
-
-    async def balance(self, account: Any) -> SpendBalance:
-        return await self._store.balance(account)
 
 
 def answered(workers: Workers, count: int) -> list[Outcome]:
@@ -228,3 +213,19 @@ async def test_processes_whose_agents_set_no_max_tokens_share_what_is_far_less_t
     assert balance.spent_usd == books.answered_usd <= limit_usd
     lowered = [entry.body.get("max_completion_tokens") for entry in books.entries("work")]
     assert None not in lowered
+
+
+@pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
+async def test_one_of_all_processes_is_told_of_each_share(
+    kept: Kept, workers: Workers, server: ModelServer
+) -> None:
+    server.rule(None, Reply(TEXT))
+    shares = (0.1, 0.2, 0.3, 0.4, 0.5)
+    limit_usd = most_usd(server, "work 0", MAX_TOKENS) * PROCESSES * REQUESTS_EACH
+    for pipe in workers.pipes:
+        pipe.send(Work("ask", place_of(kept), server.environment(), limit_usd, REQUESTS_EACH, warn_at=shares))
+    outcomes = await asyncio.to_thread(answered, workers, PROCESSES)
+    spent_usd = (await kept.store.balance(account(key=SHARED))).spent_usd
+    told = sorted(share for outcome in outcomes for share in outcome.told)
+    assert told == [share for share in shares if spent_usd >= limit_usd * Decimal(str(share))]
+    assert len(told) >= 3

@@ -20,12 +20,15 @@ from pydantic_ai.exceptions import ModelHTTPError
 from support.accounting import listed_cost
 from support.agents import paid_agent, request_costs, streaming_agent
 from support.bounds import bound_of
+from support.spend_stores import Passed
 
 from fastroai import (
+    BudgetWaiting,
     BudgetWarning,
     FastroAgent,
     Pipeline,
     PipelineConfig,
+    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     StepConfig,
@@ -44,7 +47,7 @@ MODEL = "openai-chat:gpt-5-mini"
 PATIENCE = 20.0
 
 
-class Store:
+class Store(Passed):
     """A store in memory that can be down, with a clock that is set, and that says what happens."""
 
     def __init__(self) -> None:
@@ -55,8 +58,10 @@ class Store:
         self.settled = threading.Event()
         self.renewals = 0
         self.on_renewal: Callable[[], None] = lambda: None
-        self._kept = MemorySpendStore(
-            clock=lambda: NOON + self.passed, steady_clock=lambda: self.passed.total_seconds()
+        super().__init__(
+            MemorySpendStore(
+                clock=lambda: NOON + self.passed, steady_clock=lambda: self.passed.total_seconds()
+            )
         )
 
     def pass_time(self, seconds: float) -> None:
@@ -64,7 +69,7 @@ class Store:
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         self._check()
-        verdict = await self._kept.reserve(claim)
+        verdict = await super().reserve(claim)
         if not verdict.granted:
             self.waited.set()
         await asyncio.sleep(0)  # others come in between, as with every real store
@@ -72,26 +77,23 @@ class Store:
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         self._check()
-        return await self._kept.mark_sent(claim)
+        return await super().mark_sent(claim)
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         self._check()
-        balance = await self._kept.settle(claim, cost_usd)
+        balance = await super().settle(claim, cost_usd)
         self.settled.set()
         return balance
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         self._check()
-        await self._kept.renew(claims)
+        await super().renew(claims)
         self.renewals += 1
         self.on_renewal()
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
         self._check()
-        await self._kept.end_leases(account, holders)
-
-    async def balance(self, account: SpendAccount) -> SpendBalance:
-        return await self._kept.balance(account)
+        await super().end_leases(account, holders)
 
     async def wait_until_settled(self) -> None:
         assert await asyncio.to_thread(self.settled.wait, PATIENCE), "nothing was settled"
@@ -406,6 +408,76 @@ async def test_a_request_that_went_out_while_the_store_was_down_is_counted_when_
     store.mark_sent = fail  # type: ignore[method-assign]
     await paid_agent(100, before=think).run("?", budget=limit)
     assert await spent_and_reserved(limit) == (100, 0)
+
+
+# --- limits that are changed by hand ---
+
+BY_HAND = {"by": "Mia", "reason": "a test"}
+
+
+async def test_a_request_that_waits_in_line_goes_on_when_the_limit_is_raised(store: Store) -> None:
+    limit = SpendLimit(microcents=150, store=store)
+    answered = asyncio.Event()
+
+    async def think(prompt: str) -> None:
+        await answered.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(paid_agent(100, before=think).run("?", budget=limit))
+        waiting = tasks.create_task(paid_agent(100).run("?", budget=limit))
+        await store.waited.wait()
+        await SpendBook(store).set_limit("default", "0.0002", **BY_HAND)
+        assert (await waiting).cost_microcents == 100
+        assert not first.done()
+        answered.set()
+    assert (await limit.status()).limit_usd == Decimal("0.0002")
+    assert await spent_and_reserved(limit) == (200, 0)
+
+
+@pytest.mark.parametrize("max_tokens", [200, None])
+async def test_a_limit_that_is_lowered_below_what_is_spent_admits_nothing_until_its_next_window(
+    server: ModelServer, store: Store, max_tokens: int | None
+) -> None:
+    limit = SpendLimit(usd=1, window="hour", store=store)
+    agent = FastroAgent(server.model(MODEL), max_tokens=max_tokens, budget=limit)
+    await agent.run("?")
+    spent_usd = (await limit.status()).spent_usd
+    await SpendBook(store).set_limit("default", spent_usd / 2, window="hour", **BY_HAND)
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await agent.run("?")
+    assert (caught.value.key, caught.value.resets_at) == ("default", NOON.replace(hour=13, minute=0))
+    store.pass_time(1_800)
+    assert (await agent.run("?")).output == "echo: ?"
+
+
+async def test_who_waits_for_what_a_lowered_limit_has_not_is_told_so_and_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastroai.runtime.spending.TOLD_AFTER", -1.0)
+    limit, answered, told = SpendLimit(microcents=1_000, store=store), asyncio.Event(), asyncio.Event()
+    waits: list[BudgetWaiting] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, BudgetWaiting):
+            waits.append(event)
+            told.set()
+
+    async def think(prompt: str) -> None:
+        await answered.wait()
+
+    await paid_agent(100).run("?", budget=limit)
+    flying = asyncio.create_task(paid_agent(100, before=think).run("?", budget=limit))
+    while (await spent_and_reserved(limit)) != (100, 100):
+        await asyncio.sleep(0)
+    await SpendBook(store).set_limit("default", "0.00005", **BY_HAND)
+    async with budget_scope(limit, on_event=listen):
+        waiting = asyncio.create_task(paid_agent(100).run("?"))
+        await told.wait()
+        answered.set()
+        with pytest.raises(SpendLimitExceeded):
+            await waiting
+    await flying
+    assert "of $0.00005, of which $0.00 is neither spent nor reserved" in waits[0].waits_for
 
 
 # --- what is told ---

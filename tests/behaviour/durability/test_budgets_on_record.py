@@ -102,6 +102,25 @@ async def test_a_budget_holds_across_interruptions(
     assert len(server.ledger.entries) == 3 - (kind is RequestSent)
 
 
+@pytest.mark.parametrize("level", ["pipeline", "step", "agent", "call"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_each_share_of_a_budget_is_told_once_in_a_run_that_is_resumed(
+    server: ModelServer, level: str, number: int
+) -> None:
+    pays(server)
+    desk, store = Desk(server, lambda desk: None), MemoryRunStore()
+    told: list[float] = []
+    budget = Budget(
+        requests=4, warn_at=(0.25, 0.5, 0.75, 1), on_warning=lambda warning: told.append(warning.threshold)
+    )
+    await interrupt(pipeline_of(desk, budget, level), store, nth(RequestEnded, number), written=True)
+    await go_on(pipeline_of(desk, budget, level), store)
+    assert len(server.ledger.entries) == 4
+    assert len(told) == len(set(told))
+    assert told[-1] == 1
+    assert set(told) >= {share / 4 for share in range(number + 1, 5)}
+
+
 async def test_what_was_sent_and_never_answered_counts_at_its_bound(server: ModelServer) -> None:
     pays(server)
     desk, store = Desk(server, lambda desk: None), MemoryRunStore()

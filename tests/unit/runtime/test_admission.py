@@ -42,6 +42,7 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
+from fastroai.runtime.terms import AskedFor
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import Limits
@@ -61,7 +62,8 @@ class Terms:
     model: str = "m"
     provider: str = "p"
     is_local: bool = False
-    is_request: bool = True
+    asks_for: AskedFor = "request"
+    waits_for_others: bool = True
     streamed: bool = False
     priced: bool = True
     other_is_priced: bool = True

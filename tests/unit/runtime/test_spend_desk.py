@@ -26,6 +26,10 @@ class Holder:
     claim: SpendClaim
     may_end: bool = True
 
+    @property
+    def is_renewed(self) -> bool:
+        return self.may_end
+
 
 @dataclass(eq=False)
 class Store(MemorySpendStore):

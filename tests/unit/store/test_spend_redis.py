@@ -18,7 +18,7 @@ from support.spend_stores import KeptInRedis, account, claim
 
 from fastroai.errors import ConfigurationError, MissingExtraError, SpendStoreUnavailable
 from fastroai.store import RedisSpendStore
-from fastroai.usage import SpendStore
+from fastroai.usage import SpendChange, SpendStore
 from fastroai.usage.spend_rules import end_of_window
 
 DAY = 86_400
@@ -128,8 +128,9 @@ async def test_all_keys_of_an_account_are_in_one_slot(kept: KeptInRedis, key: st
     of = account(key=key)
     await kept.store.reserve(claim("a", 10, of=of))
     await kept.store.reserve(claim("b", 10, of=of))
+    await kept.store.adjust(of, SpendChange(id="c", changes="spent", by="Mia", reason="a test"))
     keys = kept.names()
-    assert len(keys) == 6
+    assert len(keys) == 7
     assert len({key_slot(name.encode()) for name in keys}) == 1
 
 
@@ -146,6 +147,15 @@ async def test_what_a_window_left_expires_and_a_total_does_not(kept: KeptInRedis
     kept.clear()
     await kept.store.reserve(claim("a", 10))
     assert [kept.client.pttl(key) for key in kept.names()] == [-1] * 5
+
+
+async def test_what_a_window_left_expires_although_somebody_looks_at_it(kept: KeptInRedis) -> None:
+    hour = account("hour")
+    await kept.store.reserve(claim("a", 10, of=hour))
+    before = kept.client.pttl(kept.names("account")[0])
+    kept.pass_time(20 * DAY)
+    assert len(await kept.store.windows(hour)) == 2
+    assert kept.client.pttl(kept.names("account")[0]) <= before
 
 
 async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(kept: KeptInRedis) -> None:

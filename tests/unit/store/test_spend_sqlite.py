@@ -276,11 +276,14 @@ async def test_after_a_restart_of_the_machine_leases_end_and_accounts_are_forgot
     await store.aclose()
 
 
-async def test_windows_that_are_over_are_not_kept_for_ever(path: Path) -> None:
+async def test_windows_that_are_over_are_kept_as_long_as_the_claims_say(path: Path) -> None:
     clock = Clock()
     store = clock.open(path)
-    for _ in range(10):
+    for _ in range(40):
         await store.reserve(claim("a", of=account("hour"), lease=3_600 * 24))
         clock.pass_time(hours=1)
-    assert rows(path, "spend_window") == 4
+    assert rows(path, "spend_window") == 24 + 1, "those of a day, and that of now"
+    clock.pass_time(hours=24 * 30)
+    await store.reserve(claim("b", of=account("hour")))
+    assert rows(path, "spend_window") == 4, "the latest, in case the clock was wrong"
     await store.aclose()

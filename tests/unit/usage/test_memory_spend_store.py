@@ -33,7 +33,8 @@ class Clock:
 
 def claim(key: str = "k", window: Window = "hour", lease: float = 30) -> SpendClaim:
     account = SpendAccount(key=key, window=window)
-    return SpendClaim(id="a", account=account, amount_usd=Decimal(1), limit_usd=Decimal(10), lease=lease)
+    amounts = {"amount_usd": Decimal(1), "limit_usd": Decimal(10)}
+    return SpendClaim(id="a", account=account, **amounts, lease=lease, keep=timedelta(days=1))
 
 
 @pytest.mark.parametrize(

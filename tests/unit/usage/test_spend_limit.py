@@ -1,7 +1,7 @@
 import dataclasses
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -222,3 +222,11 @@ async def test_what_is_left_is_never_less_than_nothing() -> None:
 async def test_the_status_of_a_limit_by_deps_needs_deps() -> None:
     with pytest.raises(ConfigurationError, match="tenant_of"):
         await SpendLimit(usd=1, key=tenant_of).status()
+
+
+@pytest.mark.parametrize("keep", [90, timedelta(hours=23), timedelta(days=3651), None])
+def test_how_long_windows_are_kept_is_a_time_of_days(keep: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"keep=.*a timedelta of 1 to 3,650 days"):
+        SpendLimit(usd=1, keep=keep)
+    assert SpendLimit(usd=1).keep == timedelta(days=90)
+    assert SpendLimit(usd=1, keep=timedelta(days=7)).keep == timedelta(days=7)

@@ -1,0 +1,145 @@
+"""`spend limits`, `spend set`, `spend reset` and `spend adjustments`."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING, cast
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import OK
+from fastroai.cli.opened import opened_book
+from fastroai.cli.reading import print_json
+from fastroai.cli.spending import check_format, write_csv
+from fastroai.cli.text import dollars, local, plain
+from fastroai.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastroai.usage.spend_store import SpendAdjustment, SpendStatus, Window
+
+AS_IN_CODE = "default"
+"""The amount of `spend set` that gives a limit back to the code."""
+
+_LIMIT_FIELDS = (
+    *("key", "window", "is_open", "limit_usd", "spent_usd", "reserved_usd", "remaining_usd", "resets_at"),
+    "adjustments",
+)
+_ADJUSTMENT_FIELDS = ("at", "key", "window", "resets_at", "changes", "from_usd", "to_usd", "by", "reason")
+
+
+async def limits(
+    store: str, key: str | None, window: str | None, closed: bool, form: str, as_json: bool
+) -> int:
+    """See `app`."""
+    check_format(form)
+    async with opened_book(store) as book:
+        statuses = await book.list(key=key, window=cast("Window | None", window), closed=closed)
+    if as_json or form == "json":
+        print_json([_shape(status) for status in statuses])
+    elif form == "csv":
+        write_csv(
+            _LIMIT_FIELDS, [{**_shape(each), "adjustments": len(each.adjustments)} for each in statuses]
+        )
+    else:
+        from fastroai.cli.tables import console, limits_table
+
+        console().print(limits_table(statuses) if statuses else "no spend limit has counted anything here")
+    return OK
+
+
+async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> int:
+    """See `app`."""
+    check_format(form)
+    async with opened_book(store) as book:
+        statuses = await book.list(key=key, closed=True)
+    made = [(status, one) for status in statuses for one in status.adjustments]
+    made.sort(key=lambda pair: pair[1].at)
+    rows = [_adjustment_of(status, one) for status, one in made]
+    if as_json or form == "json":
+        print_json(rows)
+    elif form == "csv":
+        write_csv(_ADJUSTMENT_FIELDS, rows)
+    else:
+        from fastroai.cli.tables import adjustments_table, console
+
+        console().print(adjustments_table(made) if made else "nothing was changed by hand")
+    return OK
+
+
+async def set_limit(
+    store: str, key: str, usd: str, window: str, by: str | None, reason: str, as_json: bool
+) -> int:
+    """See `app`."""
+    async with opened_book(store) as book:
+        amount = None if usd == AS_IN_CODE else usd
+        status = await book.set_limit(
+            key, amount, window=cast("Window", window), by=_person(by), reason=reason
+        )
+    return _tell(status, as_json)
+
+
+async def reset(store: str, key: str, window: str, by: str | None, reason: str, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_book(store) as book:
+        status = await book.reset(key, window=cast("Window", window), by=_person(by), reason=reason)
+    return _tell(status, as_json)
+
+
+def _tell(status: SpendStatus, as_json: bool) -> int:
+    """Say what was changed, and what that means for requests."""
+    if as_json:
+        print_json(_shape(status))
+        return OK
+    made = status.adjustments[-1]
+    what = "limit" if made.changes == "limit" else "spending"
+    until = "" if status.resets_at is None else f" until {local(status.resets_at)}"
+    print(
+        f"{what} of {plain(status.key)} ({status.window}): {dollars(made.from_usd)} -> {dollars(made.to_usd)}"
+    )
+    if status.remaining_usd:
+        print(f"{dollars(status.remaining_usd)} is left{until}")
+    else:
+        used = f"{dollars(status.spent_usd)} is spent and {dollars(status.reserved_usd)} reserved"
+        print(f"{used}: no request is admitted{until}")
+    return OK
+
+
+def _person(by: str | None) -> str:
+    """Who makes a change: the user of this machine, unless somebody else is named."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError) as error:
+        raise ConfigurationError("--by", None, "a name, as this user has none on this machine") from error
+
+
+def _shape(status: SpendStatus) -> dict[str, JsonValue]:
+    rows: Sequence[dict[str, JsonValue]] = [_adjustment_of(status, one) for one in status.adjustments]
+    return {
+        "key": status.key,
+        "window": status.window,
+        "is_open": status.is_open,
+        "limit_usd": f"{status.limit_usd:f}",
+        "spent_usd": f"{status.spent_usd:f}",
+        "reserved_usd": f"{status.reserved_usd:f}",
+        "remaining_usd": f"{status.remaining_usd:f}",
+        "resets_at": None if status.resets_at is None else status.resets_at.isoformat(),
+        "adjustments": [*rows],
+    }
+
+
+def _adjustment_of(status: SpendStatus, made: SpendAdjustment) -> dict[str, JsonValue]:
+    return {
+        "at": made.at.isoformat(),
+        "key": status.key,
+        "window": status.window,
+        "resets_at": None if status.resets_at is None else status.resets_at.isoformat(),
+        "changes": made.changes,
+        "from_usd": f"{made.from_usd:f}",
+        "to_usd": f"{made.to_usd:f}",
+        "by": made.by,
+        "reason": made.reason,
+    }

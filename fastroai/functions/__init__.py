@@ -1,0 +1,88 @@
+"""Typed AI functions: a signature and a contract, whose implementation is a model."""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.errors import CompileError as CompileError
+    from fastroai.errors import ConsensusFailure as ConsensusFailure
+    from fastroai.errors import ConvergenceFailure as ConvergenceFailure
+    from fastroai.errors import FailedAttempt as FailedAttempt
+    from fastroai.errors import FastroAIWarning as FastroAIWarning
+    from fastroai.errors import FlowDiverged as FlowDiverged
+    from fastroai.errors import FlowStopped as FlowStopped
+    from fastroai.errors import HumanTimeoutError as HumanTimeoutError
+    from fastroai.errors import ParallelFailed as ParallelFailed
+    from fastroai.errors import ParallelValidationFailed as ParallelValidationFailed
+    from fastroai.errors import ParseFailure as ParseFailure
+    from fastroai.errors import PostconditionFailed as PostconditionFailed
+    from fastroai.errors import PreconditionFailed as PreconditionFailed
+    from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.computing import ComputeFunction as ComputeFunction
+    from fastroai.functions.computing import compute as compute
+    from fastroai.functions.configuring import Configuration as Configuration
+    from fastroai.functions.configuring import configuration as configuration
+    from fastroai.functions.configuring import configure as configure
+    from fastroai.functions.configuring import configured as configured
+    from fastroai.functions.configuring import reset as reset
+    from fastroai.functions.contracts import contract as contract
+    from fastroai.functions.debating import debate as debate
+    from fastroai.functions.flows import Flow as Flow
+    from fastroai.functions.flows import flow as flow
+    from fastroai.functions.function import Function as Function
+    from fastroai.functions.inferring import InferFunction as InferFunction
+    from fastroai.functions.inferring import infer as infer
+    from fastroai.functions.opacity import opaque as opaque
+    from fastroai.functions.people import HumanDecision as HumanDecision
+    from fastroai.functions.people import HumanReviewContext as HumanReviewContext
+    from fastroai.functions.people import await_human as await_human
+    from fastroai.functions.probabilistic import Probabilistic as Probabilistic
+    from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
+    from fastroai.functions.refining import refine as refine
+    from fastroai.functions.running import run as run
+    from fastroai.functions.schemas import hash_of as hash_of
+    from fastroai.functions.schemas import schema_of as schema_of
+    from fastroai.functions.side_by_side import Failure as Failure
+    from fastroai.functions.side_by_side import Success as Success
+    from fastroai.functions.side_by_side import parallel as parallel
+    from fastroai.functions.side_by_side import race as race
+    from fastroai.records import CallRecord as CallRecord
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".computing": ("ComputeFunction", "compute"),
+        ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
+        ".contracts": ("contract",),
+        ".debating": ("debate",),
+        ".flows": ("Flow", "flow"),
+        ".function": ("Function",),
+        ".inferring": ("InferFunction", "infer"),
+        ".opacity": ("opaque",),
+        ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
+        ".probabilistic": ("Probabilistic",),
+        ".prompt": ("CompiledPrompt",),
+        ".refining": ("refine",),
+        ".running": ("run",),
+        ".schemas": ("hash_of", "schema_of"),
+        ".side_by_side": ("Failure", "Success", "parallel", "race"),
+        "fastroai.errors": (
+            "CompileError",
+            "ConsensusFailure",
+            "ConvergenceFailure",
+            "FailedAttempt",
+            "FastroAIWarning",
+            "FlowDiverged",
+            "FlowStopped",
+            "HumanTimeoutError",
+            "ParallelFailed",
+            "ParallelValidationFailed",
+            "ParseFailure",
+            "PostconditionFailed",
+            "PreconditionFailed",
+            "StabilityAssertionError",
+        ),
+        "fastroai.records": ("CallRecord",),
+    },
+)

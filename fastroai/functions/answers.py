@@ -1,0 +1,135 @@
+"""Answers of models as values of the declared type: how they are asked for, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, cast
+
+from pydantic import JsonValue, ValidationError
+from pydantic_ai import StructuredDict
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_core import from_json, to_json
+
+from fastroai.functions.declared import DeclaredType
+from fastroai.functions.opacity import ELIDED, one_line_json, without_opaque
+from fastroai.functions.schemas import DIALECT, schema_of
+
+T = TypeVar("T")
+
+_INSIDE: Final = "response"
+"""The name of a value that is no object, inside of the object that the model gives; as in PydanticAI."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """An answer that a model gave, and what it says."""
+
+    text: str
+    """The answer as text. Reading it again gives an equal output."""
+    output: T
+
+
+class AnswerType(Generic[T]):
+    """The type of a function's answers.
+
+    A model gives JSON, by PydanticAI's structured output, and the text of it is read here: PydanticAI would
+    read an answer that comes as an object in Python's terms, in which base64 is no bytes.
+    """
+
+    def __init__(self, returns: DeclaredType) -> None:
+        self._returns = returns
+        self._is_text = returns.annotation is str
+        schema = schema_of(returns.annotation)
+        self._is_inside = not self._is_text and schema.get("type") != "object"
+        self.output_type: Any = str if self._is_text else StructuredDict(_object(schema, self._is_inside))
+        """What PydanticAI asks the model for."""
+
+    def text_of(self, output: object) -> str:
+        """Return an answer as text, of PydanticAI's output."""
+        if self._is_text:
+            return cast("str", output)
+        if self._is_inside:
+            output = cast("dict[str, object]", output).get(_INSIDE, output)
+        return to_json(output, inf_nan_mode="constants").decode()
+
+    def read(self, text: str) -> T:
+        """Return what an answer says.
+
+        Raises:
+            ValidationError: it is not of the type.
+        """
+        if self._is_text:
+            return cast("T", text)
+        adapter = self._returns.adapter
+        try:
+            return cast("T", adapter.validate_json(text))
+        except ValidationError as error:
+            # Some models put the JSON of a value into a string, which PydanticAI allows there, too.
+            if self._is_inside and text.startswith('"'):
+                try:
+                    return cast("T", adapter.validate_json(from_json(text)))
+                except ValidationError:
+                    pass
+            raise error
+
+    def problems(self, error: ValidationError) -> list[str]:
+        """Return everything that does not match, a text each, without what opaque parts say."""
+        found: list[str] = []
+        for detail in self._returns.details_of(error):
+            place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
+            actual = f" (actual: {detail['input']})" if "input" in detail else ""
+            found.append(f"parse: result{place}: {detail['msg']}{actual}")
+        return found
+
+    @property
+    def is_no_output(self) -> str:
+        """What is wrong with an answer that is no structured output at all."""
+        return (
+            "parse: result: it is empty" if self._is_text else "parse: result: it is not the JSON asked for"
+        )
+
+    def shown(self, text: str) -> str:
+        """Return the text of an answer for errors, without its opaque parts."""
+        if self._returns.opacity is None:
+            return text
+        try:
+            value: JsonValue = from_json(text)
+        except ValueError:
+            return ELIDED
+        return one_line_json(without_opaque(value, self._returns.opacity, "", lambda path, part: ELIDED))
+
+    def opaque_parts(self, output: T) -> list[JsonValue]:
+        """Return the opaque parts of an output as JSON."""
+        parts: list[JsonValue] = []
+        without_opaque(self.json_of(output), self._returns.opacity, "", lambda path, part: parts.append(part))
+        return parts
+
+    def json_of(self, output: T) -> JsonValue:
+        """Return an output as JSON, opaque parts included."""
+        return self._returns.json_of(output)
+
+    def elided(self, output: T) -> JsonValue:
+        """Return an output as JSON, without its opaque parts."""
+        return self._returns.elided(output)
+
+
+def _object(schema: dict[str, JsonValue], is_inside: bool) -> dict[str, JsonValue]:
+    """The schema of the object that the model gives. `$schema` is none of what providers know."""
+    assert schema["$schema"] == DIALECT
+    own = {name: value for name, value in schema.items() if name != "$schema"}
+    if not is_inside:
+        return own
+    defs = {"$defs": own.pop("$defs")} if "$defs" in own else {}
+    return {"type": "object", "properties": {_INSIDE: own}, "required": [_INSIDE], **defs}
+
+
+def said_in(messages: Sequence[ModelMessage]) -> str:
+    """Return the text of the last answer in a conversation: the arguments of a tool call, else its text."""
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    if last is None:
+        return ""
+    if not last.tool_calls:
+        return last.text or ""
+    call = last.tool_calls[-1]
+    return call.args if isinstance(call.args, str) else call.args_as_json_str()

@@ -1,0 +1,206 @@
+"""The attempts at one answer: ask the model, read what it says, check it, and say what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
+from pydantic_ai import capture_run_messages
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ModelResponse, ToolReturnPart
+from pydantic_ai.models import Model
+
+from fastroai.agent import FastroAgent
+from fastroai.calls.call import AgentCall, Prompt
+from fastroai.calls.response import ChatResponse
+from fastroai.calls.stream import ChatStream
+from fastroai.errors import FailedAttempt, ParseFailure, PostconditionFailed
+from fastroai.functions.answers import Answer, AnswerType, said_in
+from fastroai.functions.calling import CallDraft
+from fastroai.functions.conditions import Postcondition
+from fastroai.functions.prompt import CompiledPrompt, retry_prompt
+from fastroai.functions.quotes import Quotes, values_in
+from fastroai.steps import StepContext
+from fastroai.usage import Quote
+
+T = TypeVar("T")
+
+_NOT_ACCEPTED: Final = "Not accepted."
+_REJECTED: Final = "Exceeded maximum output retries"
+"""How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker(Generic[T]):
+    """Asks the model of a function until an answer is good enough."""
+
+    function: str
+    agent: FastroAgent[Any, Any]
+    is_own_agent: bool
+    """Whether the agent was made for the answers of this function, and not brought by the user."""
+    answers: AnswerType[T]
+    ensure: Postcondition
+    retries: int
+    """Extra attempts."""
+    model: Model | str | None = None
+    """The model to ask instead of that of the agent, which has none."""
+    _shapes: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
+
+    async def ask(
+        self, context: StepContext[Any], draft: CallDraft, compiled: CompiledPrompt, name: str
+    ) -> Answer[T]:
+        """Return the first answer that is good enough. `name` tells these attempts from others of the call.
+
+        Raises:
+            ParseFailure: the last answer is not of the declared type.
+            PostconditionFailed: the last output is not what `ensure` asks for.
+        """
+        failed: list[FailedAttempt] = []
+        opaque_inputs = values_in(compiled.data)
+        prompt: Prompt = compiled.content
+        history: list[ModelMessage] | None = None
+        while True:
+            draft.attempts += 1
+            attempt = Attempt(self)
+            number = len(failed) + 1
+            await attempt.make(context, prompt, history, f"{name}attempt {number}")
+            draft.model = attempt.model
+            answer, wrong = self._judged(attempt)
+            if answer is not None and not wrong:
+                return answer
+            parts = () if answer is None else self.answers.opaque_parts(answer.output)
+            [text, *wrong] = Quotes([*opaque_inputs, *parts]).left_out(
+                [self.answers.shown(attempt.text), *wrong]
+            )
+            failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
+            failure = self._failure(answer, failed)
+            if number > self.retries:
+                raise failure
+            draft.retry_reasons.append("; ".join(wrong))
+            context.tracer.log_error(draft.trace_id, failure, {"fastroai.retry": number})
+            prompt, history = retry_prompt(wrong), attempt.conversation()
+
+    async def shape(self, context: StepContext[Any], compiled: CompiledPrompt) -> str | None:
+        """Return a hash of everything besides the prompt that shapes answers; `None` if it cannot be known.
+
+        What an agent of the user's sends can differ from call to call, as instructions may be functions.
+        """
+        if self._shapes:
+            return self._shapes[0]
+        prompt = compiled.content if not self.is_own_agent else ""
+        call = self.call(AgentCall(prompt=prompt, model=self.model, deps=context.deps))
+        shape = await self.agent.fingerprint_call(call)
+        if self.is_own_agent and shape is not None:
+            self._shapes.append(shape)
+        return shape
+
+    async def quote(self, prompt: list[str] | None, deps: object, unknown_prompt: str | None) -> Quote:
+        """Estimate one attempt; for any prompt, if it is said why that is not known."""
+        call = self.call(AgentCall(prompt=prompt, model=self.model, deps=deps))
+        return await self.agent.estimate_call(call, unknown_prompt=unknown_prompt)
+
+    def call(self, call: AgentCall) -> AgentCall:
+        """Return a call that asks for the output of this function."""
+        if self.is_own_agent:
+            return call
+        return replace(call, output_type=self.answers.output_type, retries={"output": 0})
+
+    def read(self, text: str) -> Answer[T] | None:
+        """Return what an answer that was kept says; `None` if it is not good enough now."""
+        try:
+            answer = Answer(text, self.answers.read(text))
+        except ValidationError:
+            return None
+        return None if self.ensure.violations(answer.output) else answer
+
+    def _judged(self, attempt: Attempt[T]) -> tuple[Answer[T] | None, list[str]]:
+        """Return what the answer says, if it can be read, and everything that is wrong with it."""
+        if not attempt.is_output:
+            return None, [self.answers.is_no_output]
+        try:
+            answer = Answer(attempt.text, self.answers.read(attempt.text))
+        except ValidationError as error:
+            return None, self.answers.problems(error)
+        return answer, self.ensure.violations(answer.output)
+
+    def _failure(
+        self, last: Answer[T] | None, failed: Sequence[FailedAttempt]
+    ) -> ParseFailure | PostconditionFailed:
+        wrong = failed[-1].violations
+        if last is None:
+            return ParseFailure(self.function, wrong, str(failed[-1].output), tuple(failed))
+        return PostconditionFailed(self.function, wrong, last.output, tuple(failed))
+
+
+class Attempt(Generic[T]):
+    """One attempt. For `StepContext.run` it is the agent, which takes any answer for the output."""
+
+    def __init__(self, asker: Asker[T]) -> None:
+        self._asker = asker
+        self._messages: list[ModelMessage] = []
+        self.text = ""
+        """The text of the answer."""
+        self.is_output = True
+        """Whether PydanticAI takes the answer for structured output, of whatever type."""
+
+    async def make(
+        self, context: StepContext[Any], prompt: Prompt, history: Sequence[ModelMessage] | None, name: str
+    ) -> None:
+        """Ask the model. What it raises has to do with the request and not with the answer."""
+        try:
+            response = await context.run(
+                self, prompt, message_history=history, model=self._asker.model, name=name
+            )
+        except ParseFailure:
+            if self.is_output:
+                raise  # of another function, which a tool calls
+            self.text = said_in(self._messages)
+        else:
+            self._messages = response.result.all_messages()
+            self.text = self._asker.answers.text_of(response.output)
+
+    @property
+    def model(self) -> str:
+        """The model that answered."""
+        answer = self._messages[self._last_answer()]
+        return (answer.model_name or "") if isinstance(answer, ModelResponse) else ""
+
+    def conversation(self) -> list[ModelMessage]:
+        """Return the messages up to the answer, whose tool calls have all returned."""
+        end = self._last_answer()
+        answer, after = self._messages[end], self._messages[end + 1 :]
+        assert isinstance(answer, ModelResponse)
+        returned = {
+            part.tool_call_id: part
+            for message in after
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        }
+        returns: list[ModelRequestPart] = [
+            returned.get(call.tool_call_id)
+            or ToolReturnPart(call.tool_name, _NOT_ACCEPTED, tool_call_id=call.tool_call_id)
+            for call in answer.tool_calls
+        ]
+        return [*self._messages[: end + 1], *([ModelRequest(parts=returns)] if returns else ())]
+
+    def _last_answer(self) -> int:
+        return max(index for index, message in enumerate(self._messages) if message.kind == "response")
+
+    async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
+        """Make one attempt at the call. An answer that PydanticAI rejects is noted, and raised as it is."""
+        asker, self.is_output = self._asker, True
+        call = asker.call(call)
+        with capture_run_messages() as messages:
+            try:
+                return await asker.agent.dispatch(call)
+            except UnexpectedModelBehavior as error:
+                if not error.message.startswith(_REJECTED):
+                    raise
+                self._messages, self.is_output = messages, False
+        raise ParseFailure(asker.function, (), "")  # not from PydanticAI's, which quotes the answer
+
+    def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:
+        """Stream the answer of the agent; nobody asks for that here."""
+        return self._asker.agent.dispatch_stream(call)

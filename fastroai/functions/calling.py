@@ -1,0 +1,383 @@
+"""One call of a typed function: its scope, its place on record, its `CallRecord`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import JsonValue
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import (
+    BudgetExceeded,
+    ConsensusFailure,
+    ConvergenceFailure,
+    ParseFailure,
+    PostconditionFailed,
+    PreconditionFailed,
+    RunCorrupt,
+    TimeLimitExceeded,
+    ValueNotStorable,
+)
+from fastroai.functions.configuring import configuration
+from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
+from fastroai.human.asking import Halted, is_halt
+from fastroai.records import CallOutcome, CallRecord
+from fastroai.runtime import RetriesUsed, Scope, current_scope
+from fastroai.runtime.facts import CallEnded, FailureFacts
+from fastroai.runtime.failures import leaves
+from fastroai.steps import BaseStep, StepContext
+from fastroai.steps.config import ResolvedConfig
+from fastroai.steps.context import RunData, StepData
+from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, stored_value
+from fastroai.steps.execution import run_step
+from fastroai.steps.outputs import Outputs
+from fastroai.steps.shared import Shared
+from fastroai.store.call_records import call_record
+from fastroai.store.log import log_of, run_of
+from fastroai.store.payloads import seal
+from fastroai.store.runs import DurableRun
+from fastroai.store.telling import as_json
+from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.values import value_to_json
+from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
+from fastroai.usage import CostCalculator
+
+T = TypeVar("T")
+
+KEPT: Final = 10_000
+"""How many records this process keeps: the last ones."""
+
+_records: Final[deque[CallRecord]] = deque(maxlen=KEPT)
+_open: Final[dict[Scope, CallDraft]] = {}
+"""The drafts of the calls that run now."""
+_NO_TRACER: Final = NoOpTracer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall(Generic[T]):
+    """What is called, with what."""
+
+    name: str
+    """The name of the function."""
+    kind: Literal["infer", "compute"]
+    inputs: Mapping[str, JsonValue]
+    """The arguments as records show them: opaque values are elided."""
+    key: str
+    """Hash of all arguments."""
+    returns: Annotation
+    """The type by which the output is stored and read."""
+    config: ResolvedConfig
+    """Budget, time limits, retries of transport failures."""
+
+
+@dataclass(slots=True)
+class CallDraft:
+    """What the body of a call notes about it while it runs, for the record."""
+
+    trace_id: str = ""
+    """The id of the trace that the span of the call is in, for `Tracer.log_error`; empty without a tracer."""
+    prompt_hash: str = ""
+    contract_hash: str = ""
+    model: str = ""
+    attempts: int = 1
+    retry_reasons: list[str] = field(default_factory=list)
+    is_cache_hit: bool = False
+    review_id: str = ""
+    members: list[Any] = field(default_factory=list)
+    iterations: list[Any] = field(default_factory=list)
+
+
+Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
+"""What a call does: it gets a context for its agent calls, and the draft of the record."""
+
+
+async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[Any] | None = None) -> T:
+    """Run a call to its output, in a scope of its own; or return the output that is on record.
+
+    `around` is the context of the step that the function is, whose deps and shared values the body gets.
+
+    Raises:
+        FlowDiverged: the flow around it had made other calls before it was resumed.
+    """
+    scope = Scope(
+        "step",
+        call.name,
+        parent=current_scope(),
+        limits=call.config.limits,
+        deps=None if around is None else around.deps,
+        tracer=_tracer(call.config),
+        key=call.key,
+    )
+    restore_spending(scope)
+    place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
+    known = None if run is None else run.recorded.calls.get(place)
+    calls = None if flow is None else flow.calls_in(scope.parent)
+    if calls is not None:
+        calls.make(place, shown_call(call.name, call.inputs))
+        if known is not None:
+            await calls.turn(place)
+    try:
+        if run is not None and known is not None and known.failure is None and known.is_stored:
+            return _given_back(call, known, run)
+        if flow is not None and _is_pausing(scope):
+            raise Halted
+        return await _Performance(call, body, scope, place, flow, calls, known).perform(around)
+    finally:
+        if calls is not None:
+            calls.made(place)
+
+
+def _tracer(config: ResolvedConfig) -> Tracer | None:
+    """Return the tracer of a call, unless it is that of the scope around it."""
+    if not config.trace:
+        return _NO_TRACER
+    return configuration().tracer if current_scope() is None else None
+
+
+def _is_pausing(scope: Scope) -> bool:
+    log = log_of(scope)
+    return log is not None and log.is_pausing
+
+
+def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
+    """Return the output on record, and keep its record in this process too."""
+    try:
+        output = cast("T", stored_value(known.output, call.returns, run.codec))
+        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output))  # type: ignore[arg-type]
+        return output
+    except ValueError as error:
+        reason = (
+            f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
+            "declare the type that it had"
+        )
+        raise RunCorrupt(run.run_id, run.recorded.position_of(known), reason) from error
+
+
+@dataclass(slots=True)
+class _Performance(Generic[T]):
+    """A call that runs now."""
+
+    call: FunctionCall[T]
+    body: Body[T]
+    scope: Scope
+    place: str
+    flow: FlowRun | None
+    """The innermost flow that it is in."""
+    calls: CallsOfBody | None
+    """Those of the body that makes it."""
+    known: CallEnded | None
+    """Its last end on record."""
+    draft: CallDraft = field(default_factory=CallDraft)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=perf_counter)
+
+    async def perform(self, around: StepContext[Any] | None) -> T:
+        """Run the body, and put the end on record."""
+        scope, call = self.scope, self.call
+        shared = Shared() if around is None else around.shared
+        data = StepData(
+            RunData(scope.part.name, scope.part.path, CostCalculator(), shared),
+            MappingProxyType(dict(call.inputs)),
+            Outputs({call.name: ()}),
+        )
+        run = run_of(scope)
+        attempt = 1 if run is None else run.recorded.call_attempt(self.place)
+        async with scope, AsyncExitStack() as stack:
+            _open[scope] = self.draft
+            stack.callback(_open.pop, scope)
+            await self._open_span(stack)
+            try:
+                output = await run_step(
+                    _Body(self.body, self.draft),
+                    scope=scope,
+                    data=data,
+                    deps=None if around is None else around.deps,
+                    config=call.config,
+                    used=RetriesUsed(attempt=attempt),
+                )
+            except BaseException as error:
+                if not is_halt(error):
+                    # A time limit around has cancelled what is inside, and raises where its own scope ends.
+                    limits = (one.out_of_time for one in scope.lineage())
+                    await self._ended_with(next(filter(None, limits), error))
+                raise
+            await self._returned(output)
+            return output
+
+    async def _open_span(self, stack: AsyncExitStack) -> None:
+        scope, call = self.scope, self.call
+        if (tracer := scope.tracer) is None:
+            return
+        known = attributes.call_attributes(
+            kind=call.kind,
+            function=call.name,
+            run_id=scope.run_id,
+            flow_id="" if self.flow is None else self.flow.id,
+        )
+        span = tracer.span(attributes.call_span(call.kind, call.name), **known)
+        self.draft.trace_id = trace_id = await stack.enter_async_context(span)
+        stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
+
+    async def _returned(self, output: T) -> None:
+        stored: JsonValue = None
+        run, is_stored = run_of(self.scope), True
+        if run is not None:
+            try:
+                stored = value_to_json(output, self.call.returns, f"the output of {self.call.name!r}")
+            except ValueNotStorable:
+                is_stored = False
+            stored = seal(stored, run.codec)
+        outcome: CallOutcome = "cache_hit" if self.draft.is_cache_hit else "success"
+        await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
+
+    async def _ended_with(self, error: BaseException) -> None:
+        outcome = outcome_of(error)
+        if isinstance(error, Exception):
+            failure = failure_of(self.scope, self.call.config, error)
+        else:
+            failure = failure_facts(error, "terminal")
+        await self._end(self._record(outcome, None, failure), None, None, failure=failure)
+
+    async def _end(
+        self,
+        record: CallRecord,
+        output: object,
+        stored: JsonValue,
+        *,
+        failure: FailureFacts | None = None,
+        is_stored: bool = True,
+    ) -> None:
+        keep(record)
+        scope = self.scope
+        if (tracer := scope.tracer) is not None:
+            log_metrics(tracer, self.draft.trace_id, attributes.ended_call_attributes(record))
+        log = log_of(scope)
+        if log is None and scope.listener is None:
+            return
+        ended = CallEnded(
+            part=scope.part,
+            place=self.place,
+            attempt=scope.attempt,
+            call=replace(record, output=None),
+            output=output,
+            failure=failure,
+            goes_on=record.outcome in ("budget_exceeded", "cancelled"),
+            is_code=self.call.kind == "compute",
+            in_line=self.calls is None or self.calls.is_in_line(),
+            is_stored=is_stored,
+        )
+        if log is not None and not self._is_on_record(ended):
+            if log.run is None:
+                log.note(ended)
+            else:
+                kept = replace(ended, call=seal(as_json(ended.call), log.run.codec), output=stored)
+                if record.outcome == "cancelled":
+                    log.note(kept)  # nothing is awaited any more
+                else:
+                    await log.commit(kept)
+        if scope.listener is not None and record.outcome != "cancelled":
+            await scope.emit(ended)
+
+    def _is_on_record(self, ended: CallEnded) -> bool:
+        """Whether the same end is on record: a call that has failed is made again, and fails as it did."""
+        known = self.known
+        if known is None or known.failure is None or ended.failure is None:
+            return False
+        return (known.attempt, known.failure.error_type) == (ended.attempt, ended.failure.error_type)
+
+    def _record(
+        self, outcome: CallOutcome, output: object, failure: FailureFacts | None = None
+    ) -> CallRecord:
+        call, draft, flow, spent = self.call, self.draft, self.flow, self.scope.spent()
+        return CallRecord(
+            function=call.name,
+            kind=call.kind,
+            outcome=outcome,
+            inputs=dict(call.inputs),
+            output=output,
+            error_type="" if failure is None else failure.error_type,
+            error=None if failure is None else failure.message,
+            model=draft.model,
+            prompt_hash=draft.prompt_hash,
+            contract_hash=draft.contract_hash,
+            attempts=draft.attempts,
+            retry_reasons=tuple(draft.retry_reasons),
+            members=tuple(draft.members),
+            iterations=tuple(draft.iterations),
+            review_id=draft.review_id,
+            started_at=self.started_at,
+            duration_ms=(perf_counter() - self.began) * 1000,
+            cost_usd=spent.cost_usd,
+            cost_complete=spent.cost_complete,
+            requests=spent.request_count,
+            input_tokens=spent.input_tokens,
+            output_tokens=spent.output_tokens,
+            run_id=self.scope.run_id,
+            flow="" if flow is None else flow.name,
+            flow_id="" if flow is None else flow.id,
+            parent_flow_id="" if flow is None or flow.outer is None else flow.outer.id,
+        )
+
+
+class _Body(BaseStep[Any, T]):
+    """The body of a call as the step that it is."""
+
+    checks_output_itself = True
+    opens_span = False
+
+    def __init__(self, body: Body[T], draft: CallDraft) -> None:
+        self._body, self._draft = body, draft
+
+    async def execute(self, context: StepContext[Any]) -> T:
+        """Run it."""
+        flow = flow_run_of(context.scope)
+        with nullcontext() if flow is None else flow.following(context.scope):
+            return await self._body(context, self._draft)
+
+
+_OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
+    PreconditionFailed: "precondition_failed",
+    PostconditionFailed: "postcondition_failed",
+    ParseFailure: "parse_failure",
+    ConvergenceFailure: "convergence_failure",
+    ConsensusFailure: "consensus_failure",
+    TimeLimitExceeded: "timed_out",
+}
+
+
+def outcome_of(error: BaseException) -> CallOutcome:
+    """Return how a call ended that raised this."""
+    for leaf in leaves(error):
+        if isinstance(leaf, BudgetExceeded):
+            return "budget_exceeded"
+        if isinstance(leaf, asyncio.CancelledError):
+            return "cancelled"
+    for kind, outcome in _OUTCOMES.items():
+        if isinstance(error, kind):
+            return outcome
+    return "failed"
+
+
+def note_review(scope: Scope, review_id: str) -> None:
+    """Note that the innermost call that a scope is in has waited for a person."""
+    draft = next((_open[one] for one in scope.lineage() if one in _open), None)
+    if draft is not None:
+        draft.review_id = review_id
+
+
+def keep(record: CallRecord) -> None:
+    """Keep a record in this process."""
+    _records.append(record)
+
+
+def kept_records() -> tuple[CallRecord, ...]:
+    """Return the last 10,000 records of this process, oldest first, of calls outside of flows too."""
+    return tuple(_records)

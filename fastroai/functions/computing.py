@@ -1,0 +1,135 @@
+"""`@compute`: a typed function whose implementation is its body, and never a model."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
+
+from pydantic import ValidationError
+from typing_extensions import TypeVar
+
+from fastroai.contracts.violation import violation_of
+from fastroai.errors import CompileError, ContractViolation, PostconditionFailed
+from fastroai.functions.calling import CallDraft
+from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.function import Function, plain_function
+from fastroai.functions.schemas import hash_of
+from fastroai.functions.signature import Signature
+from fastroai.steps import StepConfig, StepContext
+from fastroai.usage import BudgetLike
+
+P = ParamSpec("P")
+OutputT = TypeVar("OutputT", default=Any)
+R = TypeVar("R")
+
+
+class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
+    """A function that is called like one with `@infer`, and runs its body; made by `compute`."""
+
+    kind: ClassVar[Literal["infer", "compute"]] = "compute"
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        given: Conditions,
+        ensure: OutputConditions,
+        budget: BudgetLike | None,
+    ) -> None:
+        """Check a declaration.
+
+        Raises:
+            CompileError: it cannot work. Every problem is named.
+        """
+        function = plain_function(function)
+        signature = Signature(function)
+        returns = signature.returns.annotation
+        before, after = Precondition(given, signature.parameters), Postcondition(ensure, signature.returns)
+        problems = [*before.problems, *after.problems]
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            problems.append("it yields, and must return its output")
+        if problems:
+            raise CompileError(f"function {signature.name!r}", tuple(problems))
+        super().__init__(
+            function,
+            signature=signature,
+            returns=returns,
+            given=before,
+            ensure=after,
+            own=StepConfig(budget=budget),
+        )
+        self._contract_hash = hash_of(returns)
+        self._parameters = inspect.signature(function)
+
+    async def _run(
+        self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
+    ) -> OutputT:
+        draft.contract_hash = self._contract_hash
+        bound = inspect.BoundArguments(self._parameters, dict(arguments))
+        call = functools.partial(self.function, *bound.args, **bound.kwargs)
+        if inspect.iscoroutinefunction(self.function):
+            output: object = await call()
+        else:
+            output = await context.run_in_thread(lambda context: call())
+        output = self._checked(output)
+        if violations := self._ensure.violations(output):
+            raise PostconditionFailed(self.name, tuple(violations), output)
+        return cast("OutputT", output)
+
+    def _checked(self, output: object) -> object:
+        returns = self.signature.returns
+        try:
+            return returns.check(output)
+        except ValidationError as error:
+            raise ContractViolation(self.name, "output", returns.details_of(error), output) from None
+        except Exception as error:  # a validator of the user's can raise anything
+            raise violation_of(self.name, "output", error, output) from error
+
+
+class _Compute(Protocol):
+    """What `compute(...)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> ComputeFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> ComputeFunction[P, R]: ...
+
+
+@overload
+def compute(function: Callable[P, Coroutine[Any, Any, R]], /) -> ComputeFunction[P, R]: ...
+@overload
+def compute(function: Callable[P, R], /) -> ComputeFunction[P, R]: ...
+@overload
+def compute(
+    *, given: Conditions = ..., ensure: OutputConditions = ..., budget: BudgetLike | None = ...
+) -> _Compute: ...
+def compute(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    given: Conditions = None,
+    ensure: OutputConditions = None,
+    budget: BudgetLike | None = None,
+) -> Any:
+    """Make a typed function of one with a body. It is awaited, checked and on record like one with `@infer`.
+
+        @compute
+        def classify(text: str) -> Sentiment:
+            return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
+
+    So one can take the place of the other, and callers stay as they are. A function that is not `async` runs
+    in a worker thread. In a flow the output is on record, and a resumed flow does not compute it again.
+
+    Args:
+        function: The function.
+        given: Conditions on the arguments, as of `infer`.
+        ensure: OutputConditions on the output, as of `infer`. There is no second attempt.
+        budget: For what the function spends on calls of its own.
+
+    Raises:
+        CompileError: the function cannot work as it is declared. Every problem is named.
+    """
+    if function is not None:
+        return ComputeFunction(function, given, ensure, budget)
+    return lambda decorated: ComputeFunction(decorated, given, ensure, budget)

@@ -1,0 +1,316 @@
+"""The conditions of typed functions, `given`, `ensure` and `until`: whether they hold, and if not, why."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from types import FunctionType, MethodType
+from typing import Any, ClassVar, Final, NoReturn, TypeGuard
+
+from fastroai.contracts import Check
+from fastroai.contracts.brief import one_line
+from fastroai.contracts.contract import Condition, as_checks, name_of
+from fastroai.errors import ConfigurationError, FastroAIError, nearest_hint
+from fastroai.functions.declared import DeclaredType
+from fastroai.functions.eliding import Eliding
+from fastroai.functions.expression_types import ExpressionTypes
+from fastroai.functions.noting import NotingLambda
+from fastroai.functions.sources import source_of
+
+Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | Callable[..., object]] | None
+"""One condition, several of them, or none."""
+
+OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None
+"""The same of conditions on an output, which type checkers know to take one argument."""
+
+
+class _OneCondition:
+    """A condition that can say why it does not hold."""
+
+    def __init__(
+        self,
+        option: str,
+        check: Check,
+        *,
+        described: bool,
+        types: Mapping[str, DeclaredType],
+        renamed: Mapping[str, str],
+    ) -> None:
+        function: Callable[..., object] = check.function
+        self._function: Final = function
+        self._is_lambda: Final = isinstance(function, FunctionType) and function.__name__ == "<lambda>"
+        source = source_of(function) if self._is_lambda else None
+        self._reading: Final = (
+            None
+            if source is None or not isinstance(function, FunctionType)
+            else NotingLambda(function, source)
+        )
+        self._option = option
+        self._description = one_line(check.description) if described else ""
+        self._types = types
+        self._renamed = renamed
+        body = None if self._reading is None else self._reading.body
+        self._eliding = Eliding({name: of.opacity for name, of in types.items()}, body)
+
+    def problems(self) -> list[str]:
+        """Return the attributes that it reads although the types of its parameters lack them."""
+        if self._reading is None:
+            return []
+        types = ExpressionTypes({name: of.annotation for name, of in self._types.items()})
+        types.of(self._reading.body)
+        return [f"{self._option}: {self.name}: {problem}" for problem in types.problems]
+
+    @property
+    def name(self) -> str:
+        """The name of the condition in errors: its description, its source, or the name of its function."""
+        return self._described(None if self._reading is None else self._reading.body)
+
+    def violation(self, arguments: Sequence[object], named: Mapping[str, object]) -> str | None:
+        """Return why the condition does not hold; `None` if it holds.
+
+        A lambda holds if its value is true. Any other function returns True or False, or returns nothing and
+        raises AssertionError or ValueError. Other exceptions are raised with a note that names the condition.
+
+        Raises:
+            ConfigurationError: it returned anything else, or a value that has to be awaited.
+        """
+        values: Mapping[ast.expr, object] = {}
+        try:
+            if self._reading is None:
+                value = self._function(*arguments, **named)
+            else:
+                value, values = self._reading(arguments, named)
+        except (AssertionError, ValueError) as error:
+            if isinstance(error, FastroAIError):
+                self._raise_noted(error)
+            return self._violated(self.name, self._said(error, arguments, named))
+        except Exception as error:
+            self._raise_noted(error)
+        if self._holds(value):
+            return None
+        if self._reading is None:
+            shown = self._arguments(arguments, named) if self._is_lambda else ""
+            return self._violated(self.name, f" ({shown})" if shown else "")
+        failing, telling = self._reading.failing(values)
+        return self._violated(self._described(failing), self._actual(failing, telling, values))
+
+    def _holds(self, value: object) -> bool:
+        if inspect.isawaitable(value) or inspect.isasyncgen(value):
+            if isinstance(value, Coroutine):
+                value.close()
+            self._raise_noted(ConfigurationError(self._option, value, "a condition that is not async"))
+        if not self._is_lambda:
+            if value is None or isinstance(value, bool):
+                return value is not False
+            # Not taken for true: a check that returns the match of a regular expression would never fail.
+            expected = f"{self.name} to return True, False or None"
+            self._raise_noted(ConfigurationError(self._option, value, expected))
+        try:
+            return bool(value)
+        except Exception as error:  # such as that of an array
+            self._raise_noted(error)
+
+    def _raise_noted(self, error: Exception) -> NoReturn:
+        error.add_note(f"Raised by {self._option}: {self.name}")
+        raise error
+
+    def _violated(self, what: str, why: str) -> str:
+        return f"{self._option}: {what}{why}"
+
+    def _described(self, node: ast.expr | None) -> str:
+        if node is not None and self._reading is not None:
+            text = self._reading.text_of(node, self._renamed)
+            return f"{self._description}: {text}" if self._description else text
+        if self._description:
+            return self._description
+        name = name_of(_inner(self._function))
+        said = "" if self._is_lambda else _first_line(_inner(self._function))
+        return f"{name} ({said})" if said else name
+
+    def _actual(
+        self, failing: ast.expr, telling: Sequence[ast.expr], values: Mapping[ast.expr, object]
+    ) -> str:
+        assert self._reading is not None
+        shown: dict[str, str] = {}
+        for node in telling:
+            text = "" if node is failing else self._reading.text_of(node, self._renamed)
+            shown[text] = self._eliding.shown(node, values[node])
+        if len(shown) == 1:
+            return f" (actual: {next(iter(shown.values()))})"
+        told = ", ".join(f"{text} = {value}" if text else value for text, value in shown.items())
+        return f" (actual: {told})" if told else ""
+
+    def _said(self, error: Exception, arguments: Sequence[object], named: Mapping[str, object]) -> str:
+        said = self._eliding.message(one_line(str(error)), self._values(arguments, named))
+        return f": {said}" if said else ""
+
+    def _arguments(self, arguments: Sequence[object], named: Mapping[str, object]) -> str:
+        values = self._values(arguments, named)
+        return ", ".join(
+            f"{self._renamed.get(name, name)} = {self._eliding.variable(name, value)}"
+            for name, value in values.items()
+        )
+
+    def _values(self, arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
+        return {**dict(zip(self._renamed, arguments, strict=False)), **named}
+
+
+class Postcondition:
+    """Conditions on the output of a function: `ensure`."""
+
+    option: ClassVar[str] = "ensure"
+    subject: ClassVar[str] = "result"
+    """The name of the value in violations, whatever the parameter of the condition is called."""
+
+    def __init__(self, given: Conditions, returns: DeclaredType | None) -> None:
+        """Take the conditions on an output of type `returns`; `None` if the type is not known."""
+        self.problems: Final[list[str]] = []
+        """Why a function with these conditions cannot be made, a sentence each."""
+        self._conditions: Final[list[_OneCondition]] = []
+        for check, described in _checks(self.option, given, self.problems):
+            signature = _signature(check.function)
+            if not _takes_one(signature):
+                name = name_of(_inner(check.function))
+                self.problems.append(f"{self.option}: {name} must take one argument, the output")
+                continue
+            parameter = next(iter(signature.parameters), "") if signature is not None else ""
+            condition = _OneCondition(
+                self.option,
+                check,
+                described=described,
+                types={} if returns is None else {parameter: returns},
+                renamed={parameter: self.subject},
+            )
+            self.problems.extend(condition.problems())
+            self._conditions.append(condition)
+
+    def violations(self, output: object) -> list[str]:
+        """Return why the conditions do not hold for an output, a text for each that does not.
+
+        Raises:
+            Exception: a condition failed in a way that says nothing about the output; a note names it.
+        """
+        told = (condition.violation((output,), {}) for condition in self._conditions)
+        return [text for text in told if text is not None]
+
+
+class Until(Postcondition):
+    """Conditions under which an output needs no further refinement: `until`."""
+
+    option: ClassVar[str] = "until"
+
+
+class Precondition:
+    """Conditions on the inputs of a function, by name: `given`."""
+
+    option: ClassVar[str] = "given"
+
+    def __init__(self, given: Conditions, parameters: Mapping[str, DeclaredType]) -> None:
+        """Take the conditions on the inputs of a function with these parameters."""
+        self.problems: Final[list[str]] = []
+        """Why a function with these conditions cannot be made, a sentence each."""
+        self._conditions: Final[list[tuple[_OneCondition, tuple[str, ...]]]] = []
+        for check, described in _checks(self.option, given, self.problems):
+            taken, lacking = _taken(_signature(check.function), parameters)
+            types = {name: parameters[name] for name in taken}
+            condition = _OneCondition(self.option, check, described=described, types=types, renamed={})
+            self.problems.extend(f"{self.option}: {condition.name}: {problem}" for problem in lacking)
+            self.problems.extend(condition.problems())
+            self._conditions.append((condition, taken))
+
+    def violations(self, inputs: Mapping[str, object]) -> list[str]:
+        """Return why the conditions do not hold for inputs, a text for each that does not.
+
+        Raises:
+            Exception: a condition failed in a way that says nothing about the inputs; a note names it.
+        """
+        told = (
+            condition.violation((), {name: inputs[name] for name in taken})
+            for condition, taken in self._conditions
+        )
+        return [text for text in told if text is not None]
+
+
+def _checks(option: str, given: Conditions, problems: list[str]) -> Iterator[tuple[Check, bool]]:
+    """Yield the checks of an option, and whether the user describes them; add to the problems of others."""
+    if given is None:
+        listed: Sequence[object] = ()
+    elif isinstance(given, Sequence) and not _is_described(given):
+        listed = given
+    else:
+        listed = (given,)
+    for one in listed:
+        described = not callable(one)
+        function = one[1] if _is_described(one) else one.function if isinstance(one, Check) else one
+        if _is_async(function):
+            problems.append(f"{option}: {name_of(_inner(function))} is async, and a condition must not be")
+            continue
+        try:
+            [check] = as_checks(option, [one])
+        except ConfigurationError as error:
+            problems.append(str(error))
+        else:
+            yield check, described
+
+
+def _is_described(one: object) -> TypeGuard[tuple[str, Any]]:
+    return isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str)
+
+
+def _is_async(function: Any) -> bool:
+    function = _inner(function)
+    is_plain = isinstance(function, FunctionType | MethodType) or not callable(function)
+    called = function if is_plain else type(function).__call__
+    return any(is_(called) for is_ in (inspect.iscoroutinefunction, inspect.isasyncgenfunction))
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+    """The parameters of a condition; `None` for some functions that are written in C."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes_one(signature: inspect.Signature | None) -> bool:
+    try:
+        return signature is None or bool(signature.bind(None))
+    except TypeError:
+        return False
+
+
+def _taken(
+    signature: inspect.Signature | None, parameters: Collection[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The inputs that a condition takes, and what is wrong with those that it asks for."""
+    if signature is None:
+        return (), ["it does not say the names of its parameters"]
+    taken: list[str] = []
+    problems: list[str] = []
+    known = f"the function has {', '.join(map(repr, parameters)) or 'no parameters'}"
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            taken.extend(one for one in parameters if one not in taken)
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            problems.append(f"{name!r} is positional-only, and inputs are given by name")
+        elif name in parameters:
+            taken.append(name)
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+            problems.append(f"{name!r} is no parameter; {known}.{nearest_hint(name, parameters)}")
+    return tuple(taken), problems
+
+
+def _first_line(function: Any) -> str:
+    """The first line of the docstring of a function of the user, or of the method that is called."""
+    if not isinstance(function, FunctionType | MethodType | type):
+        function = type(function).__call__
+    said = function.__doc__ if isinstance(function, FunctionType | MethodType) else None
+    return one_line((said or "").strip().partition("\n")[0])

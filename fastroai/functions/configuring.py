@@ -1,0 +1,174 @@
+"""What typed functions and flows use unless they say otherwise: a model, stores, a tracer, test mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from typing_extensions import TypedDict, Unpack
+
+from fastroai.errors import ConfigurationError
+from fastroai.human.sinks import Sink
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.threads import run_in_thread
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.open_questions import Question
+from fastroai.tracing import Tracer
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+ModelLike: TypeAlias = "str | Model"
+"""A model, or a reference to one: `openai:gpt-5-mini`."""
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `configure` and `configured`; `Configuration` says what each means."""
+
+    default_model: ModelLike | None
+    store: object
+    cache_store: object
+    cache_size: int
+    cache_age: float | timedelta | None
+    review_sink: Sink | None
+    tracer: Tracer | None
+    test_mode: bool
+    sample_n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What typed functions and flows use where they do not say otherwise."""
+
+    default_model: ModelLike | None = None
+    """The model of functions that name none."""
+    store: object = None
+    """Where runs of flows are put on record, and questions of `await_human` outside of runs."""
+    cache_store: object = None
+    """Where answers of functions with `cache="global"` are kept."""
+    cache_size: int = 10_000
+    """How many answers that store keeps: the last ones used."""
+    cache_age: float | timedelta | None = None
+    """Seconds, or a `timedelta`, after which a cached answer is asked for anew; `None` for never."""
+    review_sink: Sink | None = None
+    """Function that tells people what a flow asks them, when it waits."""
+    tracer: Tracer | None = None
+    """Where spans go of flows, and of functions that are called outside of runs."""
+    test_mode: bool = False
+    """Whether functions with `stable=False` take `sample_n` samples; else they take one."""
+    sample_n: int = 5
+    """How many samples these take in test mode."""
+
+    def __post_init__(self) -> None:
+        _check_model(self.default_model)
+        for option in ("store", "cache_store"):
+            _check_store(option, getattr(self, option))
+        check_count("cache_size", self.cache_size, least=1, required=True)
+        age = self.cache_age
+        check_seconds("cache_age", age.total_seconds() if isinstance(age, timedelta) else age)
+        if self.review_sink is not None and not callable(self.review_sink):
+            raise ConfigurationError("review_sink", self.review_sink, "a function that takes a question")
+        if self.tracer is not None and not isinstance(self.tracer, Tracer):
+            raise ConfigurationError("tracer", self.tracer, "an object with span, log_metric and log_error")
+        if not isinstance(self.test_mode, bool):
+            raise ConfigurationError("test_mode", self.test_mode, "True or False")
+        check_count("sample_n", self.sample_n, least=1, required=True)
+
+
+def _check_store(option: str, store: object) -> None:
+    if store is not None:
+        try:
+            adapt_run_store(store)
+        except ConfigurationError as error:
+            raise ConfigurationError(option, store, error.expected) from None
+
+
+def _check_model(model: object) -> None:
+    """Refuse what is neither a model nor a reference to one. Raises `ConfigurationError`."""
+    if model is None or (isinstance(model, str) and model):
+        return
+    from pydantic_ai.models import Model  # late: importing PydanticAI takes a second
+
+    if not isinstance(model, Model):
+        raise ConfigurationError(
+            "default_model", model, "a model of PydanticAI, or a text such as 'openai:gpt-5'"
+        )
+
+
+_DEFAULTS: Final = Configuration()
+_process: Configuration = _DEFAULTS
+_in_context: Final[ContextVar[Configuration | None]] = ContextVar("fastroai_configured", default=None)
+
+
+def configuration() -> Configuration:
+    """Return what holds here: of the innermost `configured(...)`, else of the process."""
+    return _in_context.get() or _process
+
+
+def configure(**settings: Unpack[Settings]) -> None:
+    """Set what typed functions and flows of this process use. What is not given stays as it is.
+
+        configure(default_model="openai:gpt-5-mini", store=SQLiteRunStore("runs.db"))
+
+    Args:
+        **settings: The fields of `Configuration`: `default_model`, `store`, `cache_store`, `cache_size`,
+            `cache_age`, `review_sink`, `tracer`, `test_mode`, `sample_n`.
+
+    Raises:
+        ConfigurationError: a value is invalid.
+        TypeError: there is no such setting.
+    """
+    global _process
+    _process = _with(_process, settings)
+
+
+def reset() -> None:
+    """Let everything that `configure` has set be as at the start of the process."""
+    global _process
+    _process = _DEFAULTS
+
+
+@contextmanager
+def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
+    """Use other settings inside of a `with` block, for tests and tenants. Other tasks do not see them.
+
+        with configured(test_mode=True, sample_n=10):
+            (await classify("Great!")).assert_stable()
+
+    Raises:
+        ConfigurationError: a value is invalid.
+        TypeError: there is no such setting.
+    """
+    token = _in_context.set(_with(configuration(), settings))
+    try:
+        yield configuration()
+    finally:
+        _in_context.reset(token)
+
+
+def _with(known: Configuration, settings: Settings) -> Configuration:
+    names = {one.name for one in fields(Configuration)}
+    for name in settings:
+        if name not in names:
+            raise TypeError(f"there is no setting {name!r}; there are {', '.join(sorted(names))}")
+    changes: dict[str, Any] = dict(settings)
+    return replace(known, **changes)
+
+
+async def tell_reviewers(asked: Question) -> None:
+    """Tell the sink that is configured, when a run waits. A sink."""
+    sink = configuration().review_sink
+    if sink is None:
+        return
+    if inspect.iscoroutinefunction(sink):
+        await sink(asked)
+    else:
+        told = await run_in_thread(partial(sink, asked), what=f"review sink {sink!r}")
+        if inspect.isawaitable(told):
+            await told

@@ -1,0 +1,111 @@
+"""Reads pydantic's core schemas: the schemas inside of a schema, with the place that each has in a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+Schema: TypeAlias = Mapping[str, Any]
+"""A core schema. The type that pydantic exports for them is a union of fifty TypedDicts."""
+
+
+class At(Enum):
+    """Where a part is in a value, if not under a name or an index."""
+
+    SAME = "the value itself"
+    EACH = "each item, or each value of a dict"
+    KEYS = "the keys of a dict"
+
+
+Place: TypeAlias = At | str | int
+
+_FIELDS: Final = frozenset({"model-fields", "typed-dict"})
+_NO_PARTS: Final = frozenset({"serialization", "metadata", "config", "definitions", "default", "function"})
+_ITEMS: Final = frozenset({"list", "set", "frozenset", "generator"})
+
+
+def definitions_of(schema: Schema) -> dict[str, Schema]:
+    """The schemas that a schema refers to, by reference."""
+    if schema["type"] != "definitions":
+        return {}
+    return {one["ref"]: one for one in schema["definitions"]}
+
+
+def parts_of(schema: Schema) -> Iterator[tuple[Place, Schema]]:
+    """Yield the schemas inside of a schema. References are not followed."""
+    match schema["type"]:
+        case kind if kind in _FIELDS:
+            for name, field in schema["fields"].items():
+                yield name, field["schema"]
+            if "extras_schema" in schema:
+                yield At.EACH, schema["extras_schema"]
+        case "dataclass-args" | "arguments":
+            for field in schema.get("fields") or schema.get("arguments_schema", ()):
+                yield field["name"], field["schema"]
+        case "named-tuple":
+            for index, field in enumerate(schema["fields"]):
+                yield index, field["schema"]
+        case "tuple":
+            variadic = schema.get("variadic_item_index", len(schema["items_schema"]))
+            for index, item in enumerate(schema["items_schema"]):
+                yield index if index < variadic else At.EACH, item
+        case kind if kind in _ITEMS:
+            if "items_schema" in schema:
+                yield At.EACH, schema["items_schema"]
+        case "dict":
+            if "keys_schema" in schema:
+                yield At.KEYS, schema["keys_schema"]
+            if "values_schema" in schema:
+                yield At.EACH, schema["values_schema"]
+        case "tagged-union":
+            for choice in schema["choices"].values():
+                yield At.SAME, choice
+        case "json-or-python" if schema["json_schema"]["type"] == "any":
+            return  # any JSON
+        case _:
+            yield from ((At.SAME, part) for part in _wrapped(schema))
+
+
+def computed_fields(schema: Schema) -> Mapping[str, Schema]:
+    """What the fields of a model or dataclass give that are computed from others, by name."""
+    return {field["property_name"]: field["return_schema"] for field in schema.get("computed_fields", ())}
+
+
+def aliases_of(schema: Schema) -> Iterator[tuple[str, str, bool]]:
+    """Yield the other names that fields are read by, the name of each field, and if it is deeper in there."""
+    fields = schema.get("fields", ()) if schema["type"] in (*_FIELDS, "dataclass-args") else ()
+    named = fields.items() if isinstance(fields, Mapping) else ((one["name"], one) for one in fields)
+    for name, field in named:
+        for path in _paths_of(field.get("validation_alias", [])):
+            yield str(path[0]), name, len(path) > 1
+
+
+def _paths_of(alias: str | list[Any]) -> Sequence[Sequence[str | int]]:
+    """The ways to a field: an alias is a name, one way, or a list of ways."""
+    if isinstance(alias, str):
+        return [[alias]]
+    return alias if alias and isinstance(alias[0], list) else [alias] if alias else []
+
+
+def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:
+    """The fields that a model or a TypedDict knows, if it takes others too, of any type; `None` if not."""
+    if (schema.get("config") or {}).get("extra_fields_behavior") != "allow":
+        return None
+    fields = schema
+    while fields["type"] not in _FIELDS:
+        if not isinstance(inner := fields.get("schema"), dict):
+            return None
+        fields = inner
+    return None if "extras_schema" in fields else frozenset((*fields["fields"], *computed_fields(fields)))
+
+
+def _wrapped(schema: Schema) -> Iterator[Schema]:
+    """The schemas in one that checks, converts or offers a choice: of the same value."""
+    for key, inside in schema.items():
+        if key in _NO_PARTS:
+            continue
+        for one in inside if isinstance(inside, list) else [inside]:
+            part = one[0] if isinstance(one, tuple) and one else one  # a choice with a label
+            if isinstance(part, dict) and isinstance(part.get("type"), str):
+                yield part

@@ -1,0 +1,106 @@
+"""`debate`: agents answer a topic in rounds, each knowing what the others said last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias, TypeVar, overload
+
+from fastroai.errors import ConfigurationError
+from fastroai.functions.quorum import Fields, agreed_value, fields_of
+from fastroai.functions.side_by_side import parallel
+
+ArgumentT = TypeVar("ArgumentT")
+OutputT = TypeVar("OutputT")
+
+Agent: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, ArgumentT]]
+"""Who takes part in a debate: a typed function, or an async function.
+
+It takes the topic, and the last arguments of the others as a tuple, which is empty in the first round.
+"""
+
+Rounds: TypeAlias = tuple[tuple[ArgumentT, ...], ...]
+"""The arguments of all rounds, each round in the order of the agents."""
+
+Synthesize: TypeAlias = Callable[[Any, Rounds[ArgumentT], bool], Coroutine[Any, Any, OutputT] | OutputT]
+"""Makes the result of the topic, the arguments of all rounds, and whether the debate has converged."""
+
+DEFAULT_ROUNDS: Final = 2
+
+
+@overload
+async def debate(
+    agents: Sequence[Agent[ArgumentT]],
+    topic: object,
+    rounds: int = DEFAULT_ROUNDS,
+    synthesize: None = None,
+    *,
+    agree_on: Fields = (),
+) -> Rounds[ArgumentT]: ...
+@overload
+async def debate(
+    agents: Sequence[Agent[ArgumentT]],
+    topic: object,
+    rounds: int = DEFAULT_ROUNDS,
+    synthesize: Callable[[Any, Any, bool], Coroutine[Any, Any, OutputT]] = ...,
+    *,
+    agree_on: Fields = (),
+) -> OutputT: ...
+@overload
+async def debate(
+    agents: Sequence[Agent[ArgumentT]],
+    topic: object,
+    rounds: int = DEFAULT_ROUNDS,
+    synthesize: Callable[[Any, Any, bool], OutputT] = ...,
+    *,
+    agree_on: Fields = (),
+) -> OutputT: ...
+async def debate(
+    agents: Sequence[Agent[ArgumentT]],
+    topic: object,
+    rounds: int = DEFAULT_ROUNDS,
+    synthesize: Synthesize[ArgumentT, OutputT] | None = None,
+    *,
+    agree_on: Fields = (),
+) -> OutputT | Rounds[ArgumentT]:
+    """Let agents answer a topic in rounds, side by side, each knowing the last arguments of the others.
+
+        @infer(intent="Argue for or against the merger")
+        async def advise(topic: str, arguments: tuple[Position, ...] = ()) -> Position: ...
+
+        verdict = await debate([advise, object_to], "Shall we merge?", rounds=3, synthesize=decide)
+
+    It ends after `rounds` rounds, or once it has converged: the last two arguments of every agent agree,
+    in the fields that `agree_on` names, or as a whole. After one round it never has.
+
+    `synthesize(topic, arguments, converged)` gets the arguments of all rounds, and may be async. Without it,
+    these are the result. An agent that fails ends the debate, as with `parallel`.
+
+    Raises:
+        ConfigurationError: there are no agents, or fewer rounds than one; or an argument does not have a
+            field that `agree_on` names.
+    """
+    if not agents:
+        raise ConfigurationError("agents", agents, "at least one function")
+    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+        raise ConfigurationError("rounds", rounds, "a whole number of at least 1")
+    arguments: list[tuple[ArgumentT, ...]] = []
+    positions: list[object] = []
+    converged = False
+    while len(arguments) < rounds and not converged:
+        last = arguments[-1] if arguments else ()
+        arguments.append(
+            tuple(
+                await parallel(
+                    *(
+                        agent(topic, (*last[:number], *last[number + 1 :]))
+                        for number, agent in enumerate(agents)
+                    )
+                )
+            )
+        )
+        before, positions = positions, [agreed_value(one, fields_of(agree_on)) for one in arguments[-1]]
+        converged = before == positions
+    if synthesize is None:
+        return tuple(arguments)
+    made = synthesize(topic, tuple(arguments), converged)
+    return await made if isinstance(made, Coroutine) else made

@@ -1,0 +1,83 @@
+"""A declared type with all that calls need of it: checks, JSON, and where it is opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import CompileError, ViolationDetail
+from fastroai.functions.core_schemas import Schema, definitions_of, parts_of
+from fastroai.functions.opacity import ELIDED, Opacity, details_without_opaque, opacity_of, without_opaque
+from fastroai.functions.schemas import adapter_for, canonical_text, problems_of, said_by
+
+_SETS: Final = frozenset({"set", "frozenset"})
+
+
+class DeclaredType:
+    """The type of a parameter, or of what a function returns.
+
+    Raises:
+        CompileError: it has no JSON Schema, or accepts anything.
+    """
+
+    def __init__(self, annotation: Annotation, name: str) -> None:
+        """`name` is that of the parameter, or of what the type is of otherwise, for errors."""
+        self.annotation: Final[Annotation] = annotation
+        try:
+            self.adapter: Final[TypeAdapter[Any]] = adapter_for(annotation)
+        except PydanticUserError as error:
+            raise CompileError(name, (f"{name}: {said_by(error)}",)) from error
+        schema = self.adapter.core_schema
+        problems = tuple(problems_of(schema, name))
+        if problems:
+            raise CompileError(name, problems)
+        self.opacity: Final[Opacity | None] = opacity_of(schema)
+        """Which parts of a value are opaque."""
+        self._has_sets = any(one["type"] in _SETS for one in _all_parts(schema))
+
+    def check(self, value: object) -> Any:
+        """Return what pydantic makes of a value. Raises `pydantic.ValidationError`."""
+        return self.adapter.validate_python(value)
+
+    def json_of(self, value: object) -> JsonValue:
+        """Return a value as JSON, opaque parts included; the items of sets are in the order of their JSON.
+
+        Fields have their names, not their aliases.
+        """
+        made: JsonValue = self.adapter.dump_python(value, mode="json", by_alias=False)
+        if self._has_sets:
+            _sort_sets(value, made)
+        return made
+
+    def elided(self, value: object) -> JsonValue:
+        """Return a value as JSON for records and messages, with `<opaque>` for each opaque part."""
+        return without_opaque(self.json_of(value), self.opacity, "", lambda path, part: ELIDED)
+
+    def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
+        """Return what is wrong with a value, without anything that its opaque parts say."""
+        return details_without_opaque(error, self.opacity)
+
+
+def _all_parts(schema: Schema) -> Iterable[Schema]:
+    definitions = definitions_of(schema)
+    waiting = [schema, *definitions.values()]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(part for _, part in parts_of(one))
+
+
+def _sort_sets(value: object, made: JsonValue) -> None:
+    """Sort the lists that pydantic has made of sets: their order is another one in each process."""
+    if isinstance(made, dict):
+        values = value.values() if isinstance(value, Mapping) else (getattr(value, key, None) for key in made)
+        for part, inside in zip(values, made.values(), strict=False):
+            _sort_sets(part, inside)
+    elif isinstance(made, list) and isinstance(value, Iterable):
+        for part, inside in zip(value, made, strict=False):
+            _sort_sets(part, inside)
+        if isinstance(value, set | frozenset):
+            made.sort(key=canonical_text)

@@ -1,0 +1,190 @@
+"""One run of a flow: its id, its session, and whether its bodies make the calls that are on record."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from fastroai.errors import FlowDiverged
+from fastroai.places import step_name
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.facts import CallEnded
+from fastroai.store.log import run_of
+from fastroai.store.payloads import unseal
+from fastroai.store.runs import DurableRun
+
+IN_ORDER: Final = 0.25
+"""Seconds for which a call on record waits for those that ended before it. They come at once, unless the body
+waits for something else before it makes them."""
+
+_SHOWN: Final = 200
+"""Characters of a call in an error."""
+_BY_HASH: Final = re.compile(r"[^/]*#[0-9a-f]{12}(\.\d{1,9})?")
+"""The last part of the place of a call or flow, unless a tool makes it: which tools run, models decide."""
+
+
+class FlowRun:
+    """The run of a flow, which all scopes inside of it know."""
+
+    def __init__(self, name: str, scope: Scope) -> None:
+        """`scope` is that of the step that the body of the flow is."""
+        self.name = name
+        self.outer: FlowRun | None = flow_run_of(scope)
+        self.outermost: FlowRun = self if self.outer is None else self.outer.outermost
+        place = scope.part.place
+        self.id = f"{scope.run_id}:{place}" if place else scope.run_id
+        """The id of the run; of a flow inside of a run, with the place in that."""
+        self.session: dict[str, Any] = {}
+        """What lives as long as the flow, by name."""
+        self._bodies: dict[Scope, CallsOfBody] = {}
+
+    @contextmanager
+    def following(self, scope: Scope) -> Generator[None]:
+        """Follow the calls of a body: that of the flow, or of a function that is called in it.
+
+        Raises:
+            FlowDiverged: the body has returned, and has called otherwise than it did.
+        """
+        self._bodies[scope] = calls = CallsOfBody(self.name, scope)
+        try:
+            yield
+            calls.check()
+        finally:
+            del self._bodies[scope]
+
+    def calls_in(self, scope: Scope | None) -> CallsOfBody | None:
+        """Return the calls of the body whose scope this is; `None` if it is that of no body."""
+        return None if scope is None else self._bodies.get(scope)
+
+
+def flow_run_of(scope: Scope | None) -> FlowRun | None:
+    """Return the run of the innermost flow that a scope is in; `None` outside of flows."""
+    run = None if scope is None else scope.flow_run
+    return run if isinstance(run, FlowRun) else None
+
+
+def members_were_cancelled() -> None:
+    """Note that the running body has cancelled calls that nobody needs: those on record may well not come."""
+    scope = current_scope()
+    flow = flow_run_of(scope)
+    calls = None if flow is None else flow.calls_in(scope)
+    if calls is not None:
+        calls.were_cancelled = True
+
+
+class CallsOfBody:
+    """The calls that one body makes, beside those that are on record for it."""
+
+    def __init__(self, flow: str, scope: Scope) -> None:
+        self._flow = flow
+        self._task = asyncio.current_task()
+        self._run: DurableRun | None = run_of(scope)
+        self._known: dict[str, CallEnded] = {}
+        self._left: dict[str, CallEnded | None] = {}
+        """What is on record and was not made again yet, in the order of the ends. `None` for flows."""
+        self._new: list[str] = []
+        self._moved = asyncio.Event()
+        """Set when the next one of those that are left has come."""
+        self.were_cancelled = False
+        """Whether calls were cancelled that nobody needs, so that calls on record may well not come."""
+        self._diverged: FlowDiverged | None = None
+        if self._run is not None:
+            place = self._run.place(scope)
+            runs = self._run.recorded.runs_in.get(place, ())
+            self._known = dict(self._run.recorded.calls_in.get(place, {}))
+            self._left = {one: None for one in runs if _is_by_hash(one)} | {
+                one: ended
+                for one, ended in self._known.items()
+                if _is_by_hash(one) and not _was_cancelled(ended)
+            }
+
+    def is_in_line(self) -> bool:
+        """Return whether the running code is the body itself, whose calls come in this order each time."""
+        return asyncio.current_task() is self._task
+
+    def make(self, place: str, shown: str) -> None:
+        """A call or flow begins. `shown` is the call as errors show it.
+
+        Raises:
+            FlowDiverged: it is not on record, and another one is that the body had made in its place.
+        """
+        if self._diverged is not None:
+            raise self._diverged
+        if place in self._known or place in self._left:
+            return
+        self._new.append(shown)
+        if self.is_in_line():
+            for left in self._left.values():
+                if left is not None and left.in_line:
+                    raise self._divergence(left, left.place)
+
+    def made(self, place: str) -> None:
+        """A call or flow has come that is on record."""
+        if place in self._left:
+            del self._left[place]
+            self._moved.set()
+            self._moved = asyncio.Event()
+
+    async def turn(self, place: str) -> None:
+        """Wait until the calls have come that ended before this one, so that outputs come as they did.
+
+        One that was cancelled waits for all of them: perhaps one of them is why.
+        """
+        if self.is_in_line():
+            return
+        try:
+            async with asyncio.timeout(IN_ORDER):
+                while any(True for _ in self._before(place)):
+                    await self._moved.wait()
+        except TimeoutError:
+            pass
+
+    def _before(self, place: str) -> Iterator[str]:
+        for left, ended in self._left.items():
+            if left == place:
+                return
+            if ended is not None and not ended.in_line:
+                yield left
+
+    def check(self) -> None:
+        """Raise `FlowDiverged` if calls on record were not made, and others were made instead."""
+        if self._diverged is not None:
+            raise self._diverged
+        if self._new and self._left and not self.were_cancelled:
+            place, ended = next(iter(self._left.items()))
+            raise self._divergence(ended, place)
+
+    def _divergence(self, recorded: CallEnded | None, place: str) -> FlowDiverged:
+        codec = None if self._run is None else self._run.codec
+        shown = f"{step_name(place)}(...)"
+        if recorded is not None:
+            shown = shown_call(recorded.step_id, _inputs_of(unseal(recorded.call, codec)))
+        self._diverged = FlowDiverged(self._flow, shown, self._new[-1])
+        return self._diverged
+
+
+def shown_call(name: str, inputs: Any) -> str:
+    """Return a call as errors show it."""
+    arguments = (
+        ", ".join(f"{key}={value!r}" for key, value in inputs.items()) if inputs is not None else "..."
+    )
+    shown = f"{name}({arguments})"
+    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+
+
+def _inputs_of(record: JsonValue) -> Any:
+    inputs = record.get("inputs") if isinstance(record, dict) else None
+    return inputs if isinstance(inputs, dict) else None
+
+
+def _is_by_hash(place: str) -> bool:
+    return _BY_HASH.fullmatch(place.rpartition("/")[2]) is not None
+
+
+def _was_cancelled(ended: CallEnded) -> bool:
+    return ended.goes_on and ended.failure is not None and ended.failure.error_type.endswith("CancelledError")

@@ -1,0 +1,350 @@
+"""`@flow`: an async function as a run, with one scope around all that it calls."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
+from functools import cached_property
+from types import FunctionType
+from typing import Any, Final, Generic, ParamSpec, overload
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
+from fastroai.functions.calling import kept_records
+from fastroai.functions.configuring import configuration, tell_reviewers
+from fastroai.functions.flow_run import FlowRun, flow_run_of, shown_call
+from fastroai.functions.signature import Signature
+from fastroai.functions.static_checks import flow_problems
+from fastroai.pipelines import Pipeline, PipelineConfig
+from fastroai.pipelines.result import PipelineResult
+from fastroai.records import NOT_GIVEN, CallRecord, NotGiven
+from fastroai.runs.door import FrontDoor
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import Inputs
+from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
+from fastroai.runtime import current_scope, run_blocking
+from fastroai.runtime.labels import labels_of
+from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal
+from fastroai.store.trace import Divergence, RunTrace
+from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike, Quote
+
+P = ParamSpec("P")
+T = TypeVar("T", covariant=True, default=Any)
+
+BODY: Final = "body"
+"""The step of a flow, which is all of it."""
+
+_OPTIONS: Final = frozenset(
+    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout"}
+)
+"""Options of `Flow.run`, which no parameter of a flow can be called."""
+
+
+class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
+    """An async function as a run. Made by `@flow`; awaiting a call of it runs it.
+
+        @flow(budget=Budget(usd="0.05"))
+        async def triage(text: opaque[str]) -> Resolution:
+            sentiment, topic = await parallel(feeling(text), topic_of(text))
+            return await resolve(text, sentiment, topic)
+
+        resolution = await triage(text)
+        resolution = await triage.run(text, run_id="ticket-42", store=store)
+        resolution = await triage.resume("ticket-42", store=store)
+
+    It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
+    `get_state`; `execute` and `stream` take the arguments as a mapping. On resume, the body runs again: a
+    call that is on record gives back its output, unpaid. So the body must make the same calls, given the
+    same outputs; one that calls otherwise raises `FlowDiverged`.
+
+    Called inside of another flow, a step or a node, a flow is a nested run: it is a part of the run around
+    it, and of its budget.
+    """
+
+    kind = "flow"
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, T]], config: PipelineConfig) -> None:
+        if not isinstance(function, FunctionType):
+            raise ConfigurationError("flow", function, "an async function")
+        problems = flow_problems(function)
+        taken = _OPTIONS.intersection(inspect.signature(function).parameters)
+        problems += [f"parameter {name!r} has the name of an option of run()" for name in sorted(taken)]
+        if problems:
+            raise CompileError(f"flow {function.__name__!r}", tuple(problems))
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.signature = Signature(function)
+        self.name = function.__name__
+        self._front = _Front(self, replace(config, sinks=(*config.sinks, tell_reviewers)))
+
+    def __repr__(self) -> str:
+        return f"<flow {self.signature}>"
+
+    @property
+    def config(self) -> PipelineConfig:  # type: ignore[override]  # nobody sets it
+        """Its settings, with the store of `configure` if it names none."""
+        config, store = self._front.config, configuration().store
+        return replace(config, store=store) if config.store is None and store is not None else config
+
+    # --- running ---
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run to the output.
+
+        Raises:
+            FlowStopped: it waits for a person, or was paused or cancelled. `resume` goes on with it.
+            FlowDiverged: the run around it was resumed, and calls otherwise than it did.
+            BudgetExceeded: a budget of this flow, or around it, is used up.
+        """
+        return await self._begin(RunRequest(self.signature.bind(args, kwargs)))
+
+    async def run(  # type: ignore[override]  # its arguments are those of the function
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
+        **kwargs: Any,
+    ) -> T:
+        """Call it with options of the run, which `execute` describes.
+
+        Args:
+            *args: As in a call.
+            run_id: The id of the run; a new one unless given.
+            store: Where it is put on record, so that it can be resumed; that of `@flow`, else of `configure`,
+                unless given.
+            tracer: As in `execute`.
+            tags: As in `execute`.
+            tenant: As in `execute`.
+            on_existing: As in `execute`.
+            on_busy: As in `execute`.
+            busy_timeout: As in `execute`.
+            **kwargs: As in a call.
+
+        Raises:
+            FlowStopped: it waits for a person, or was paused or cancelled.
+            RunExists: the store has a run of this id.
+        """
+        inputs = self.signature.bind(args, kwargs)
+        request: RunRequest[None] = RunRequest(
+            inputs, tracer=tracer, run_id=run_id, labels=labels_of(tags, tenant)
+        )
+        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
+
+    def run_sync(self, *args: Any, **options: Any) -> T:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
+        return run_blocking(
+            lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"
+        )
+
+    @property
+    def records(self) -> tuple[CallRecord, ...]:
+        """The calls that runs of this flow have made in this process, oldest first, among its last 10,000.
+
+        Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
+        """
+        return tuple(one for one in kept_records() if one.flow == self.name)
+
+    async def _begin(
+        self,
+        request: RunRequest[None],
+        store: object = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = DO_NOT_WAIT,
+    ) -> T:
+        inputs = self._front.complete(request.inputs)
+        key = "" if current_scope() is None else self.signature.inputs_hash(inputs)
+        begun = replace(request, inputs=inputs, key=key, is_step=flow_run_of(current_scope()) is not None)
+        return await super()._begin(begun, store, on_existing, busy)
+
+    async def _execute(self, request: RunRequest[None]) -> T:
+        if request.tracer is None and current_scope() is None:
+            request = replace(request, tracer=configuration().tracer)
+        result: T = await self._front.perform(request)
+        return result
+
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        return self._front.keeper(store)
+
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
+        return self._front.heed(run_id, signal)
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run of this flow decided. As `trace.replay(self)`; runs and sends nothing."""
+        return self._front.replay(trace)
+
+    # --- as a step ---
+
+    def as_step(
+        self,
+        inputs: Callable[[StepContext[Any]], Mapping[str, Any]] | None = None,
+        *,
+        config: StepConfig | None = None,
+    ) -> BaseStep[Any, T]:
+        """This flow as a step of a pipeline or graph.
+
+        Args:
+            inputs: Makes the arguments, by name; by default the parameters are filled from the inputs of the
+                run and the outputs of the step's direct dependencies.
+            config: Settings of the step.
+        """
+        return NestedStep(self, inputs, config or StepConfig())
+
+    @property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data."""
+        return self._front.definition
+
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> T:
+        """Run inside a step, to what that gives. For `as_step`."""
+        known = {name: value for name, value in inputs.items() if name in self.signature.parameters}
+        return await self._begin(RunRequest(known, context=context.shared))
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
+        """What a run costs: at most what the budget of the flow allows, whatever the body calls."""
+        return await self._front.estimate(inputs, deps)
+
+    def declared_output(self) -> Annotation | None:
+        """The type that the function returns."""
+        return self.signature.returns.annotation
+
+
+class _Front(Pipeline[Any, Any, Any]):
+    """A flow as the pipeline that it is: its one step is the body."""
+
+    kind = "flow"
+
+    def __init__(self, flow: Flow[Any, Any], config: PipelineConfig) -> None:
+        accepts = {name: one.annotation for name, one in flow.signature.parameters.items()}
+        super().__init__(flow.name, {BODY: _Body(flow)}, config=config, accepts=accepts)
+        self._flow = flow
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data."""
+        return {"kind": "flow", **super().definition}
+
+    async def perform(self, request: RunRequest[Any]) -> Any:
+        """Run to the output."""
+        around = current_scope()
+        try:
+            run = await self._perform(self._setup, request)
+        except StepExecutionError as error:
+            if error.step_id != BODY:
+                raise
+            raise error.original_error from error.original_error.__cause__
+        outer = flow_run_of(around)
+        if outer is not None and (calls := outer.calls_in(around)) is not None:
+            calls.made(run.scope.part.place)
+        result: PipelineResult[Any] = run.result()
+        if result.status != "finished":
+            raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)
+        return result.output
+
+    def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return arguments by name with the defaults of those that are missing. Raises `TypeError`."""
+        known = dict(inputs or {})
+        parameters = inspect.signature(self._flow.function).parameters
+        if unknown := known.keys() - parameters.keys():
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {min(unknown)!r}")
+        for name, parameter in parameters.items():
+            if name not in known:
+                if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.VAR_KEYWORD:
+                    known[name] = () if parameter.kind is parameter.VAR_POSITIONAL else {}
+                elif parameter.default is parameter.empty:
+                    raise TypeError(f"{self.name}() missing a required argument: {name!r}")
+                else:
+                    known[name] = parameter.default
+        return known
+
+    def keeper(self, store: RunStore) -> RunKeeper:
+        """Return how runs of the flow get on record."""
+        return replace(self._keeper(store), kind="flow")
+
+    def heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
+        return self._heed(run_id, signal)
+
+
+class _Body(BaseStep[Any, Any]):
+    """The body of a flow."""
+
+    opens_span = False
+    goes_on = True
+
+    def __init__(self, flow: Flow[Any, Any]) -> None:
+        self._flow = flow
+
+    def inferred_output(self) -> Annotation | None:
+        """The type that the function returns."""
+        return self._flow.signature.returns.annotation
+
+    async def execute(self, context: StepContext[Any]) -> Any:
+        """Call the function, and follow what it calls."""
+        scope, signature, run = context.scope, self._flow.signature, context.scope.parent
+        outer = flow_run_of(scope)
+        around = None if outer is None or run is None else outer.calls_in(run.parent)
+        bound = inspect.BoundArguments(
+            inspect.signature(self._flow.function),
+            {**context.inputs},
+        )
+        if around is not None:
+            around.make(scope.part.place, shown_call(self._flow.name, signature.shown(bound.arguments)))
+            around.made(scope.part.place)
+        flow_run = FlowRun(self._flow.name, scope)
+        scope.flow_run = flow_run
+        with flow_run.following(scope):
+            return await self._flow.function(*bound.args, **bound.kwargs)
+
+
+class _FlowDecorator:
+    """What `@flow(...)` returns; a class, because only a generic `__call__` keeps the function's types."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Flow[P, T]:
+        return Flow(function, self._config)
+
+
+@overload
+def flow(function: Callable[P, Coroutine[Any, Any, T]], /) -> Flow[P, T]: ...
+@overload
+def flow(*, budget: BudgetLike | None = ..., config: PipelineConfig | None = ...) -> _FlowDecorator: ...
+def flow(
+    function: Callable[..., Coroutine[Any, Any, Any]] | None = None,
+    /,
+    *,
+    budget: BudgetLike | NotGiven | None = NOT_GIVEN,
+    config: PipelineConfig | None = None,
+) -> Flow[Any, Any] | _FlowDecorator:
+    """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
+
+    Args:
+        function: The function. Its parameters and its result have types, which the run stores.
+        budget: The most that a run of it may spend, with all that it calls. It wins over that of `config`.
+        config: Other settings of its runs: store, codec, time limits, sinks.
+
+    Raises:
+        CompileError: the function is not async, or lacks types.
+    """
+    config = config or PipelineConfig()
+    if not isinstance(budget, NotGiven):
+        config = replace(config, budget=budget, cost_budget=NOT_GIVEN)
+    decorate = _FlowDecorator(config)
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,215 @@
+"""What `@infer` and `@compute` make of a function: it can be awaited, and it is a step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import FunctionType
+from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias
+
+from typing_extensions import TypeVar
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import CompileError, ConfigurationError, PreconditionFailed
+from fastroai.functions.calling import CallDraft, FunctionCall, perform
+from fastroai.functions.conditions import Postcondition, Precondition
+from fastroai.functions.pending import Pending
+from fastroai.functions.signature import Signature
+from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
+from fastroai.steps.config import resolve
+from fastroai.usage import Quote
+
+P = ParamSpec("P")
+OutputT = TypeVar("OutputT", default=Any)
+
+StepInputs: TypeAlias = (
+    "Mapping[str, str] | Callable[[StepContext[Any]], Mapping[str, object] | Awaitable[Mapping[str, object]]]"
+)
+"""Where the arguments of a function that is a step come from: names of inputs or steps by parameter, or a
+function of the context that gives the arguments themselves."""
+
+_NO_DEFAULTS: Final = PipelineConfig()
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+FindArguments: TypeAlias = "Callable[[StepContext[Any]], Awaitable[Mapping[str, object]]]"
+"""Gives arguments of a call in a step; those that are missing come from outputs and inputs."""
+
+
+async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
+    """Return no arguments: all of them come from outputs and inputs."""
+    return {}
+
+
+class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
+    """A typed function. It is awaited like any coroutine function, and stands in `steps=` and `nodes=`.
+
+    As a step it takes the arguments from the outputs and inputs that have the names of its parameters.
+    """
+
+    checks_output_itself = True
+    kind: ClassVar[Literal["infer", "compute"]]
+
+    def __init__(
+        self,
+        function: FunctionType,
+        *,
+        signature: Signature,
+        returns: Annotation,
+        given: Precondition,
+        ensure: Postcondition,
+        own: StepConfig,
+    ) -> None:
+        """Take what was read from a declaration. `returns` is the type of what a call gives."""
+        functools.update_wrapper(self, function)
+        self.function: Final = function
+        """What was decorated."""
+        self.name: Final[str] = signature.name
+        self.signature: Final = signature
+        """The parameters and the result, as they are declared."""
+        self._returns, self._given, self._ensure, self._own = returns, given, ensure, own
+        self._config = resolve(own, pipeline=_NO_DEFAULTS)
+        named = [one for one in inspect.signature(function).parameters.values() if one.kind not in _VARIADIC]
+        self._named = tuple(one.name for one in named)
+        self._required = tuple(one.name for one in named if one.default is one.empty)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.signature}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[OutputT]:
+        """Bind and check the arguments. The call is made when this is awaited.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+            ContractViolation: an argument is not of the type of its parameter.
+        """
+        arguments = self.signature.bind(args, kwargs)
+        return Pending(self.name, functools.partial(self._performed, arguments, self._config))
+
+    def inferred_output(self) -> Annotation:
+        """The type of what a call gives."""
+        return self._returns
+
+    async def execute(self, context: StepContext[Any]) -> OutputT:
+        """Make a call in a step, with the outputs and inputs that have the names of the parameters."""
+        return await self.called_in(context, {})
+
+    def called_in(
+        self, context: StepContext[Any], arguments: Mapping[str, object]
+    ) -> Coroutine[Any, Any, OutputT]:
+        """Make a call in a step with these arguments. Those that are missing come from outputs and inputs.
+
+        Raises:
+            MissingInputError: nothing has the name of a parameter without a default.
+        """
+        config = resolve(self._own, pipeline=context.config.as_defaults())
+        return self._performed(self._found(context, arguments), config, context)
+
+    def _found(self, context: StepContext[Any], arguments: Mapping[str, object]) -> dict[str, Any]:
+        found = {**context.read(name for name in self._named if name not in arguments), **arguments}
+        for name in self._required:
+            if name not in found:
+                context.get_input(name)  # raises, and says which inputs there are
+        return self.signature.bind((), found)
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        return await self.quoted(context, no_arguments)
+
+    async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
+        """Estimate a call whose arguments `find` gives."""
+        return await super().estimate(context)
+
+    def as_step(
+        self, inputs: StepInputs | None = None, *, config: StepConfig | None = None
+    ) -> FunctionCallStep[OutputT]:
+        """Return a step that calls this function with arguments from elsewhere, or with settings of its own.
+
+        `inputs` names an input, or a step that this one depends on, for each parameter that does not have
+        that name. A function of the context gives the arguments themselves.
+
+            Pipeline(steps={"classify": classify.as_step({"text": "email"})})
+
+        Raises:
+            ConfigurationError: the function has no such parameter.
+        """
+        return FunctionCallStep(self, inputs or {}, config or StepConfig())
+
+    def _performed(
+        self,
+        arguments: Mapping[str, Any],
+        config: ResolvedConfig,
+        around: StepContext[Any] | None = None,
+    ) -> Coroutine[Any, Any, OutputT]:
+        call: FunctionCall[OutputT] = FunctionCall(
+            name=self.name,
+            kind=self.kind,
+            inputs=self.signature.shown(arguments),
+            key=self.signature.inputs_hash(arguments),
+            returns=self._returns,
+            config=config,
+        )
+        return perform(call, functools.partial(self._checked_run, arguments), around=around)
+
+    async def _checked_run(
+        self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
+    ) -> OutputT:
+        if violations := self._given.violations(arguments):
+            raise PreconditionFailed(self.name, tuple(violations), arguments)
+        return await self._run(arguments, context, draft)
+
+    @abstractmethod
+    async def _run(
+        self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
+    ) -> OutputT:
+        """Make the call itself. `given` holds."""
+
+
+def plain_function(decorated: object) -> FunctionType:
+    """Return what is decorated. Raises `CompileError` if it is no function."""
+    if isinstance(decorated, FunctionType):
+        return decorated
+    name = getattr(decorated, "__name__", repr(decorated))
+    raise CompileError(f"function {name!r}", ("it must be a function: def or async def",))
+
+
+class FunctionCallStep(BaseStep[Any, OutputT]):
+    """A call of a typed function as a step; made by `as_step`."""
+
+    checks_output_itself = True
+
+    def __init__(self, function: Function[..., OutputT], inputs: StepInputs, config: StepConfig) -> None:
+        """Take the function, and where its arguments come from."""
+        known = function.signature.parameters
+        for name in () if callable(inputs) else inputs:
+            if name not in known:
+                expected = f"parameters of {function.name!r}, which are {', '.join(map(repr, known))}"
+                raise ConfigurationError("inputs", name, expected)
+        self.function, self.config, self._inputs = function, config, inputs
+
+    def __repr__(self) -> str:
+        return f"<step of {self.function!r}>"
+
+    def inferred_output(self) -> Annotation:
+        """The type of what a call gives."""
+        return self.function.inferred_output()
+
+    async def execute(self, context: StepContext[Any]) -> OutputT:
+        """Find the arguments, and make the call."""
+        return await self.function.called_in(context, await self._arguments(context))
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        return await self.function.quoted(context, self._arguments)
+
+    async def _arguments(self, context: StepContext[Any]) -> Mapping[str, object]:
+        if callable(self._inputs):
+            given = self._inputs(context)
+            return await given if inspect.isawaitable(given) else given
+        found = context.read(self._inputs.values())
+        return {
+            parameter: found[name] if name in found else context.get_input(name)
+            for parameter, name in self._inputs.items()
+        }

@@ -1,0 +1,94 @@
+"""One call of a function with `@infer`: the cache, the samples and the quorum around its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from fastroai.functions.answers import Answer
+from fastroai.functions.attempts import Asker
+from fastroai.functions.cache import AnswerCache, Answers, key_of
+from fastroai.functions.calling import CallDraft
+from fastroai.functions.prompt import CompiledPrompt
+from fastroai.functions.quorum import Ballot, Quorum, agreed
+from fastroai.steps import StepContext
+from fastroai.steps.fanout import run_bounded
+from fastroai.tracing import attributes
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inference(Generic[T]):
+    """What one call asks its model with. `answers` may be asked for several times, by a refinement."""
+
+    asker: Asker[T]
+    context: StepContext[Any]
+    draft: CallDraft
+    samples: int
+    quorum: Quorum | None
+    cache: AnswerCache | None
+
+    async def answers(self, prompt: CompiledPrompt, name: str) -> tuple[Answer[T], ...]:
+        """Return an answer for each sample: those that are kept, else those of the model.
+
+        `name` tells this from other prompts of the call.
+        """
+        if self.cache is None:
+            return await self._drawn(prompt, name)
+        shape = await self.asker.shape(self.context, prompt)
+        if shape is None:
+            return await self._drawn(prompt, name)
+        key = key_of(shape, prompt.content, self.samples, self.quorum, self._fallbacks())
+        ask = partial(self._asked, prompt, name)
+        answers, _ = await self.cache.answer(key, self.context.scope, read=self._read, ask=ask)
+        return answers
+
+    def _fallbacks(self) -> list[str]:
+        """The models to which budgets may step down, and which then answer in place of the one asked."""
+        account = self.context.scope.account
+        budgets = () if account is None else [each.budget for each in account.lineage()]
+        return [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
+
+    def _read(self, texts: Answers) -> tuple[Answer[T], ...] | None:
+        read = tuple(answer for text in texts if (answer := self.asker.read(text)) is not None)
+        return read if len(read) == self.samples else None
+
+    async def _asked(self, prompt: CompiledPrompt, name: str) -> tuple[Answers, tuple[Answer[T], ...]]:
+        answers = await self._drawn(prompt, name)
+        return tuple(answer.text for answer in answers), answers
+
+    async def _drawn(self, prompt: CompiledPrompt, name: str) -> tuple[Answer[T], ...]:
+        if self.samples == 1:
+            return (await self._one(prompt, name),)
+
+        def draw(index: int, item: object) -> Coroutine[Any, Any, Answer[T]]:
+            return self._one(prompt, f"{name}sample {index + 1}, ")
+
+        answers = await run_bounded(draw, range(self.samples), self.samples)
+        self.draft.members += [self._told(number, answer) for number, answer in enumerate(answers, 1)]
+        return tuple(answers)
+
+    async def _one(self, prompt: CompiledPrompt, name: str) -> Answer[T]:
+        if self.quorum is None:
+            return await self.asker.ask(self.context, self.draft, prompt, name)
+        ballot: Ballot[Answer[T]] = Ballot(self.quorum, lambda answer: answer.output)
+
+        def ask(member: int) -> Coroutine[Any, Any, Answer[T]]:
+            return self.asker.ask(self.context, self.draft, prompt, f"{name}member {member}, ")
+
+        try:
+            return await agreed(ballot, ask, function=self.asker.function, scope=self.context.scope)
+        finally:
+            told = {number: self._told(number, answer) for number, answer in ballot.votes.items()}
+            told |= {number: _failed(number, error) for number, error in ballot.errors.items()}
+            self.draft.members += [told[number] for number in sorted(told)]
+
+    def _told(self, number: int, answer: Answer[T]) -> dict[str, Any]:
+        return {"number": number, "output": self.asker.answers.elided(answer.output)}
+
+
+def _failed(number: int, error: BaseException) -> dict[str, Any]:
+    return {"number": number, "error_type": attributes.error_type(error), "error": str(error)}

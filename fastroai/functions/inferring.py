@@ -1,0 +1,314 @@
+"""`@infer`: a function whose implementation is a model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
+
+from pydantic_ai.models import Model
+from typing_extensions import TypeVar, Unpack
+
+from fastroai.agent import FastroAgent
+from fastroai.callers import warn_caller
+from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning, ScopeClosedError
+from fastroai.functions.answers import AnswerType
+from fastroai.functions.attempts import Asker
+from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
+from fastroai.functions.calling import CallDraft
+from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.configuring import configuration
+from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
+from fastroai.functions.function import FindArguments, Function, plain_function
+from fastroai.functions.inference import Inference
+from fastroai.functions.probabilistic import Probabilistic
+from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems
+from fastroai.functions.refinement import Refinement
+from fastroai.functions.schemas import hash_of
+from fastroai.functions.signature import Signature, body_problems
+from fastroai.steps import StepConfig, StepContext
+from fastroai.steps.estimating import OutputNotKnown
+from fastroai.usage import BudgetLike, Quote
+
+P = ParamSpec("P")
+OutputT = TypeVar("OutputT", default=Any)
+R = TypeVar("R")
+
+
+class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
+    """A function whose implementation is a model; made by `infer`."""
+
+    kind: ClassVar[Literal["infer", "compute"]] = "infer"
+
+    def __init__(self, function: Callable[..., object], declaration: Declaration) -> None:
+        """Check a declaration.
+
+        Raises:
+            CompileError: it cannot work. Every problem is named.
+        """
+        function = plain_function(function)
+        signature = Signature(function)
+        returns = signature.returns.annotation
+        given = Precondition(declaration.given, signature.parameters)
+        ensure = Postcondition(declaration.ensure, signature.returns)
+        problems = [
+            *body_problems(function),
+            *text_problems(signature, intent=declaration.intent, context=declaration.context),
+            *given.problems,
+            *ensure.problems,
+            *declaration.problems(returns),
+        ]
+        if problems:
+            raise CompileError(f"function {signature.name!r}", tuple(problems))
+        super().__init__(
+            function,
+            signature=signature,
+            returns=returns if declaration.stable else Probabilistic[returns],  # type: ignore[valid-type]
+            given=given,
+            ensure=ensure,
+            own=StepConfig(budget=declaration.budget),
+        )
+        self._declaration = declaration
+        self._answers = AnswerType[Any](signature.returns)
+        self._contract_hash = hash_of(returns)
+        self._quorum = declaration.voting()
+        self._askers: dict[int | str | None, Asker[Any]] = {}
+        self._warned = False
+
+    def compile(self, *args: P.args, **kwargs: P.kwargs) -> CompiledPrompt:
+        """Return the prompt of a call with these arguments, and its hash, without making the call.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+            ContractViolation: an argument is not of the type of its parameter.
+        """
+        return self._compiled(self.signature.bind(args, kwargs))
+
+    def refined(self, refinement: Refinement) -> InferFunction[P, OutputT]:
+        """Return this function with a refinement of its answers.
+
+        Raises:
+            CompileError: it has samples, of which none is the answer, or a refinement already.
+        """
+        problems: list[str] = []
+        if not self._declaration.stable:
+            problems.append("refine needs one answer to refine, and stable=False gives samples")
+        if self._declaration.refinement is not None:
+            problems.append("it is refined twice; give one @refine all conditions: until=[...]")
+        if problems:
+            raise CompileError(f"function {self.name!r}", tuple(problems))
+        return InferFunction(self.function, replace(self._declaration, refinement=refinement))
+
+    def _compiled(self, arguments: Mapping[str, Any], **more: Any) -> CompiledPrompt:
+        declared = self._declaration
+        return compile_prompt(
+            self.signature, arguments, intent=declared.intent, context=declared.context, **more
+        )
+
+    async def _run(
+        self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
+    ) -> OutputT:
+        prompt = self._compiled(arguments)
+        draft.prompt_hash, draft.contract_hash, draft.attempts = prompt.hash, self._contract_hash, 0
+        inference: Inference[Any] = Inference(
+            asker=self._asker(),
+            context=context,
+            draft=draft,
+            samples=self._samples(),
+            quorum=self._quorum,
+            cache=self._cache(context),
+        )
+        refinement = self._declaration.refinement
+        output: object
+        if refinement is not None:
+            compile_next = functools.partial(self._compiled, arguments)
+            output = await refinement.refined(inference, prompt, compile_next)
+        else:
+            answers = await inference.answers(prompt, "")
+            outputs = tuple(answer.output for answer in answers)
+            output = outputs[0] if self._declaration.stable else Probabilistic(outputs)
+        draft.is_cache_hit = draft.attempts == 0
+        return cast("OutputT", output)
+
+    async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
+        """Estimate a call: all samples and members, and at most all attempts and iterations."""
+        prompt: list[str] | None = None
+        unknown: str | None = None
+        try:
+            prompt = self._compiled(self._found(context, await find(context))).content
+        except OutputNotKnown as missing:
+            unknown = f"its arguments need the output of step {missing.step_id!r}"
+        except ScopeClosedError:
+            unknown = "code that finds its arguments calls a model"
+        declared, refinement = self._declaration, self._declaration.refinement
+        one = (await self._asker().quote(prompt, context.deps, unknown)).retried(declared.retries)
+        members = 1 if self._quorum is None else self._quorum.members
+        quote = one * (members * self._samples())
+        if refinement is not None:
+            quote = quote.retried(refinement.max_iterations - 1)
+        limits = self._config.limits
+        return quote.within(None if limits is None else limits.budget)
+
+    def _samples(self) -> int:
+        settings = configuration()
+        return settings.sample_n if settings.test_mode and not self._declaration.stable else 1
+
+    def _asker(self) -> Asker[Any]:
+        """Return what asks the model of this function; it is made once for each model."""
+        declared = self._declaration
+        model = declared.model
+        if model is None and (declared.agent is None or _model_of(declared.agent) is None):
+            model = configuration().default_model
+            if model is None:
+                expected = "a model: infer(model=...) or configure(default_model=...)"
+                raise ConfigurationError("model", None, expected)
+        known_as = id(model) if isinstance(model, Model) else model  # kept alive by its asker
+        if known_as not in self._askers:
+            self._askers[known_as] = Asker(
+                function=self.name,
+                agent=self._agent(model),
+                is_own_agent=declared.agent is None,
+                answers=self._answers,
+                ensure=self._ensure,
+                retries=declared.retries,
+                model=None if declared.agent is None else model,
+            )
+        return self._askers[known_as]
+
+    def _agent(self, model: Model | str | None) -> FastroAgent[Any, Any]:
+        declared = self._declaration
+        if declared.agent is not None:
+            brought = declared.agent
+            return brought if isinstance(brought, FastroAgent) else FastroAgent(agent=brought)
+        return FastroAgent(
+            model,
+            output_type=self._answers.output_type,
+            name=self.name,
+            temperature=declared.temperature,
+            tools=declared.tools,
+            retries={"output": 0},
+            defer_model_check=isinstance(model, str),
+        )
+
+    def _cache(self, context: StepContext[Any]) -> AnswerCache | None:
+        """Return the cache that this call looks into, if there is one here."""
+        settings = configuration()
+        match self._declaration.cache:
+            case "none":
+                return None
+            case "session":
+                return session_cache(context.scope)
+            case "global" if settings.cache_store is not None:
+                return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
+            case "global":
+                if not self._warned:
+                    self._warned = True
+                    advice = "configure(cache_store=SQLiteRunStore(...)) keeps them"
+                    warn_caller(
+                        f"the answers of {self.name!r}, cache='global', end with this process: {advice}",
+                        FastroAIWarning,
+                    )
+                return process_cache()
+
+
+def _model_of(agent: AnyAgent) -> object:
+    return agent.agent.model if isinstance(agent, FastroAgent) else agent.model
+
+
+class _Infer(Protocol):
+    """What `infer(...)` returns: both kinds of `def` declare a function that is awaited."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> InferFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> InferFunction[P, R]: ...
+
+
+class _InferSamples(Protocol):
+    """The same with `stable=False`."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> InferFunction[P, Probabilistic[R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> InferFunction[P, Probabilistic[R]]: ...
+
+
+@overload
+def infer(*, intent: str, stable: Literal[True] = ..., **options: Unpack[InferOptions]) -> _Infer: ...
+@overload
+def infer(*, intent: str, stable: Literal[False], **options: Unpack[InferOptions]) -> _InferSamples: ...
+def infer(
+    *,
+    intent: str,
+    context: str = "",
+    ensure: OutputConditions = None,
+    given: Conditions = None,
+    model: Model | str | None = None,
+    temperature: float | None = None,
+    budget: BudgetLike | None = None,
+    retries: int = DEFAULT_RETRIES,
+    cache: CacheKind = "none",
+    stable: bool = True,
+    quorum: int | None = None,
+    agree_on: str | None = None,
+    threshold: int | None = None,
+    agent: AnyAgent | None = None,
+    tools: Sequence[AnyTool] = (),
+) -> Any:
+    """Make a model the implementation of a function with a signature and no body. It is awaited.
+
+        @infer(intent="Classify the emotional tone of customer feedback", ensure=lambda r: r.confidence > 0.7)
+        async def classify(text: str) -> Sentiment:
+            raise NotImplementedError
+
+    The body is `raise NotImplementedError`, a docstring or `...`. Arguments and outputs have the declared
+    types. A call checks `given`, asks the model within the budget, reads the answer and checks `ensure`. If
+    the answer is not good enough, the model is told what exactly is wrong with it, and asked again.
+
+    Args:
+        intent: What the function does. Inputs are added by themselves.
+        context: What else the model is to know.
+        ensure: Conditions on the output: functions of it, with a description if you like.
+        given: Conditions on the arguments: functions whose parameters have the names of the function's.
+        model: `provider:model`, or a model of PydanticAI; that of `configure` unless given.
+        temperature: A setting of the model. Not sent unless given.
+        budget: For a whole call, with its attempts and members. Siblings share the budgets around it.
+        retries: Extra attempts at an answer that is not of the type, or not what `ensure` asks for; 3 unless
+            given. Transport failures are retried besides.
+        cache: Where answers are kept: `"session"`, as long as the outermost flow runs, or `"global"`, in the
+            store of `configure(cache_store=)`. A kept answer costs nothing, and must pass `ensure`.
+        stable: With False, the result is a `Probabilistic`: one sample, or `sample_n` in test mode.
+        quorum: How many members answer side by side, under one budget.
+        agree_on: The field of the output on which members must agree; without it, the whole output.
+        threshold: How many members must agree; more than half unless given.
+        agent: An agent to ask instead of one that is made for the function, with its instructions and tools.
+        tools: Tools for the model, as of an agent.
+
+    Raises:
+        CompileError: when it decorates a function that cannot work. Every problem is named.
+    """
+    declaration = Declaration(
+        intent=intent,
+        context=context,
+        ensure=ensure,
+        given=given,
+        model=model,
+        temperature=temperature,
+        budget=budget,
+        retries=retries,
+        cache=cache,
+        stable=stable,
+        quorum=quorum,
+        agree_on=agree_on,
+        threshold=threshold,
+        agent=agent,
+        tools=tuple(tools),
+    )
+    return functools.partial(_declared, declaration)
+
+
+def _declared(declaration: Declaration, function: Callable[P, object], /) -> InferFunction[P, Any]:
+    return InferFunction(function, declaration)

@@ -1,0 +1,252 @@
+"""`opaque[T]`: values that are data for a model and never instructions, and where a type has such values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
+
+from pydantic import GetCoreSchemaHandler, JsonValue, ValidationError
+from pydantic_core import CoreSchema, to_json
+from pydantic_core.core_schema import ErrorType
+
+from fastroai.contracts.violation import details_of
+from fastroai.errors import ViolationDetail
+from fastroai.functions.core_schemas import (
+    At,
+    Schema,
+    aliases_of,
+    computed_fields,
+    definitions_of,
+    parts_of,
+    unknown_fields_beside,
+)
+
+ELIDED: Final = "<opaque>"
+"""Stands for an opaque value where it must not appear."""
+
+_MARK: Final = "fastroai_opaque"
+
+
+class _Opaque:
+    """Marks a type in the schema that pydantic makes of it; validation and JSON stay as they are."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: Any = dict(handler(source))
+        schema["metadata"] = {**schema.get("metadata", {}), _MARK: True}
+        marked: CoreSchema = schema
+        return marked
+
+    def __repr__(self) -> str:
+        return "opaque"
+
+    def __hash__(self) -> int:
+        return hash(_Opaque)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Opaque)
+
+
+_T = TypeVar("_T")
+
+opaque: TypeAlias = Annotated[_T, _Opaque()]
+"""A value that no instruction to a model contains: text of customers, web pages, outputs of other models.
+
+    async def triage(text: opaque[str]) -> Resolution: ...
+
+It is the type itself for type checkers and for pydantic. In prompts the value travels in a part of its own,
+marked as data; in violations, errors and records it is left out. A field of a contract can be opaque, and an
+item of a list, at any depth. A value of which a type cannot say what it holds is treated as opaque too, such
+as extra fields of a model; so is what a custom serializer makes of a value that has opaque parts, and what
+other classes of a union have where one of them has opaque parts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opacity:
+    """Which parts of a value, as JSON, are opaque."""
+
+    is_whole: bool = False
+    """All of it is."""
+    parts: Mapping[str | int, Opacity | None] = field(default_factory=dict)
+    """What is opaque in its fields, by name, or in its items, by index."""
+    others: Opacity | None = None
+    """What is opaque in all others."""
+
+    def at(self, key: str | int) -> Opacity | None:
+        """What is opaque in a field or an item; `None` where nothing is. All is, where none is known."""
+        return self if self.is_whole else self.parts.get(key, self.others or WHOLE)
+
+
+WHOLE: Final = Opacity(is_whole=True)
+
+
+def opacity_of(schema: Schema) -> Opacity | None:
+    """Which parts of values of a core schema are opaque; `None` where none is."""
+    return _Reader(definitions_of(schema)).read(schema, frozenset())
+
+
+class _Reader:
+    """Reads one core schema, with all that it refers to. It errs on the side of what is opaque."""
+
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self._definitions = definitions
+
+    def read(self, schema: Schema, around: frozenset[str]) -> Opacity | None:
+        """`around` are the definitions that this is a part of."""
+        if schema.get("metadata", {}).get(_MARK):
+            return WHOLE
+        ref = schema.get("schema_ref")
+        if ref is not None and ref in around:
+            return WHOLE if self._is_marked_somewhere(self._definitions[ref], set()) else None
+        if ref is not None:
+            inside = self.read(self._definitions[ref], around | {ref})
+        elif schema["type"] == "definitions":
+            inside = self.read(schema["schema"], around)
+        else:
+            inside = self._inside(schema, around)
+        known = unknown_fields_beside(schema)
+        if known is not None:
+            inside = Opacity(parts={name: inside and inside.at(name) for name in known}, others=WHOLE)
+        return WHOLE if self._is_unreadable(schema, inside, around) else inside
+
+    def _inside(self, schema: Schema, around: frozenset[str]) -> Opacity | None:
+        same: Opacity | None = None
+        others: Opacity | None = None
+        parts: dict[str | int, Opacity | None] = {}
+        for place, part in parts_of(schema):
+            found = self.read(part, around)
+            if place is At.KEYS and found is not None:
+                return WHOLE
+            if place is At.SAME:
+                same = _merged(same, found)
+            elif place is At.EACH:
+                others = _merged(others, found)
+            elif isinstance(place, str | int):
+                parts[place] = found
+        for alias, name, is_deeper in aliases_of(schema):
+            read = WHOLE if is_deeper and parts[name] else parts[name]
+            parts[alias] = _merged(parts.get(alias), read)
+        is_derived = any(found is not None for found in parts.values())
+        for name, returned in computed_fields(schema).items():
+            parts[name] = WHOLE if is_derived else self.read(returned, around)
+        if others is None and not any(parts.values()):
+            return same
+        return _merged(same, Opacity(parts=parts, others=others))
+
+    def _is_unreadable(self, schema: Schema, inside: Opacity | None, around: frozenset[str]) -> bool:
+        """Whether the JSON of a value can hold something opaque in a place that the schema does not say."""
+        config = schema.get("config") or {}
+        if config.get("polymorphic_serialization"):
+            return True
+        serialization = schema.get("serialization", {"type": ""})
+        kind: str = serialization["type"]
+        if kind == "any":  # SerializeAsAny: the fields of subclasses are not known
+            return True
+        if not kind or kind.startswith("include-exclude"):
+            return False
+        returned = serialization.get("return_schema")
+        return inside is not None or (returned is not None and self.read(returned, around) is not None)
+
+    def _is_marked_somewhere(self, schema: Schema, seen: set[str]) -> bool:
+        if schema.get("metadata", {}).get(_MARK):
+            return True
+        ref = schema.get("schema_ref")
+        if ref is not None:
+            if ref in seen:
+                return False
+            seen.add(ref)
+            return self._is_marked_somewhere(self._definitions[ref], seen)
+        return any(self._is_marked_somewhere(part, seen) for _, part in parts_of(schema))
+
+
+def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
+    """What is opaque where either says so."""
+    if one is None or other is None:
+        return one or other
+    if one.is_whole or other.is_whole:
+        return WHOLE
+    names = {**one.parts, **other.parts}
+    return Opacity(
+        parts={
+            name: _merged(one.parts.get(name, one.others), other.parts.get(name, other.others))
+            for name in names
+        },
+        others=_merged(one.others, other.others),
+    )
+
+
+Replace: TypeAlias = Callable[[str, JsonValue], JsonValue]
+"""Gives what stands for an opaque value, of which it is told the path and the JSON."""
+
+
+def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace: Replace) -> JsonValue:
+    """Return a value as JSON, with something else in the places of its opaque parts.
+
+    `path` says where the value itself is. A part of it is at `ticket.body`, `items[0].note`, `notes["a b"]`.
+    """
+    if opacity is None:
+        return value
+    if opacity.is_whole:
+        return replace(path, value)
+    if isinstance(value, dict):
+        return {
+            key: without_opaque(part, opacity.at(key), f"{path}{_step(key)}", replace)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            without_opaque(part, opacity.at(index), f"{path}[{index}]", replace)
+            for index, part in enumerate(value)
+        ]
+    # Of another type in a union; or, where nothing has checked it yet, text in the place of something else.
+    return replace(path, value) if isinstance(value, str) else value
+
+
+def _step(key: str) -> str:
+    # Quoted, so that two places never have one path, whatever keys a dict has.
+    return f".{key}" if key.isidentifier() else f"[{one_line_json(key)}]"
+
+
+def one_line_json(value: JsonValue) -> str:
+    """Return JSON text in one line that shows all that it has: what is not printable is escaped.
+
+    So no value can begin a new line, whatever takes its characters for the end of one, and none can hide
+    text from the people who read a prompt. Reading the JSON gives the value as it was.
+    """
+    try:
+        text = to_json(value, inf_nan_mode="strings").decode()
+    except ValueError:  # half of a surrogate pair, which is no UTF-8
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def details_without_opaque(error: ValidationError, opacity: Opacity | None) -> tuple[ViolationDetail, ...]:
+    """What pydantic found wrong with a value, without anything that an opaque part of it says."""
+    found = zip(details_of(error), error.errors(include_url=False, include_input=False), strict=True)
+    return tuple(_detail_without_opaque(detail, told.get("ctx", {}), opacity) for detail, told in found)
+
+
+def _detail_without_opaque(
+    detail: ViolationDetail, context: Mapping[str, Any], opacity: Opacity | None
+) -> ViolationDetail:
+    known: list[int | str] = []
+    for step in detail["loc"]:
+        if opacity is None or opacity.is_whole:
+            break
+        known.append(step)
+        opacity = opacity.at(step)
+    if opacity is None:
+        return detail
+    # The place goes no further than where data begins, since keys of a dict are data as well.
+    quotes_input = detail["type"] not in _KNOWN_ERRORS or not _SAYS_INPUT.isdisjoint(context)
+    said = "it is not valid" if quotes_input else detail["msg"]
+    return {"type": detail["type"], "loc": tuple(known), "msg": said}
+
+
+_KNOWN_ERRORS: Final = frozenset(get_args(ErrorType))
+_SAYS_INPUT: Final = frozenset({"error", "tag"})
+"""Values in messages of pydantic that a validator, or the input itself, has brought there."""

@@ -1,0 +1,78 @@
+"""`Pending`: what a call of a typed function gives back until it is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Pending(Coroutine[Any, Any, T_co]):
+    """A call that begins when it is awaited, or made a task. It refuses to be taken for its result."""
+
+    __slots__ = ("__name__", "__qualname__", "_begin", "_running")
+
+    def __init__(self, name: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
+        """Take the name of the function, and what begins the call."""
+        self.__name__ = self.__qualname__ = name
+        self._begin = begin
+        self._running: Coroutine[Any, Any, T_co] | None = None
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        """Make the call."""
+        return self._begun().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """See `Coroutine`."""
+        return self._begun().send(value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        traceback: TracebackType | None = None,
+        /,
+    ) -> Any:
+        """See `Coroutine`."""
+        error = kind if isinstance(kind, BaseException) else value
+        return self._begun().throw(error if isinstance(error, BaseException) else kind(error))  # type: ignore[operator]
+
+    def close(self) -> None:
+        """See `Coroutine`."""
+        self._begun().close()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was awaited, or made a task that has run."""
+        return self._running is not None
+
+    def _begun(self) -> Coroutine[Any, Any, T_co]:
+        if self._running is None:
+            self._running = self._begin()
+        return self._running
+
+    def __repr__(self) -> str:
+        return f"<call of {self.__name__!r}, to be awaited>"
+
+    def __bool__(self) -> NoReturn:
+        """Refuse."""
+        raise self._not_awaited("has no truth value")
+
+    def _refuse_comparison(self, other: object) -> NoReturn:
+        raise self._not_awaited("cannot be compared")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_comparison
+    __hash__ = object.__hash__
+
+    if not TYPE_CHECKING:  # else type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse."""
+            error = self._not_awaited(f"has no {name!r}")
+            raise AttributeError(str(error), name=name, obj=self)
+
+    def _not_awaited(self, what: str) -> TypeError:
+        name = self.__name__
+        return TypeError(f"the call of {name!r} was not awaited, so it {what}: write `await {name}(...)`")

@@ -1,0 +1,251 @@
+"""`await_human`: a person decides, in the middle of a flow or a function."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, Literal, TypeVar, overload
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict, Unpack
+
+from fastroai.contracts import adapter_of
+from fastroai.errors import (
+    ConfigurationError,
+    FastroAIError,
+    HumanTimeoutError,
+    QuestionTimedOut,
+    StepExecutionError,
+)
+from fastroai.functions.calling import note_review
+from fastroai.functions.configuring import configuration, tell_reviewers
+from fastroai.functions.schemas import digest
+from fastroai.human.answers import question_ref
+from fastroai.human.asking import Ask, json_schema_of, kept_log
+from fastroai.pipelines import Pipeline, PipelineConfig
+from fastroai.places import without_attempts
+from fastroai.records import NOT_GIVEN
+from fastroai.runs.openings import needed_store
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.facts import question_id
+from fastroai.runtime.scope import RUNS, current_tool_calls
+from fastroai.steps import StepContext, step
+from fastroai.steps.durability import step_place
+from fastroai.store.headers import read_header
+from fastroai.store.log import log_of
+from fastroai.store.run_store import RunStore
+from fastroai.store.unsealing import unseal_messages
+
+T = TypeVar("T")
+
+EVERY: Final = 0.5
+"""Seconds between two looks for an answer, outside of runs."""
+_RAISE: Final = "raise"
+
+
+@dataclass(frozen=True, slots=True)
+class HumanReviewContext:
+    """What a person is to decide, and what they need to know for it."""
+
+    question: str
+    trigger: str = ""
+    """The reason why a person is asked."""
+    artifacts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What they look at, by name: plain JSON, or values that pydantic can convert to it."""
+
+    def as_question(self) -> JsonValue:
+        """Return the question as the inbox shows it: a text, or an object if there is more to know."""
+        if not self.trigger and not self.artifacts:
+            return self.question
+        shown: JsonValue = to_jsonable_python(
+            {"question": self.question, "trigger": self.trigger, "artifacts": dict(self.artifacts)}
+        )
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class HumanDecision(Generic[T]):
+    """What a person has decided."""
+
+    value: T
+    reviewer: str
+    """The person, if that is known; empty if nobody answered in time."""
+    rationale: str
+    """The reason, if one was given."""
+    decided_at: datetime
+    """The time of the decision, in UTC; if nobody answered, the time until which an answer was taken."""
+    review_id: str
+    """The id of the question, as the inbox has it."""
+
+
+class ReviewOptions(TypedDict, Generic[T], total=False):
+    """The keyword arguments of `await_human`, which says what each means."""
+
+    options: Sequence[T] | None
+    timeout: float | None
+    on_timeout: T | Literal["raise"]
+    to: str
+
+
+@overload
+async def await_human(
+    context: HumanReviewContext, decision_type: type[T], **options: Unpack[ReviewOptions[T]]
+) -> HumanDecision[T]: ...
+@overload
+async def await_human(
+    context: HumanReviewContext, decision_type: Any, **options: Unpack[ReviewOptions[Any]]
+) -> HumanDecision[Any]: ...
+@overload
+async def await_human(
+    context: HumanReviewContext, **options: Unpack[ReviewOptions[str]]
+) -> HumanDecision[str]: ...
+async def await_human(
+    context: HumanReviewContext,
+    decision_type: Any = str,
+    *,
+    options: Sequence[Any] | None = None,
+    timeout: float | None = None,
+    on_timeout: object = _RAISE,
+    to: str = "",
+) -> HumanDecision[Any]:
+    """Ask a person, and return the decision. It is `ctx.ask` for flows and functions.
+
+        decision = await await_human(
+            HumanReviewContext("Refund $80?", trigger="above $50", artifacts={"ticket": ticket}),
+            Literal["refund", "refuse"],
+        )
+
+    In a flow, or any other run that a store keeps, the run ends `paused` until there is an answer, so that no
+    process waits: `await triage(...)` raises `FlowStopped`, and `wake` or `resume` goes on. The question is
+    in the inbox, and `fastroai review` answers it. A question is known by its text, so the order in which
+    parallel branches ask makes no difference.
+
+    Outside of runs this waits in the process. The question is in the inbox all the same, in the store that
+    `configure(store=...)` names. If the process ends, the question stays there, and nobody waits for the
+    answer: ask in a flow if the work has to go on.
+
+    Args:
+        context: The question, and what a person needs to know.
+        decision_type: The type of the decision.
+        options: The decisions that can be made, if not any of that type.
+        timeout: Seconds, from when it is first asked, after which no answer is taken.
+        on_timeout: The value of the decision after that time. `"raise"`, which always means that, raises
+            `HumanTimeoutError`.
+        to: The people to ask: a label for inboxes.
+
+    Raises:
+        HumanTimeoutError: nobody answered in time.
+        ConfigurationError: no store keeps the question, or an option is invalid.
+        ValueNotStorable: the question, or an option, cannot be stored.
+    """
+    if not isinstance(context, HumanReviewContext):
+        raise ConfigurationError("context", context, "a HumanReviewContext")
+    after = _checked(on_timeout, decision_type)
+    review: _Review[Any] = _Review(context.as_question(), decision_type, options, timeout, after, to)
+    scope = current_scope()
+    if scope is None or log_of(scope) is None:
+        return await review.outside_of_runs()
+    return review.decided(scope)
+
+
+def _checked(on_timeout: object, decision_type: Any) -> object:
+    """Return the value for when nobody answers, as pydantic makes it. Raises `ConfigurationError`."""
+    if isinstance(on_timeout, str) and on_timeout == _RAISE:
+        return NOT_GIVEN
+    adapter = adapter_of(decision_type)
+    try:
+        return on_timeout if adapter is None else adapter.validate_python(on_timeout)
+    except ValidationError as error:
+        expected = f"'raise', or a value of the type of the decision: {error.errors()[0]['msg']}"
+        raise ConfigurationError("on_timeout", on_timeout, expected) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Review(Generic[T]):
+    """What is asked."""
+
+    question: JsonValue
+    decision_type: Any
+    options: Sequence[T] | None
+    timeout: float | None
+    on_timeout: object
+    to: str
+
+    def decided(self, scope: Scope) -> HumanDecision[T]:
+        """Return the decision that is on record; else put the question on record, and halt the step."""
+        _, run = kept_log(scope, "the answer")
+        # Of the step of the run that halts: functions that are called in it do not halt by themselves.
+        step_scope = next(
+            one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS
+        )
+        ask = Ask(
+            question=self.question,
+            answer_type=self.decision_type,
+            options=self.options,
+            timeout=self.timeout,
+            on_timeout=self.on_timeout,
+            to=self.to,
+            name=self._name(scope),
+        )
+        place = step_place(step_scope)
+        key = question_id(place, ask.name)
+        review_id = question_ref(scope.run_id, key)
+        note_review(scope, review_id)
+        try:
+            value: Any = ask.answered(step_scope, place, step_scope.ordinal)
+        except QuestionTimedOut as error:
+            raise HumanTimeoutError(error.question_id, error.deadline) from None
+        given, asked = run.recorded.answers.get(key), run.recorded.asked.get(key)
+        if given is not None:
+            told = unseal_messages(given, run.codec)
+            return HumanDecision(value, told.reviewer, told.rationale, told.at, review_id)  # type: ignore[union-attr]
+        deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
+        return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
+
+    def _name(self, scope: Scope) -> str:
+        """Tell the question from others of the step, whatever their order; equal ones are counted."""
+        asks = next(one for one in scope.lineage() if one.kind == "step")
+        around = without_attempts(step_place(asks))
+        schema = json_schema_of("decision_type", self.decision_type)
+        options = None if self.options is None else to_jsonable_python(list(self.options))
+        name = digest([current_tool_calls.get().key, around, self.question, schema, options, self.to])
+        number = asks.count_child(f"question {name}")
+        return name if number == 1 else f"{name}.{number}"
+
+    async def outside_of_runs(self) -> HumanDecision[T]:
+        """Ask in a run of its own, and wait for its end."""
+        decisions: list[HumanDecision[T]] = []
+
+        @step
+        async def ask(ctx: StepContext[None]) -> None:
+            decisions.append(self.decided(ctx.scope))
+
+        store = needed_store(None, configuration().store)
+        pipeline = Pipeline[None, Any, None](
+            "await_human", {"ask": ask}, config=PipelineConfig(store=store, sinks=[tell_reviewers])
+        )
+        try:
+            result = await pipeline.execute()
+            while not decisions:
+                await self._answered(store, result.run_id, pipeline)
+                result = await pipeline.resume(result.run_id)
+        except StepExecutionError as error:
+            raise error.original_error from None
+        return decisions[0]
+
+    async def _answered(self, store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, Any]) -> None:
+        """Wait until there is an answer, or its time is over. If this is cancelled, close the question."""
+        try:
+            while True:
+                found = await read_header(store, run_id)
+                if found.is_due:
+                    return
+                await asyncio.sleep(EVERY)
+        except asyncio.CancelledError:
+            with suppress(FastroAIError):
+                await pipeline.cancel(run_id)
+            raise

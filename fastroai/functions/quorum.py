@@ -1,0 +1,198 @@
+"""`quorum=`: several members answer one call side by side, and enough of them must agree."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from fastroai.errors import BudgetExceeded, ConfigurationError, ConsensusFailure
+from fastroai.human.asking import is_halt
+from fastroai.runtime import Scope
+from fastroai.runtime.failures import stops
+from fastroai.runtime.tasks import end_tasks
+
+T = TypeVar("T")
+
+Fields: TypeAlias = "str | Sequence[str]"
+"""The name of a field, or several; a dot leads into a field: `"address.city"`."""
+
+_CONFIDENCE = "confidence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """How many members answer, what they must agree on, and how many of them must."""
+
+    members: int
+    threshold: int
+    agree_on: tuple[str, ...] = ()
+    """Fields that must be equal; without any, the whole outputs must be."""
+
+    @classmethod
+    def of(cls, members: int, agree_on: str | None, threshold: int | None) -> Quorum:
+        """Return the quorum that the options say; by default more than half must agree."""
+        return cls(
+            members=members,
+            threshold=members // 2 + 1 if threshold is None else threshold,
+            agree_on=() if agree_on is None else (agree_on,),
+        )
+
+
+@dataclass(slots=True)
+class Ballot(Generic[T]):
+    """The votes of a quorum: pure, and the same whatever the order in which they come in.
+
+    Outputs are in groups that agree. A group that has enough members wins; of several, the one with the
+    larger sum of confidence, then the one with the earlier member. An output without a number as its
+    `confidence` counts 1.
+    """
+
+    quorum: Quorum
+    output_of: Callable[[T], object]
+    """Gives the output of a vote."""
+    votes: dict[int, T] = field(default_factory=dict)
+    """Votes by member, from 1."""
+    errors: dict[int, BaseException] = field(default_factory=dict)
+    """Why members failed, which are votes without output."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the members that are left cannot bring any group to the threshold."""
+        left = self.quorum.members - len(self.votes) - len(self.errors)
+        return self._most + left < self.quorum.threshold
+
+    def winner(self) -> T | None:
+        """Return the vote with the best confidence of the group that wins; `None` if none does."""
+        over = [group for group in self._groups() if len(group) >= self.quorum.threshold]
+        if not over:
+            return None
+        group = max(over, key=lambda group: sum(map(self._confidence, group)))
+        return self.votes[max(group, key=self._confidence)]
+
+    def failure(self, function: str) -> ConsensusFailure:
+        """Return the error that says that too few agree."""
+        return ConsensusFailure(
+            function,
+            self._most,
+            self.quorum.threshold,
+            tuple(self.output_of(self.votes[member]) for member in sorted(self.votes)),
+            tuple(self.errors[member] for member in sorted(self.errors)),
+        )
+
+    @property
+    def _most(self) -> int:
+        return max(map(len, self._groups()), default=0)
+
+    def _groups(self) -> list[list[int]]:
+        voted = [(member, self.output_of(self.votes[member])) for member in sorted(self.votes)]
+        return groups(voted, self.quorum.agree_on)
+
+    def _confidence(self, member: int) -> Fraction:
+        """Return the confidence as the model wrote it: 0.1 and 0.2 are 0.3, which they are not as floats."""
+        stated = _field_of(self.output_of(self.votes[member]), _CONFIDENCE, default=1)
+        is_number = isinstance(stated, int | float | Decimal) and not isinstance(stated, bool)
+        return Fraction(str(stated)) if is_number and math.isfinite(stated) else Fraction(1)
+
+
+async def agreed(
+    ballot: Ballot[T], ask: Callable[[int], Coroutine[Any, Any, T]], *, function: str, scope: Scope
+) -> T:
+    """Ask all members at once, and return the vote that wins when all have voted.
+
+    `ask` takes the number of a member, from 1. No task outlives this: when too few can agree, or something
+    ends the call, the members that are left are cancelled.
+
+    Raises:
+        ConsensusFailure: too few members agree, or it has become impossible that enough do.
+        BudgetExceeded: a budget stopped a member, which ends all.
+    """
+    tasks = {
+        asyncio.create_task(ask(member), name=f"{function}, member {member}"): member
+        for member in range(1, ballot.quorum.members + 1)
+    }
+    halts: list[BaseException] = []
+    waiting = set(tasks)
+    try:
+        while waiting and not ballot.is_hopeless:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=tasks.__getitem__):
+                _count(ballot, tasks[task], task, scope, halts)
+    finally:
+        await end_tasks(tasks)
+    if halts:  # a tool of a member waits for a person; its vote comes when the run goes on
+        raise halts[0]
+    winner = ballot.winner()
+    if winner is None:
+        raise ballot.failure(function) from next(iter(ballot.errors.values()), None)
+    return winner
+
+
+def _count(
+    ballot: Ballot[T], member: int, task: asyncio.Task[T], scope: Scope, halts: list[BaseException]
+) -> None:
+    """Count the vote of a member. Raises what ends the call."""
+    if task.cancelled():
+        raise asyncio.CancelledError  # something other than the quorum has cancelled it
+    error = task.exception()
+    if error is None:
+        ballot.votes[member] = task.result()
+    elif is_halt(error):
+        halts.append(error)
+    elif not isinstance(error, Exception) or isinstance(error, BudgetExceeded) or stops(scope, error):
+        raise error
+    else:
+        ballot.errors[member] = error
+
+
+def groups(outputs: Sequence[tuple[int, object]], on: tuple[str, ...]) -> list[list[int]]:
+    """Return the numbers of outputs that agree, group by group, in the order in which they are given.
+
+    Raises:
+        ConfigurationError: an output does not have one of the fields.
+    """
+    found: list[tuple[object, list[int]]] = []
+    for number, output in outputs:
+        value = agreed_value(output, on)
+        for known, members in found:
+            if value == known:
+                members.append(number)
+                break
+        else:
+            found.append((value, [number]))
+    return [members for _, members in found]
+
+
+def agreed_value(output: object, on: tuple[str, ...]) -> object:
+    """Return what must be equal for outputs to agree: the values of the fields, or the whole output.
+
+    Raises:
+        ConfigurationError: the output does not have one of the fields.
+    """
+    return [_field_of(output, name) for name in on] if on else output
+
+
+def fields_of(on: Fields) -> tuple[str, ...]:
+    """Return the names of the fields."""
+    return (on,) if isinstance(on, str) else tuple(on)
+
+
+_MISSING = object()
+
+
+def _field_of(output: object, name: str, default: object = _MISSING) -> Any:
+    value = output
+    for part in name.split("."):
+        if isinstance(value, Mapping):
+            value = cast("Mapping[str, object]", value).get(part, _MISSING)
+        else:
+            value = getattr(value, part, _MISSING)
+        if value is _MISSING:
+            if default is not _MISSING:
+                return default
+            raise ConfigurationError("agree_on", name, f"a field of {type(output).__name__}")
+    return value

@@ -1,0 +1,70 @@
+"""`@refine`: a function with `@infer` whose answers are made better until they are good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from fastroai.errors import CompileError
+from fastroai.functions.conditions import OutputConditions, Until
+from fastroai.functions.inferring import InferFunction
+from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
+from fastroai.functions.static_checks import call_problems
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Refine(Protocol):
+    """What `refine(...)` returns: the function keeps its types."""
+
+    def __call__(self, function: InferFunction[P, T], /) -> InferFunction[P, T]: ...
+
+
+def refine(
+    *,
+    until: OutputConditions,
+    feedback: Callable[[Any], str] | None = None,
+    max_iterations: int = DEFAULT_ITERATIONS,
+) -> _Refine:
+    """Ask for better answers until one is good enough. Stands above `@infer`.
+
+        @refine(until=lambda r: r.score >= 8, feedback=lambda r: f"Score {r.score}. {r.weakness}")
+        @infer(intent="Write a slogan, and judge it")
+        async def slogan(product: str) -> Slogan:
+            raise NotImplementedError
+
+    Each iteration is an answer as `infer` gives it, with its attempts, members and cache. The model gets its
+    last answer as data, with the feedback on it. All iterations are one call, under one budget.
+
+    Args:
+        until: OutputConditions under which an output is good enough: functions of it.
+        feedback: Makes the feedback of an output that is not; without it, that is why `until` does not hold.
+        max_iterations: How many answers there are at most, the first included; 5 unless given.
+
+    Raises:
+        CompileError: when it decorates what is no function with `@infer`, or one with `stable=False`; or an
+            option is invalid.
+    """
+
+    def decorate(function: InferFunction[P, T], /) -> InferFunction[P, T]:
+        decorated: object = function
+        if not isinstance(decorated, InferFunction):
+            name = getattr(decorated, "__name__", repr(decorated))
+            raise CompileError(f"function {name!r}", ("refine needs a function with @infer below it",))
+        condition = Until(until, function.signature.returns)
+        problems = [*condition.problems]
+        problems += call_problems("feedback", feedback, InferFunction)
+        if callable(until):
+            problems += call_problems("until", until, InferFunction)
+        if until is None or until == []:
+            problems.append("until=: expected a function of the output, which says whether it is good enough")
+        is_count = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
+        if not is_count or max_iterations < 1:
+            problems.append(f"max_iterations={max_iterations!r}: expected a whole number of at least 1")
+        if problems:
+            raise CompileError(f"function {function.name!r}", tuple(problems))
+        refinement = Refinement(until=condition, feedback=feedback, max_iterations=max_iterations)
+        return function.refined(refinement)
+
+    return decorate

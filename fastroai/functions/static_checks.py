@@ -1,0 +1,122 @@
+"""What is wrong with the declaration of a function or flow, found before anything is called.
+
+Each check gives its problems, a sentence each, so that one `CompileError` has all of them. What lambdas read
+is checked by the conditions themselves: see `problems` of `Postcondition` and `Precondition`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+from typing_extensions import is_typeddict
+
+from fastroai.contracts.annotations import Annotation, outer_class
+from fastroai.errors import nearest_hint
+from fastroai.functions.expression_types import alternatives, fields_of
+from fastroai.functions.sources import source_of
+
+
+def call_problems(option: str, function: Callable[..., object] | None, kind: type) -> list[str]:
+    """Return which functions of a kind, such as those that ask a model, a plain function calls."""
+    if function is None:
+        return []
+    if isinstance(function, kind):
+        return [f"{option}: {_name(function)} asks a model, and {option} must not"]
+    source = source_of(function)
+    if source is None or not isinstance(function, FunctionType):
+        return []
+    called = {
+        ast.unparse(call.func): _value_of(call.func, function)
+        for call in ast.walk(source.node)
+        if isinstance(call, ast.Call)
+    }
+    return [
+        f"{option}: it calls {name}, which asks a model, and {option} must not"
+        for name, value in called.items()
+        if isinstance(value, kind)
+    ]
+
+
+def quorum_problems(
+    quorum: int | None, agree_on: str | None, threshold: int | None, returns: Annotation
+) -> list[str]:
+    """Return what is wrong with a vote of members whose outputs have the type `returns`."""
+    return [*_vote_problems(quorum, agree_on, threshold), *agreement_problems(agree_on, returns)]
+
+
+def _vote_problems(quorum: int | None, agree_on: str | None, threshold: int | None) -> Iterator[str]:
+    if quorum is None:
+        if agree_on is not None:
+            yield f"agree_on={agree_on!r} needs quorum=, the number of members that vote"
+        if threshold is not None:
+            yield f"threshold={threshold!r} needs quorum=, the number of members that vote"
+        return
+    if not _is_count(quorum):
+        yield f"quorum={quorum!r}: expected a whole number of at least 1"
+    elif threshold is not None and _is_count(threshold) and threshold > quorum:
+        yield f"threshold={threshold} is more than the {quorum} members of the quorum, which can never agree"
+    if threshold is not None and not _is_count(threshold):
+        yield f"threshold={threshold!r}: expected a whole number of at least 1"
+    if agree_on is None and threshold is None:
+        yield "quorum= needs agree_on=, the field that must be equal, or threshold=, how many must agree"
+
+
+def agreement_problems(agree_on: str | None, returns: Annotation) -> list[str]:
+    """Return a problem if the type of outputs lacks the field on which they are to agree."""
+    if agree_on is None:
+        return []
+    of = [*alternatives(returns)]
+    for name in agree_on.split("."):
+        classes = [outer_class(one) for one in of]
+        if not all(isinstance(one, type) for one in classes) or any(map(_has_any_key, classes)):
+            return []
+        members = [fields_of(one)[name] for one in classes if name in fields_of(one)]
+        if not members:
+            known = {field for one in classes for field in fields_of(one)}
+            names = " | ".join(one.__name__ for one in classes)
+            return [f"agree_on={agree_on!r}: {names} has no field {name!r}.{nearest_hint(name, known)}"]
+        of = [one for member in members for one in alternatives(member)]
+    return []
+
+
+def _has_any_key(of: type) -> bool:
+    return issubclass(of, Mapping) and not is_typeddict(of)
+
+
+def flow_problems(function: Callable[..., object]) -> list[str]:
+    """Return a problem if the body of a flow is not async."""
+    if inspect.iscoroutinefunction(function):
+        return []
+    return ["a flow awaits the functions that it calls, so it must be async: write `async def`"]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", None) or repr(function)
+
+
+def _value_of(node: ast.expr, function: FunctionType) -> Any:
+    """The value of a name, or of an attribute of a module, where a function stands; `None` if unknown."""
+    if isinstance(node, ast.Name):
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        if node.id in cells:
+            try:
+                return cells[node.id].cell_contents
+            except ValueError:  # not assigned yet
+                return None
+        if node.id in function.__code__.co_varnames:
+            return None
+        return function.__globals__.get(node.id, getattr(builtins, node.id, None))
+    if isinstance(node, ast.Attribute) and isinstance(
+        module := _value_of(node.value, function), ModuleType | type
+    ):
+        return vars(module).get(node.attr)
+    return None

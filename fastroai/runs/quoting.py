@@ -1,0 +1,94 @@
+"""Runs that begin only if the limits around them have left what they may cost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import EXACT, exact_sum
+from fastroai.runtime import RequestTerms, Scope, set_aside
+from fastroai.runtime.terms import AskedFor
+from fastroai.store.recorded import RecordedRun
+from fastroai.usage import Quote, RequestBound
+
+Reserve: TypeAlias = Literal["quote"]
+"""What is set aside for a run before it begins: its quote, which is the most that it may cost."""
+
+Estimate: TypeAlias = Callable[[Any, Any], Awaitable[Quote]]
+"""Returns the quote of a run with these inputs and deps."""
+
+_NOTHING: Final = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTerms(RequestTerms):
+    """What admission wants to know of a run: it gets all of its money at once, or does not begin."""
+
+    model: str  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Its name."""
+    bound: RequestBound  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The most that it may cost, and no tokens: quotes are of money."""
+    provider: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]
+    priced: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
+    asks_for: AskedFor = "run"  # pyright: ignore[reportIncompatibleMethodOverride]
+    waits_for_others: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
+        """Nothing: there is no less of it."""
+        return None
+
+
+async def usd_to_set_aside(
+    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: RecordedRun | None
+) -> Decimal:
+    """Return US dollars to set aside for a run: its quote, less what it has spent before it was resumed.
+
+    Raises:
+        ConfigurationError: nothing bounds what it costs.
+    """
+    if recorded is not None and recorded.ended is not None and recorded.ended.status == "finished":
+        return _NOTHING  # it gives its result again, and runs nothing
+    quote = await estimate(inputs, deps)
+    if quote.upper_usd is None:
+        why = "; ".join(quote.upper_reasons)
+        expected = (
+            f"a run whose cost is bounded. Nothing bounds what {name!r} costs: {why}. "
+            "Give it, or these steps, a budget"
+        )
+        raise ConfigurationError("reserve", "quote", expected)
+    records = () if recorded is None else (charge.record for charge in recorded.charges())
+    amounts = (record.committed_usd for record in records)
+    spent_usd = exact_sum(usd for usd in amounts if isinstance(usd, Decimal))
+    return max(_NOTHING, EXACT.subtract(quote.upper_usd, spent_usd))
+
+
+@asynccontextmanager
+async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
+    """Set so much aside for the run of a scope; what it has not spent in the end is given back.
+
+    Raises:
+        BudgetExceeded: a budget around it, or a spend limit, has less left.
+        SpendStoreUnavailable: the store of a spend limit cannot be asked.
+    """
+    bound = RequestBound(input_tokens=0, output_tokens=0, cost_usd=usd)
+    reservation = await set_aside(scope, RunTerms(model=scope.name, bound=bound))
+    try:
+        yield
+    except BaseException as error:
+        reservation.give_back()
+        # Whoever is cancelled has no time to wait for stores: they are told in the background.
+        if isinstance(error, Exception):
+            await reservation.conclude()
+        raise
+    reservation.give_back()
+    await reservation.conclude()
+
+
+def check_reserve(reserve: object) -> None:
+    """Refuse what cannot be set aside. Raises `ConfigurationError`."""
+    if reserve not in (None, "quote"):
+        raise ConfigurationError("reserve", reserve, "'quote', or None")

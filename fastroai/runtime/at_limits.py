@@ -1,0 +1,142 @@
+"""How a request asks the spend limits above it, one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic
+
+from fastroai.errors import BudgetExceeded
+from fastroai.runtime.events import BudgetWaiting
+from fastroai.runtime.in_line import let_others_come
+from fastroai.runtime.ledger import Hold
+from fastroai.runtime.reservation import Reservation, holds_around
+from fastroai.runtime.scope import Scope
+from fastroai.runtime.spending import SharedReservation, in_force, result_of
+from fastroai.runtime.stops import MOST_NAMED, check
+from fastroai.runtime.terms import TermsT, usd_to_reserve
+from fastroai.usage.money import format_cost
+
+if TYPE_CHECKING:
+    from fastroai.usage import SpendBalance
+    from fastroai.usage.limits import Ceiling
+
+logger = logging.getLogger("fastroai.runtime")
+
+
+async def share(reservation: Reservation[TermsT]) -> None:
+    """Reserve with the spend limits above, one after the other, and note with each that it goes out.
+
+    Raises:
+        SpendLimitExceeded: one cannot pay, not even for a shorter answer.
+        SpendStoreUnavailable: a store cannot be asked.
+    """
+    outer = holds_around(reservation.scope)
+    while not await _reserve(reservation, outer):
+        # A lease has ended. To ask for it again while the others are held would be out of order.
+        endings = [shared.end(None) for shared in reservation.shared]
+        reservation.shared = []
+        for ending in endings:
+            if ending is not None:
+                await result_of(ending)
+
+
+async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) -> bool:
+    """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
+    scope, terms = reservation.scope, reservation.terms
+    for ceiling in scope.ceilings:
+        check(terms, ceiling.limit, counts_money=True, counts_tokens=False)
+    asking = [AtLimit(reservation, ceiling) for ceiling in scope.ceilings]
+    reservation.shared = [each.shared for each in asking]
+    if terms.is_flexible:
+        await let_others_come(lambda: sum(each.shared.arrivals for each in asking))
+    for each in asking:
+        await each.take(outer)
+    if terms.asks_for == "run":
+        return True  # not sent: what nobody has drawn on is free when the process of the run dies
+    for each in asking:
+        if not await each.shared.mark_sent():
+            return False
+    return True
+
+
+class AtLimit(Generic[TermsT]):
+    """One request that asks one spend limit, or one run."""
+
+    def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling) -> None:
+        self.shared = SharedReservation(ceiling, reservation.counted_hold, reservation.scope)
+        self._reservation, self._scope = reservation, reservation.scope
+        self._whole = self._terms = reservation.terms
+        self._short: BudgetExceeded | None = None
+
+    async def take(self, outer: tuple[Hold, ...]) -> None:
+        """Wait for enough room. Raises `SpendLimitExceeded` if there will be none."""
+        self._whole = self._terms = self._reservation.terms
+        with self._scope.in_line():
+            async with self.shared.turn(inside=bool(outer)):
+                await self._take(outer)
+        if self._short is not None:
+            self._reservation.short_of = self.shared
+            self._reservation.lower(self._terms, self._short)
+
+    async def _take(self, outer: tuple[Hold, ...]) -> None:
+        fitting = self._fit if self._whole.is_flexible else None
+        while True:
+            balance = await self.shared.acquire(
+                usd_to_reserve(self._terms),
+                fitting,
+                self._tell_of_waiting,
+                sharing_inside(self._scope, outer),
+                waits_for_others=self._whole.waits_for_others,
+            )
+            if balance is None:
+                return
+            self._short, fitting = self._refusal(balance), None
+            lowered = self._whole.lowered(usd=self.shared.left_of(balance), tokens=None)
+            if lowered is None:
+                raise self._short
+            self._terms = lowered
+
+    def _fit(self, balance: SpendBalance) -> Decimal:
+        """US dollars that it asks for with such a balance."""
+        self._terms = self._whole.sharing(usd=self.shared.offer(balance), tokens=None)
+        self._short = None if self._terms is self._whole else self._refusal(balance)
+        return usd_to_reserve(self._terms)
+
+    def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
+        refusal = self.shared.refusal(self._scope, balance, usd_to_reserve(self._whole))
+        refusal.stopped = self._whole.asks_for
+        refusal.why = self._whole.bound.why
+        return refusal
+
+    async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
+        claim, limit_usd = self.shared.claim, in_force(self.shared.limit, balance)
+        left_usd = max(self.shared.left_of(balance), Decimal(0))  # less, where it was lowered by hand
+        amounts = claim.amount_usd, limit_usd, left_usd
+        needs, limit, left = map(format_cost, amounts)
+        waiting = BudgetWaiting(
+            part=self._scope.part,
+            scope_path=self._scope.root.path,
+            waits_for=f"{needs} of spend limit {claim.account.key!r} of {limit}, of which {left} is "
+            "neither spent nor reserved",
+            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            advice="set max_tokens for the agent, or raise the spend limit",
+        )
+        logger.warning("a request waits for %s", waiting)
+        await self._scope.emit(waiting)
+
+
+@contextmanager
+def sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
+    """While a request waits for a spend limit, those inside of which it is made cannot end."""
+    with scope.lock:
+        for hold in outer:
+            hold.shared_dependents += 1
+    try:
+        yield
+    finally:
+        with scope.lock:
+            for hold in outer:
+                hold.shared_dependents -= 1

@@ -1,0 +1,220 @@
+"""How a request asks the budgets of its run, and waits in line before them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Generic
+
+from fastroai.errors import BudgetExceeded
+from fastroai.runtime.events import BudgetWaiting
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
+from fastroai.runtime.reservation import Reservation, holds_around
+from fastroai.runtime.scope import Scope
+from fastroai.runtime.spending import TOLD_AFTER
+from fastroai.runtime.stops import ADVICE, MOST_NAMED, check_all, refusal_of, worded
+from fastroai.runtime.terms import TermsT, amounts_of
+from fastroai.runtime.wakeup import Wakeup
+
+logger = logging.getLogger("fastroai.runtime")
+
+
+QUIET_TURNS: Final = 3
+"""Turns of the event loop in which nobody comes to a budget before requests are decided that share it."""
+MOST_TURNS: Final = 100
+"""Turns after which they are decided although others are coming."""
+
+
+class InLine(Generic[TermsT]):
+    """One request in the line before the budgets of its run."""
+
+    def __init__(self, scope: Scope, accounts: tuple[Account, ...], terms: TermsT) -> None:
+        self.scope = scope
+        self.terms = terms
+        self.short: BudgetExceeded | None = None
+        self.short_of: tuple[Account, Measure] | None = None
+        self._told_of_waiting = False
+        self._whole = terms
+        self._ledger = accounts[0].ledger
+        around = tuple(hold for hold in holds_around(scope) if hold.ledger is self._ledger)
+        self._claim = Claim(accounts, around, waits_for_others=terms.waits_for_others)
+
+    @property
+    def hold(self) -> Hold:
+        """What was granted."""
+        assert self._claim.hold is not None
+        return self._claim.hold
+
+    async def take(self) -> None:
+        """Wait for the request's turn, and for enough room. Raises `BudgetExceeded` if there will be none."""
+        claim = self._claim
+        with self.scope.lock:
+            self._ledger.expect(claim)
+        try:
+            await self._come()
+            while claim.state != "granted":
+                if claim.state == "waiting":
+                    await self._news()
+                elif not (self._count_again() or self._step_down()):
+                    self._lower_or_refuse()
+        except BaseException:
+            with self.scope.lock:
+                changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
+            wake(changed)
+            raise
+
+    async def _come(self) -> None:
+        """Ask, once all that come at the same time are counted, because they share the budget."""
+        await self._whole.prepare_bound()
+        if any(account.goes_by_expectations for account in self._claim.accounts):
+            await self._whole.prepare_expectation()
+        if self._whole.is_flexible:
+            await let_others_come(lambda: self._ledger.arrivals)
+        accounts = tuple(account for account in self._claim.accounts if not account.closed)
+        for account in accounts:
+            if (longest := account.budget.max_tokens_per_request) is not None:
+                self.terms = self._whole = self._whole.shortened(longest)
+        check_all(self._whole, accounts)
+        with self.scope.lock:
+            changed = self._ledger.ask(self._claim, amounts_of(self._whole, accounts), self._fitting)
+        wake(changed)
+
+    @property
+    def _fitting(self) -> Callable[[Room], Amounts] | None:
+        changes = any(account.goes_by_expectations for account in self._claim.accounts)
+        return self._fit if changes or self._whole.is_flexible else None
+
+    def _fit(self, offer: Room) -> Amounts:
+        """Return the amounts that it asks for if it is offered so much. The lock is held."""
+        accounts = self._claim.accounts
+        self.terms = self._whole.sharing(usd=offer.usd, tokens=offer.tokens)
+        self.short = self.short_of = None
+        if self.terms is not self._whole:
+            self.short_of = _stinting(accounts, amounts_of(self._whole, accounts))
+            self.short = refusal_of(self.scope, self._whole, *self.short_of)
+        return amounts_of(self.terms, accounts)
+
+    async def _news(self) -> None:
+        """Wait until others have changed the claim."""
+        with self.scope.lock:
+            if self._claim.state != "waiting":
+                return
+            wakeup = Wakeup()
+            self._claim.wake = wakeup.set
+        with self.scope.in_line():
+            if self._told_of_waiting or not await wakeup.wait_for(TOLD_AFTER):
+                await self._tell_of_waiting()
+                await wakeup.wait()
+
+    async def _tell_of_waiting(self) -> None:
+        """Tell once which budget it waits for, and which requests hold it."""
+        if self._told_of_waiting:
+            return
+        self._told_of_waiting = True
+        with self.scope.lock:
+            short = self._claim.short()
+            waiting = None if not short else self._waiting_for(*short[0])
+            is_news = bool(short) and not short[0][0].told_of_waiting
+            if short:
+                short[0][0].told_of_waiting = True
+        if waiting is not None:
+            if is_news:
+                logger.warning("requests wait for %s", waiting)
+            await self.scope.emit(waiting)
+
+    def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
+        held = [
+            (account.reserved_for(each.hold.amounts), f"{' / '.join(each.scope.path)} ({each.terms.model})")
+            for each in self.scope.root.in_flight
+            if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
+        ]
+        held += [
+            (account.reserved_for(hold.amounts._replace(usd=hold.left_usd)), f"run {hold.run}")
+            for hold in self._ledger.reserves
+            if account in hold.accounts
+        ]
+        held.sort(key=lambda each: getattr(each[0], measure), reverse=True)
+        asked = account.reserved_for(self._claim.amounts)
+        needs, limit, left = (worded(measure, each) for each in (asked, account.budget, account.room))
+        return BudgetWaiting(
+            part=self.scope.part,
+            scope_path=account.path,
+            waits_for=f"{needs} of a budget of {limit}, of which {left} is neither spent nor reserved",
+            held_by=tuple(f"{where}: {worded(measure, amounts)}" for amounts, where in held[:MOST_NAMED]),
+            advice=ADVICE[measure],
+        )
+
+    def _count_again(self) -> bool:
+        """Ask for less, where answers to others tell by now that the request needs less."""
+        again = self._whole.counted_again()
+        return again is not self._whole and self._ask_instead(again)
+
+    def _step_down(self) -> bool:
+        """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
+        fallbacks = (account.budget.fallback for account in self._claim.accounts)
+        fallback = next((fallback for fallback in fallbacks if fallback is not None), None)
+        cheaper = self._whole if fallback is None else self._whole.stepped_down(fallback)
+        if cheaper is self._whole:
+            return False
+        check_all(cheaper, self._claim.accounts)
+        return self._ask_instead(cheaper)
+
+    def _ask_instead(self, terms: TermsT) -> bool:
+        with self.scope.lock:
+            if self._claim.state != "alone":
+                return True  # there is room now, or somebody to wait for
+            self.terms = self._whole = terms
+            amounts = amounts_of(terms, self._claim.accounts)
+            changed = self._ledger.amend(self._claim, amounts, self._fitting)
+        wake(changed)
+        return True
+
+    def _lower_or_refuse(self) -> None:
+        """Ask for as long an answer as there is room for. Raises `BudgetExceeded` if there is too little."""
+        with self.scope.lock:
+            if self._claim.state != "alone":
+                return
+            self.short_of = self._claim.short()[0]
+            self.short = refusal_of(self.scope, self._whole, *self.short_of)
+            self.terms = self._affordable(self.short)
+            changed = self._ledger.amend(self._claim, amounts_of(self.terms, self._claim.accounts))
+        wake(changed)
+
+    def _affordable(self, refusal: BudgetExceeded) -> TermsT:
+        room = self._claim.room
+        if room.requests is not None and room.requests < self._claim.amounts.requests:
+            raise refusal
+        lowered = self._whole.lowered(usd=room.usd, tokens=room.tokens)
+        if lowered is None:
+            raise refusal
+        return lowered
+
+
+async def let_others_come(arrivals: Callable[[], int]) -> None:
+    """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
+    quiet = -1  # all count from the turn after the last one came, and ask in order
+    for _ in range(MOST_TURNS):
+        before = arrivals()
+        await asyncio.sleep(0)
+        quiet = quiet + 1 if arrivals() == before else 0
+        if quiet == QUIET_TURNS:
+            return
+
+
+def open_accounts(scope: Scope) -> tuple[Account, ...]:
+    """Return the accounts that bound a scope, innermost first."""
+    if scope.account is None:
+        return ()
+    return tuple(account for account in scope.account.lineage() if not account.closed)
+
+
+def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:
+    """Return the innermost account that offers less than so much, and of what."""
+    for account in accounts:
+        offer = account.offer
+        if offer.usd is not None and offer.usd < amounts.usd:
+            return account, "usd"
+        if offer.tokens is not None and offer.tokens < amounts.tokens:
+            return account, "tokens"
+    raise AssertionError("a request asks for less than it wants where it is offered less")

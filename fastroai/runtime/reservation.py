@@ -1,0 +1,312 @@
+"""One admitted request in the account, until it has ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import replace
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, overload
+
+from fastroai.errors import BudgetExceeded
+from fastroai.records import RequestRecord, usd_to_microcents
+from fastroai.runtime.events import BudgetWarning, SpendRecorded
+from fastroai.runtime.flow import Flow
+from fastroai.runtime.in_flight import Charge
+from fastroai.runtime.interruption import Interruption
+from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
+from fastroai.runtime.scope import Scope
+from fastroai.runtime.spending import SharedReservation, booked_usd, note_warnings, result_of
+from fastroai.runtime.stops import committed_of
+from fastroai.runtime.terms import TermsT, amounts_of
+from fastroai.tracing.metrics import record_request
+
+if TYPE_CHECKING:
+    from fastroai.runtime.in_flight import Payer
+    from fastroai.usage import SpendBalance
+    from fastroai.usage.limits import Ceiling
+
+logger = logging.getLogger("fastroai.runtime")
+
+
+Warned: TypeAlias = list[tuple[Account, float]]
+"""Accounts with the shares to warn of that they have reached."""
+
+
+_around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
+"""The requests inside of which the running code is: of a stream, for the code that handles its events.
+
+Of a task, as several requests go on at once under one scope."""
+
+
+class Reservation(Generic[TermsT]):
+    """One admitted request in the account, until it is ended, once."""
+
+    def __init__(self, scope: Scope, terms: TermsT, hold: Hold, flow: Flow | None) -> None:
+        self.scope = scope
+        self.terms = terms
+        """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
+        self.short: BudgetExceeded | None = None
+        """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
+        self.short_of: tuple[Account, Measure] | SharedReservation | None = None
+        """Where there was too little for more."""
+        self.shared: list[SharedReservation] = []
+        self.written_off: Charge | None = None
+        self.describe: Callable[[], RequestRecord] | None = None
+        """Makes the record of what is known so far, for scopes that close while it is in flight."""
+        self.interruption = Interruption(scope)
+        """How it is ended if the run ends while it is in flight."""
+        self._hold, self._flow, self._open = hold, flow, True
+        self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
+        if flow is not None:
+            flow.watch(self._on_stall)
+            flow.holds.add(hold)
+
+    @property
+    def hold(self) -> Hold | None:
+        """What it holds, until it has ended."""
+        return self._hold if self._open else None
+
+    @property
+    def counted_hold(self) -> Hold:
+        """What it has held from the beginning, ended or not."""
+        return self._hold
+
+    def payer_at(self, ceiling: Ceiling) -> Payer | None:
+        """What it has reserved with a spend limit, until it has ended."""
+        place = ceiling.limit.store, ceiling.account
+        shared = self.shared if self._open else ()
+        return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
+
+    def note_slot(self) -> None:
+        """It has a slot under a `ProviderLimit`, which those that are made inside of it share."""
+        self._hold.has_slot = True
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any budget or spend limit holds for it."""
+        return bool(self._hold.accounts or self.shared)
+
+    # --- while it is in flight ---
+
+    def take_off(self) -> bool:
+        """It may be sent now; a scope that closes before it ends charges its bound. False after the run."""
+        with self.scope.lock:
+            if self.scope.root.closed:
+                return False
+            changed = self.scope.add_in_flight(self)
+        if changed:
+            wake(changed)
+        return True
+
+    def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
+        """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
+        return _Inside(self, "reading" if reading else "asking")
+
+    def inside(self) -> AbstractContextManager[None]:
+        """What runs inside belongs to the request: it ends after that, and not before."""
+        return _Inside(self)
+
+    def write_off(self) -> Charge:
+        """Charge its bound, as unmeasured, in a scope that closes."""
+        if self.written_off is None:
+            self.written_off = Charge(self.bounded(self._described()), where=self.scope)
+        return self.written_off
+
+    def leave(self, account: Account) -> list[Claim]:
+        """Hold nothing more of an account. Returns the claims that this changes."""
+        return self._hold.leave(account)
+
+    def interrupt(self) -> None:
+        """End it, as the run is over."""
+        self.interruption.set()
+
+    def _described(self) -> RequestRecord:
+        if self.describe is not None:
+            return self.describe()
+        tags, tenant = self.scope.labels
+        return RequestRecord(
+            model=self.terms.model,
+            provider=self.terms.provider,
+            outcome="unmeasured",
+            use="failed",
+            tags=tags,
+            tenant=tenant,
+        )
+
+    def bounded(self, record: RequestRecord) -> RequestRecord:
+        """Return the record of an unmeasured request with the most that it can have used and cost."""
+        bound = self.terms.bound
+        return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+
+    def _on_stall(self, stalled: bool) -> None:
+        with self.scope.lock:
+            self._hold.stalled = stalled
+            changed = self._hold.review()
+        wake(changed)
+
+    def lower(self, terms: TermsT, short: BudgetExceeded) -> None:
+        """Hold less: the request was given a lower `max_tokens`."""
+        self.terms, self.short = terms, short
+        if (ledger := self._hold.ledger) is not None:
+            with self.scope.lock:
+                changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))
+            wake(changed)
+
+    # --- its end ---
+
+    def settle(self, record: RequestRecord) -> Charge:
+        """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
+        if not record.cost_complete:
+            if record.bound_usd is None:
+                record = replace(record, bound_usd=self.terms.bound.cost_usd)
+        elif self.shared or self._hold.accounts:
+            self._check_bound(record)
+        return self._end(record)
+
+    def _check_bound(self, record: RequestRecord) -> None:
+        """Say so where a request cost more than was reserved for it."""
+        counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
+        bound_usd = self.terms.bound.cost_usd if counts else None
+        if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
+            logger.warning(
+                "%s:%s billed $%s for a request that was to cost $%s at most; no budget holds against that",
+                record.provider,
+                record.model,
+                record.cost_usd,
+                bound_usd,
+            )
+
+    def release(self, record: RequestRecord) -> Charge:
+        """It was not sent, or was refused unbilled: charge nothing."""
+        return self._end(record)
+
+    def charge_unmeasured(self, record: RequestRecord) -> Charge:
+        """It was sent, and its usage never came or cannot be true: charge its bound."""
+        return self._end(self.bounded(record))
+
+    def give_back(self) -> None:
+        """It was not even tried: leave no record."""
+        self._end(None)
+
+    @overload
+    def _end(self, record: RequestRecord) -> Charge: ...
+    @overload
+    def _end(self, record: None) -> None: ...
+    def _end(self, record: RequestRecord | None) -> Charge | None:
+        assert self._open, "a reservation ends once"
+        self._open = False
+        scope, hold = self.scope, self._hold
+        changed: list[Claim] = []
+        warned: Warned = []
+        with scope.lock:
+            charge = None if record is None else Charge(record, self.written_off, scope)
+            scope.end_in_flight(self, charge)
+            if hold.ledger is not None:
+                changed = hold.end(NOTHING if hold.reserve is None else self._spent_usd(record))
+            if self.short is not None and isinstance(self.short_of, tuple):
+                self.short.committed = committed_of(*self.short_of)
+            if record is not None and hold.accounts:
+                warned = to_warn_of(scope, hold.accounts)
+        if self._flow is not None:
+            self._flow.forget(self._on_stall)
+            self._flow.holds.discard(self._hold)
+        if changed:
+            wake(changed)
+        for shared in self.shared:
+            if (ending := shared.end(record)) is not None:
+                self._endings.append((shared, ending))
+        if record is not None:
+            record_request(record)
+            if scope.listener is not None:
+                note_spending(scope, record, warned)
+        return charge
+
+    def _spent_usd(self, record: RequestRecord | None) -> Decimal:
+        """US dollars that the run that pays for it has spent with it."""
+        return NOTHING if record is None else booked_usd(record, self._hold.amounts.usd)
+
+    async def conclude(self) -> None:
+        """Wait until shared ceilings have it in their books, and tell listeners."""
+        for shared, ending in self._endings:
+            balance = await result_of(ending)
+            if balance is not None and self.short is not None and shared is self.short_of:
+                self.short.committed = usd_to_microcents(balance.spent_usd)
+            if balance is not None:
+                note_warnings(self.scope, shared.limit, shared.claim, balance)
+        await self.scope.tell()
+
+
+class _Inside:
+    """What `Reservation.inside` and `around` are."""
+
+    __slots__ = ("_before", "_inside", "_reservation", "_while")
+
+    def __init__(
+        self, reservation: Reservation[Any], during: Literal["asking", "reading"] | None = None
+    ) -> None:
+        self._reservation, self._while = reservation, during
+
+    def __enter__(self) -> None:
+        if self._while == "asking":
+            self._reservation.interruption.send_here()
+        elif self._while == "reading":
+            self._reservation.interruption.read_here()
+        self._before = _around.get()
+        self._inside = (*self._before, self._reservation)
+        _around.set(self._inside)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
+            _around.set(self._before)
+        if self._while == "asking":
+            self._reservation.interruption.sent(error)
+        elif self._while == "reading":
+            self._reservation.interruption.was_read(error)
+
+
+def reservations_around() -> tuple[Reservation[Any], ...]:
+    """What is open of the requests and the spending inside of which the running code is."""
+    return tuple(each for each in _around.get() if each.hold is not None)
+
+
+def holds_around(scope: Scope) -> tuple[Hold, ...]:
+    """What those requests and runs hold that do not end before a request that is made here: it is made inside
+    of them, or by whoever reads their streams.
+    """
+    holds = [outer.hold for outer in (*_around.get(), *scope.reserves) if outer.hold is not None]
+    for each in scope.lineage():
+        for flow in each.reading:
+            holds += flow.holds
+    return tuple(dict.fromkeys(holds)) if holds else ()
+
+
+def to_warn_of(scope: Scope, accounts: Iterable[Account]) -> Warned:
+    """Return the shares to warn of that accounts have just reached. The lock is held."""
+    if scope.listener is None:
+        return []
+    return [(account, reached) for account in accounts for reached in account.new_warnings()]
+
+
+def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
+    """Have listeners told of spending, and of the shares that it has reached."""
+    if scope.listener is None:
+        return
+    part = scope.part
+    scope.note(SpendRecorded(part=part, record=record, scope_path=scope.path))
+    for account, reached in warned:
+        scope.note(
+            BudgetWarning(
+                part=part,
+                scope_path=account.path,
+                share=account.share,
+                threshold=reached,
+                limit_usd=account.budget.usd,
+            )
+        )

@@ -1,0 +1,134 @@
+"""Why budgets and spend limits refuse something: they cannot reckon with it, or cannot pay for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from fastroai.errors import (
+    BudgetExceeded,
+    CostBudgetExceeded,
+    RequestBudgetExceeded,
+    TokenBudgetExceeded,
+    UnboundedRequestError,
+    UnpricedModelError,
+)
+from fastroai.records import usd_to_microcents
+from fastroai.runtime.ledger import Account, Amounts, Measure, Room
+from fastroai.runtime.scope import Scope
+from fastroai.runtime.terms import RequestTerms
+from fastroai.usage.money import format_cost
+from fastroai.usage.references import near_reference
+
+if TYPE_CHECKING:
+    from fastroai.usage import Budget, SpendLimit
+
+
+MOST_NAMED: Final = 3
+"""Requests in flight that are named then."""
+
+
+_SPENT_UNKNOWN: Final = (
+    "nobody knows the cost of earlier spending in the same budget, and what is left of it: give it a price"
+)
+
+
+def check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
+    """Refuse what one of these budgets cannot reckon with. Raises as `check`."""
+    for account in accounts:
+        budget = account.budget
+        counts_money = budget.usd is not None
+        check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
+        # Models without a price that are allowed are not counted, whether they answer or not.
+        if counts_money and is_strict(budget) and account.usage.unbounded_requests:
+            raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
+
+
+def check(
+    terms: RequestTerms, limit: Budget | SpendLimit, *, counts_money: bool, counts_tokens: bool
+) -> None:
+    """Refuse what a limit cannot reckon with.
+
+    Raises:
+        UnpricedModelError: it counts money, and no price is known.
+        UnboundedRequestError: nothing bounds what the limit counts.
+    """
+    unbounded_cost = counts_money and terms.bound.cost_usd is None  # with a bound there is a price
+    if unbounded_cost and not terms.priced:
+        if limit.on_unpriced == "refuse":
+            near = near_reference(terms.provider, terms.model)
+            raise UnpricedModelError(
+                terms.model, terms.provider, "request" if terms.asks_for == "request" else "spend", near
+            )
+        unbounded_cost = False
+    if limit.on_unbounded == "allow" or terms.is_local:
+        return
+    if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
+        raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
+
+
+def is_strict(limit: Budget | SpendLimit) -> bool:
+    """Return whether a limit lets nothing pass that it cannot reckon with."""
+    return "allow" not in (limit.on_unbounded, limit.on_unpriced)
+
+
+_LESS_RESERVED: Final = (
+    "set max_tokens for the agent, or max_tokens_per_request= of the budget; raise the budget; or reserve "
+    'what requests are expected to use, with admission="expected"'
+)
+ADVICE: Final[dict[Measure, str]] = {
+    "usd": _LESS_RESERVED,
+    "tokens": _LESS_RESERVED,
+    "requests": "raise the budget",
+}
+
+
+def worded(measure: Measure, amounts: Amounts | Budget | Room) -> str:
+    """Return one of these amounts as people read it."""
+    if measure == "usd":
+        return format_cost(max(amounts.usd or Decimal(0), Decimal(0)))
+    number = amounts.tokens if measure == "tokens" else amounts.requests
+    return f"{number:,} {measure.removesuffix('s') if number == 1 else measure}"
+
+
+def committed_of(account: Account, measure: Measure) -> int:
+    """Return how much is spent of a budget: microcents, tokens or requests."""
+    usage = account.usage
+    if measure == "usd":
+        return usd_to_microcents(usage.committed_usd)
+    return usage.committed_tokens if measure == "tokens" else usage.request_count
+
+
+def _reserved_of(account: Account, measure: Measure) -> int:
+    if measure == "usd":
+        return usd_to_microcents(account.reserved_usd)
+    return account.reserved_tokens if measure == "tokens" else account.reserved_requests
+
+
+def refusal_of(scope: Scope, terms: RequestTerms, account: Account, measure: Measure) -> BudgetExceeded:
+    """Return the error for something for which a budget cannot pay."""
+    bound = terms.bound
+    usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
+    requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
+    stop = stop_of(scope, account, measure, requested[measure])
+    stop.reserved = _reserved_of(account, measure)
+    stop.stopped = terms.asks_for
+    stop.why = None if measure == "requests" else terms.bound.why
+    return stop
+
+
+def stop_of(scope: Scope, account: Account, measure: Measure, requested: int | None) -> BudgetExceeded:
+    """Return the error of a budget that something was requested of, or that is crossed."""
+    budget = account.budget
+    limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
+    limit = limits[measure]
+    assert limit is not None
+    return _STOPS[measure](limit, committed_of(account, measure), scope.step_id, requested, account.path)
+
+
+_STOPS: Final[dict[Measure, type[BudgetExceeded]]] = {
+    "usd": CostBudgetExceeded,
+    "tokens": TokenBudgetExceeded,
+    "requests": RequestBudgetExceeded,
+}

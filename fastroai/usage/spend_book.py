@@ -1,0 +1,127 @@
+"""The spend limits of a store: what is spent and left of each, looking back, and changes by hand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final, Literal
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.spend_limit import known_window, usable_store
+from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendStatus, SpendStore, Window
+
+_LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
+
+
+class SpendBook:
+    """What all `SpendLimit`s that count in one store have spent and have left.
+
+        book = SpendBook(SQLiteSpendStore("spend.db"))
+        for status in await book.list():
+            print(status.key, status.window, status.remaining_usd)
+        await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
+
+    A store knows a key from its first request on, and until `SpendLimit(keep=...)` after its last window.
+    """
+
+    def __init__(self, store: SpendStore | None = None) -> None:
+        """`store` is that of the limits; by default the memory of this process.
+
+        Raises:
+            ConfigurationError: it is no `SpendStore`.
+        """
+        self.store = usable_store(store)
+
+    async def list(
+        self, *, key: str | None = None, window: Window | None = None, closed: bool = False
+    ) -> tuple[SpendStatus, ...]:
+        """Return the open window of each key, and with `closed` those that are over, newest first.
+
+        Sorted by key. Each has what was changed in it by hand (`adjustments`).
+
+        Raises:
+            ConfigurationError: there is no such kind of window.
+            SpendStoreUnavailable: the store cannot be reached.
+        """
+        if window is not None:
+            known_window(window)
+        found: list[SpendStatus] = []
+        for account in await self._accounts():
+            if key in (None, account.key) and window in (None, account.window):
+                found += await self.store.windows(account, closed=closed)
+        return tuple(found)
+
+    async def set_limit(
+        self, key: str, usd: Amount | None, *, window: Window = "day", by: str, reason: str
+    ) -> SpendStatus:
+        """Raise or lower the limit of the open window of a key, for all processes from their next request on.
+
+        The next window has the amount in code again; with `None`, this one has. What is spent and reserved
+        stays. If it is more than the new limit, no request is admitted until the window ends.
+
+        Args:
+            key: The key that the limit counts by, as `list` tells it.
+            usd: The new limit in US dollars.
+            window: The window of the limit.
+            by: Who changes it. It is kept on record, as is the reason.
+            reason: Why it is changed.
+
+        Returns:
+            The open window, with the adjustment as the last of its `adjustments`.
+
+        Raises:
+            ConfigurationError: nothing was counted for this key and window, or the amount is none.
+            SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
+        """
+        limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
+        if limit_usd == 0:
+            raise ConfigurationError("usd", usd, _LIMIT)
+        return await self._adjust("limit", key, limit_usd, window, by, reason)
+
+    async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
+        """Let the open window of a key start from zero again. Requests in flight stay reserved.
+
+        The arguments, the result and the errors are those of `set_limit`.
+        """
+        return await self._adjust("spent", key, None, window, by, reason)
+
+    async def _adjust(
+        self,
+        changes: Literal["limit", "spent"],
+        key: str,
+        limit_usd: Decimal | None,
+        window: Window,
+        by: str,
+        reason: str,
+    ) -> SpendStatus:
+        known_window(window)
+        for option, text in (("by", by), ("reason", reason)):
+            if not isinstance(text, str) or not text.strip():
+                raise ConfigurationError(option, text, "some text, which is kept on record")
+        account = SpendAccount(key=key, window=window)
+        change = SpendChange(id=uuid.uuid4().hex, changes=changes, limit_usd=limit_usd, by=by, reason=reason)
+        if await self.store.adjust(account, change) is None:
+            raise _unknown(account, await self._accounts())
+        return (await self.store.windows(account, closed=False))[0]
+
+    async def _accounts(self) -> Sequence[SpendAccount]:
+        found: set[SpendAccount] = set()
+        after: str | None = None
+        while True:
+            page = await self.store.accounts(after)
+            found.update(page.accounts)
+            if (after := page.after) is None:
+                return sorted(found, key=lambda account: (account.key, account.window))
+
+
+def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:
+    """Return the error for a key that nothing was counted for, with what may have been meant."""
+    if windows := [each.window for each in known if each.key == account.key]:
+        return ConfigurationError(
+            "window", account.window, f"a window of {account.key!r}: {', '.join(map(repr, windows))}"
+        )
+    keys = sorted({each.key for each in known})
+    expected = "a key that the store has counted for" if keys else "a key; the store has not counted for any"
+    return ConfigurationError("key", account.key, f"{expected}.{nearest_hint(account.key, keys)}")

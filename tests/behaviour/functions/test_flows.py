@@ -1,0 +1,345 @@
+"""Flows over typed functions: money, failures, budgets, records, spans, codecs, and how they are stopped."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from pydantic_ai import UnexpectedModelBehavior
+from support.interruptions import RUN, DyingStore, nth
+from support.stored_runs import entries_of, raw_log
+from support.tracing import RecordingTracer
+from support.typed_functions import Sentiment, listed_costs, sentiment
+
+from fastroai import FastroAgent, PipelineConfig, compute, contract, flow, infer, opaque
+from fastroai.errors import (
+    BudgetExceeded,
+    FlowStopped,
+    PostconditionFailed,
+    RunStoreUnavailable,
+    usage_of,
+)
+from fastroai.functions import configured, parallel
+from fastroai.runtime.facts import CallEnded, RequestSent
+from fastroai.store import MemoryRunStore, RunHistory
+from fastroai.testing import Fault, ModelServer, Reply
+from fastroai.tracing import attributes
+from fastroai.usage import Budget
+
+MODEL = "openai:gpt-5-mini"
+
+
+def classifier(server: ModelServer, **options: Any) -> Any:
+    @infer(intent="Classify the tone of the text", model=server.model(MODEL), **options)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    return classify
+
+
+async def test_a_flow_that_is_killed_and_resumed_pays_for_nothing_twice(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+
+    @flow
+    async def triage(text: str) -> list[str]:
+        first = await classify(text)
+        second, third = await parallel(classify(f"{text} two"), classify(f"{text} three"))
+        return [first.label, second.label, third.label]
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("one", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3), written=True))
+    assert len(server.ledger.entries) == 3
+    assert await triage.resume(RUN, store=store) == ["positive"] * 3
+    assert len(server.ledger.entries) == 3
+    trace = await RunHistory(store).trace(RUN)
+    assert trace.usage.cost_usd == listed_costs(server)
+    assert sum((call.cost_usd for call in trace.calls), Decimal(0)) == listed_costs(server)
+    assert [call.model for call in trace.calls] == ["gpt-5-mini"] * 3
+
+
+async def test_a_flow_that_failed_asks_anew_where_it_failed_and_nowhere_else(server: ModelServer) -> None:
+    good, bad = (
+        classifier(server),
+        classifier(server, ensure=lambda result: result.confidence > 0.5, retries=1),
+    )
+    confidence = 0.4
+    server.rule(None, lambda request: sentiment(confidence=confidence))
+
+    @flow
+    async def triage(text: str) -> float:
+        first = await good(text)
+        return first.confidence + (await bad(text + "!")).confidence
+
+    store = MemoryRunStore()
+    with pytest.raises(PostconditionFailed) as failed:
+        await triage.run("one", run_id=RUN, store=store)
+    assert len(server.ledger.entries) == 3  # one, and one with its retry
+    assert failed.value.usage.cost_usd == listed_costs(server)
+    confidence = 0.9
+    assert await triage.resume(RUN, store=store) == pytest.approx(1.3)
+    assert len(server.ledger.entries) == 4
+    trace = await RunHistory(store).trace(RUN)
+    assert [call.outcome for call in trace.calls] == ["success", "postcondition_failed", "success"]
+    assert trace.usage.cost_usd == listed_costs(server)
+
+
+async def test_a_failure_that_the_body_has_caught_is_the_same_again_at_no_cost(server: ModelServer) -> None:
+    bad = classifier(server, ensure=lambda result: result.confidence > 0.5, retries=1)
+    good = classifier(server)
+    server.rule(None, lambda request: sentiment(confidence=0.4))
+
+    @flow
+    async def triage(text: str) -> str:
+        try:
+            await bad(text)
+        except PostconditionFailed as error:
+            return f"{(await good(text + '!')).label}: {error.violations[0]}"
+        return "good"
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("one", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2), written=True))
+    assert len(server.ledger.entries) == 3
+    server.rule(None, lambda request: sentiment(confidence=0.9))
+    assert (await triage.resume(RUN, store=store)).startswith("positive: ensure: result.confidence > 0.5")
+    assert len(server.ledger.entries) == 3
+
+
+async def test_the_budget_of_a_flow_bounds_all_that_it_calls_and_those_inside_come_on_top(
+    server: ModelServer,
+) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+
+    @flow(budget=Budget(requests=2))
+    async def inner(text: str) -> str:
+        for number in range(3):
+            await classify(f"{text} {number}")
+        return "never"
+
+    @flow(budget=Budget(requests=3))
+    async def outer(text: str) -> list[str]:
+        found = []
+        for name in ("a", "b"):
+            try:
+                found.append(await inner(f"{text} {name}"))
+            except BudgetExceeded as error:
+                found.append("/".join(error.scope_path))
+                if error.scope_path == ("outer",):
+                    raise
+        return found
+
+    with pytest.raises(BudgetExceeded) as stopped:
+        await outer("one")
+    assert stopped.value.scope_path == ("outer",)
+    assert len(server.ledger.entries) == 3
+    spent = usage_of(stopped.value)
+    assert spent is not None
+    assert spent.cost_usd == listed_costs(server)
+
+
+async def test_records_of_nested_flows_name_the_innermost_flow_and_the_one_around_it(
+    server: ModelServer,
+) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+
+    @flow
+    async def of_records_inner(text: opaque[str]) -> str:
+        return (await classify(text)).label
+
+    @flow
+    async def of_records_outer(text: str) -> str:
+        await classify(text)
+        return await of_records_inner(text + "!")
+
+    await of_records_outer.run("one", run_id="r")
+    (outer,), (inner,) = of_records_outer.records, of_records_inner.records
+    assert (outer.flow_id, outer.parent_flow_id) == ("r", "")
+    assert inner.parent_flow_id == "r"
+    assert inner.flow_id.startswith("r:body@1/of_records_inner#")
+    assert inner.inputs == {"text": "one!"}
+    assert inner.cost_usd + outer.cost_usd == listed_costs(server)
+    assert (inner.requests, inner.outcome, inner.attempts) == (1, "success", 1)
+    assert isinstance(inner.output, Sentiment)
+
+
+async def test_spans_have_the_flow_at_the_root_calls_below_it_and_retries_as_events(
+    server: ModelServer,
+) -> None:
+    classify = classifier(server, ensure=lambda result: result.confidence > 0.5)
+    confidences = iter([0.4, 0.9, 0.9, 0.9])
+    server.rule(None, lambda request: sentiment(confidence=next(confidences)))
+
+    @compute
+    async def shout(text: str) -> str:
+        return text.upper()
+
+    @flow
+    async def triage(text: str) -> str:
+        await classify(text)
+        await parallel(classify(text + "2"), classify(text + "3"))
+        return await shout(text)
+
+    tracer = RecordingTracer()
+    with configured(tracer=tracer):
+        await triage.run("one", run_id="r")
+    calls = [span for span in tracer.spans if span.path[:-1] == ("flow triage",)]
+    assert [span.name for span in calls] == ["infer classify"] * 3 + ["compute shout"]
+    assert all(span.ended for span in tracer.spans)
+    first = calls[0].attributes
+    assert first[attributes.FLOW_ID] == "r"
+    assert (first[attributes.FUNCTION_NAME], first[attributes.FUNCTION_OUTCOME]) == ("classify", "success")
+    assert first[attributes.FUNCTION_ATTEMPTS] == 2
+    assert [type(error) for error in tracer.errors] == [PostconditionFailed]
+    assert {span.path[:2] for span in tracer.spans if "chat" in span.name} == {
+        ("flow triage", "infer classify")
+    }
+    root = tracer.spans[0].attributes
+    assert root[attributes.FLOW_NAME] == "triage"
+    assert root[attributes.COST_USD] == format(listed_costs(server), "f")
+
+
+class Reversed:
+    """A codec that anybody can tell from plain text."""
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload[::-1]
+
+    def decode(self, payload: bytes) -> bytes:
+        return payload[::-1]
+
+
+async def test_with_a_codec_nothing_of_a_call_is_on_record_in_plain_text(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+    codec = Reversed()
+
+    @flow(config=PipelineConfig(codec=codec))
+    async def triage(text: str) -> str:
+        first = await classify(text)
+        await classify(text + "!")
+        return first.label
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("a secret text", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    assert b"secret" not in b"".join(await raw_log(store, RUN))
+    assert await triage.resume(RUN, store=store) == "positive"
+    calls = (await RunHistory(store, codec=codec).trace(RUN)).calls
+    assert [call.inputs for call in calls] == [{"text": "a secret text"}, {"text": "a secret text!"}]
+    assert calls[0].output == {"label": "positive", "confidence": 0.9}
+
+
+async def test_a_flow_that_is_asked_to_pause_halts_before_its_next_call(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+    store = MemoryRunStore()
+
+    @flow
+    async def triage(text: str) -> str:
+        await classify(text)
+        if not paused:
+            paused.append(True)
+            await triage.pause(RUN, store=store)
+        return (await classify(text + "!")).label
+
+    paused: list[bool] = []
+    with pytest.raises(FlowStopped, match="flow 'triage' is paused") as stopped:
+        await triage.run("one", run_id=RUN, store=store)
+    assert (stopped.value.run_id, len(server.ledger.entries)) == (RUN, 1)
+    assert await triage.resume(RUN, store=store) == "positive"
+    assert len(server.ledger.entries) == 2
+
+
+async def test_a_flow_can_be_cancelled_watched_and_recovered(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+    store = MemoryRunStore()
+
+    @flow
+    async def triage(text: str) -> str:
+        return (await classify(text)).label
+
+    async with triage.stream({"text": "one"}, run_id="s", store=store) as stream:
+        events = [event async for event in stream]
+    assert stream.result == "positive"
+    assert sum(isinstance(event, CallEnded) for event in events) == 1
+    assert (await triage.get_state("s", store=store)).status == "finished"
+    facts = [fact async for _, fact in triage.follow("s", store=store)]
+    assert sum(isinstance(fact, CallEnded) for fact in facts) == 1
+
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("one", run_id=RUN, store=DyingStore(store, nth(CallEnded)))
+    await triage.cancel(RUN, store=store)
+    assert (await triage.get_state(RUN, store=store)).status == "cancelled"
+    assert await triage.resume(RUN, store=store) == "positive"
+
+
+@contract
+class Page(BaseModel):
+    text: str
+    handle: int = Field(exclude=True)
+
+
+async def test_a_result_of_code_that_cannot_be_stored_is_computed_again() -> None:
+    made: list[str] = []
+
+    @compute
+    async def page(text: str) -> Page:
+        made.append(text)
+        return Page(text=text, handle=7)
+
+    @compute
+    async def number(text: str) -> int:
+        made.append(text)
+        return int(text)
+
+    @flow
+    async def triage(text: str) -> int:
+        found = await page(text)
+        return found.handle + await number("2") + await number("3")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("1", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
+    assert await triage.resume(RUN, store=store) == 12
+    assert made == ["1", "2", "3", "1", "3"]
+
+
+async def test_a_flow_with_a_transport_failure_goes_on_after_it(server: ModelServer) -> None:
+    classify = classifier(server)
+    faults = iter([Reply(fault=Fault.status(500))] * 3)
+    server.rule(None, lambda request: next(faults, sentiment()))
+
+    @flow
+    async def triage(text: str) -> str:
+        return (await classify(text)).label
+
+    store = MemoryRunStore()
+    with pytest.raises(Exception, match="500"):
+        await triage.run("one", run_id=RUN, store=store)
+    assert await triage.resume(RUN, store=store) == "positive"
+    sent = sum(isinstance(one, RequestSent) for one in await entries_of(store, RUN))
+    assert sent == len(server.ledger.entries) == 4
+
+
+async def test_a_flow_without_calls_on_record_begins_anew_after_it_failed(server: ModelServer) -> None:
+    agent = FastroAgent(server.model(MODEL), output_type=int)
+    answers = iter([Reply(data={"response": "many"})] * 2)
+    server.rule(None, lambda request: next(answers, Reply(data={"response": 4})))
+
+    @flow
+    async def count(text: str) -> int:
+        return (await agent.run(text)).output
+
+    store = MemoryRunStore()
+    with pytest.raises(UnexpectedModelBehavior):
+        await count.run("one", run_id=RUN, store=store)
+    assert await count.resume(RUN, store=store) == 4
+    explained = (await RunHistory(store).trace(RUN)).explain()
+    assert "run 'r1' of flow 'count' began" in explained

@@ -1,0 +1,111 @@
+"""Attempts, members and iterations of a call that is on record are paid for once, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pydantic_ai.models import Model
+from support.accounting import listed_cost
+from support.stored_runs import entries_of
+from support.typed_functions import Sentiment, sentiment
+
+from fastroai import flow, infer, refine
+from fastroai.functions.calling import kept_records
+from fastroai.store import MemoryRunStore
+from fastroai.testing import ModelServer, Reply, ServedRequest
+
+
+async def test_attempts_on_record_are_not_made_again(server: ModelServer, model: Model) -> None:
+    store = MemoryRunStore()
+
+    @infer(intent="Classify", model=model)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    @flow
+    async def triage(text: str) -> Sentiment:
+        return await classify(text)
+
+    server.script(sentiment("happy"), Reply(data={}, latency=60))
+    task = asyncio.create_task(triage.run("fine", run_id="r", store=store))
+    await server.ledger.wait_for(2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    server.script(sentiment("neutral"))
+    resumed = await triage.resume("r", store=store)
+
+    assert resumed == Sentiment(label="neutral", confidence=0.9)
+    first, cancelled, last = server.ledger.entries
+    assert b"Previous attempt failed" not in first.raw_body
+    assert last.body == cancelled.body, "the conversation goes on where it was"
+    record = kept_records()[-1]
+    assert (record.outcome, record.attempts) == ("success", 2)
+    assert record.cost_usd == listed_cost(first) + listed_cost(last)
+    assert not record.cost_complete, "the request that was cancelled counts at its bound"
+
+
+async def test_members_on_record_are_not_asked_again(server: ModelServer) -> None:
+    store, model = MemoryRunStore(), server.model("openai:gpt-5-mini")
+    is_stuck = True
+    served = 0
+
+    @infer(intent="Classify", model=model, quorum=3, threshold=2, agree_on="label")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    @flow
+    async def triage(text: str) -> Sentiment:
+        return await classify(text)
+
+    @server.rule()
+    def answer(request: ServedRequest) -> Reply:
+        nonlocal served
+        served += 1
+        label = "positive" if served != 2 else "negative"
+        return Reply(data={"label": label, "confidence": 1}, latency=60 if served == 3 and is_stuck else 0)
+
+    task = asyncio.create_task(triage.run("fine", run_id="r", store=store))
+    await server.ledger.wait_for(3)
+    while [fact.kind for fact in await entries_of(store, "r")].count("request_ended") < 2:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    is_stuck = False
+    resumed = await triage.resume("r", store=store)
+
+    assert resumed == Sentiment(label="positive", confidence=1)
+    assert len(server.ledger.entries) == 4, "two members are on record, and one is asked again"
+
+
+async def test_iterations_on_record_are_not_asked_again(server: ModelServer, model: Model) -> None:
+    store = MemoryRunStore()
+
+    @refine(until=lambda r: r.confidence > 0.8)
+    @infer(intent="Classify", model=model)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    @flow
+    async def triage(text: str) -> list[Sentiment]:
+        return [await classify(text), await classify(text)]
+
+    server.script(
+        sentiment(confidence=0.1), sentiment(confidence=0.9), sentiment(confidence=0.2), Reply(latency=60)
+    )
+    task = asyncio.create_task(triage.run("fine", run_id="r", store=store))
+    await server.ledger.wait_for(4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    server.script(sentiment(confidence=1))
+    resumed = await triage.resume("r", store=store)
+
+    assert [one.confidence for one in resumed] == [0.9, 1]
+    assert len(server.ledger.entries) == 5
+    assert [one["output"]["confidence"] for one in kept_records()[-1].iterations] == [0.2, 1]

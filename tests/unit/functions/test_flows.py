@@ -1,0 +1,310 @@
+"""Flows: async functions as runs that can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.interruptions import RUN, DyingStore, nth
+
+from fastroai import Pipeline, StepContext, step
+from fastroai.errors import CompileError, FlowDiverged, RunStoreUnavailable
+from fastroai.functions.calling import CallDraft, FunctionCall, perform
+from fastroai.functions.configuring import configured
+from fastroai.functions.flows import flow
+from fastroai.functions.signature import Signature
+from fastroai.runtime.facts import CallEnded
+from fastroai.steps import PipelineConfig, StepConfig
+from fastroai.steps.config import resolve
+from fastroai.store import MemoryRunStore, RunHistory
+
+PLAIN = resolve(StepConfig(), pipeline=PipelineConfig())
+
+
+class Calls:
+    """Functions of code that count how often they run."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def function(
+        self, name: str, does: Callable[[str], Any] = lambda text: text
+    ) -> Callable[[str], Awaitable[str]]:
+        def declared(text: str) -> str: ...  # type: ignore[empty-body]
+
+        declared.__name__ = name
+        signature = Signature(declared)  # type: ignore[arg-type]
+
+        async def function(text: str) -> str:
+            bound = signature.bind((text,), {})
+
+            async def body(context: StepContext[Any], draft: CallDraft) -> str:
+                self.made.append(f"{name}({text})")
+                return str(does(text))
+
+            return await perform(
+                FunctionCall(
+                    name=name,
+                    kind="compute",
+                    inputs=signature.shown(bound),
+                    key=signature.inputs_hash(bound),
+                    returns=str,
+                    config=PLAIN,
+                ),
+                body,
+            )
+
+        return function
+
+
+async def test_a_flow_gives_back_what_its_body_returns() -> None:
+    @flow
+    async def double(number: int, times: int = 2) -> int:
+        return number * times
+
+    assert await double(4) == 8
+    assert await double(number=4, times=3) == 12
+    assert await double.run(4, run_id="r") == 8
+    assert await double.execute({"number": 4}) == 8
+    assert double.__name__ == "double"
+
+
+async def test_on_resume_calls_on_record_are_not_made_again() -> None:
+    calls = Calls()
+    one, two = calls.function("one"), calls.function("two")
+
+    @flow
+    async def both(text: str) -> str:
+        return await one(text) + await two(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    assert calls.made == ["one(a)", "two(a)"]
+    assert await both.resume(RUN, store=store) == "aa"
+    assert calls.made == ["one(a)", "two(a)", "two(a)"]
+    trace = await RunHistory(store).trace(RUN)
+    assert [one.function for one in trace.calls] == ["one", "two"]
+    assert {one.flow_id for one in trace.calls} == {RUN}
+    assert [one.output for one in trace.calls] == ["a", "a"]
+
+
+async def test_a_body_that_calls_otherwise_diverges_before_anything_is_called() -> None:
+    calls = Calls()
+    one, two = calls.function("one"), calls.function("two")
+    suffix = ""
+
+    @flow
+    async def both(text: str) -> str:
+        return await one(text + suffix) + await two(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    suffix = "!"
+    calls.made[:] = []
+    with pytest.raises(FlowDiverged, match=r"has one\(text='a'\) on record, and now calls one\(text='a!'\)"):
+        await both.resume(RUN, store=store)
+    assert calls.made == []
+    suffix = ""
+    assert await both.resume(RUN, store=store) == "aa"
+
+
+async def test_a_failed_call_that_ended_the_flow_is_made_anew_and_others_are_not() -> None:
+    fails = True
+
+    def work(text: str) -> str:
+        if fails:
+            raise LookupError("no such thing")
+        return text
+
+    calls = Calls()
+    good, bad = calls.function("good"), calls.function("bad", work)
+
+    @flow
+    async def both(text: str) -> str:
+        return await good(text) + await bad(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(LookupError):
+        await both.run("a", run_id=RUN, store=store)
+    fails = False
+    assert await both.resume(RUN, store=store) == "aa"
+    assert calls.made == ["good(a)", "bad(a)", "bad(a)"]
+
+
+async def test_a_nested_flow_is_a_part_of_the_run_around_it() -> None:
+    calls = Calls()
+    one = calls.function("one")
+
+    @flow
+    async def inner(text: str) -> str:
+        return await one(text)
+
+    @flow
+    async def outer(text: str) -> str:
+        first, second = await asyncio.gather(inner(text), inner(text + text))
+        return first + second + await one(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await outer.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
+    assert await outer.resume(RUN, store=store) == "aaaa"
+    assert sorted(calls.made) == ["one(a)", "one(a)", "one(a)", "one(aa)"]
+    trace = await RunHistory(store).trace(RUN)
+    assert [one.flow for one in trace.calls] == ["inner", "inner", "outer"]
+    assert {one.parent_flow_id for one in trace.calls} == {RUN, ""}
+    assert len({one.flow_id for one in trace.calls}) == 3
+
+
+async def test_a_flow_in_a_step_joins_its_run() -> None:
+    @flow
+    async def inner(text: str) -> str:
+        return text * 2
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        return await inner("ab")
+
+    result = await Pipeline(
+        "p", {"work": work, "flow": inner.as_step(lambda ctx: {"text": "x"})}, {"flow": ["work"]}
+    ).execute(store=MemoryRunStore())
+    assert result.step_outputs == {"work": "abab", "flow": "xx"}
+
+
+async def test_the_store_of_the_configuration_keeps_flows() -> None:
+    @flow
+    async def double(number: int) -> int:
+        return number * 2
+
+    store = MemoryRunStore()
+    with configured(store=store):
+        await double.run(2, run_id="r")
+    assert (await RunHistory(store).state("r")).status == "finished"
+
+
+def test_a_flow_that_is_not_async_is_refused() -> None:
+    with pytest.raises(CompileError, match="must be async"):
+
+        @flow  # type: ignore[arg-type]
+        def double(number: int) -> int:
+            return number * 2
+
+
+def test_a_parameter_with_the_name_of_an_option_is_refused() -> None:
+    with pytest.raises(CompileError, match="parameter 'store' has the name of an option"):
+
+        @flow
+        async def double(store: int) -> int:
+            return store * 2
+
+
+async def test_side_by_side_changed_inputs_diverge_when_the_body_ends() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def both(text: str) -> str:
+        found = await asyncio.gather(one(text), one(f"{text}{text}{suffix}"))
+        return "".join(found) + (await one("last") if not suffix else "")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
+    suffix = "!"
+    with pytest.raises(
+        FlowDiverged, match=r"has one\(text='aa'\) on record, and now calls one\(text='aa!'\)"
+    ):
+        await both.resume(RUN, store=store)
+
+
+async def test_side_by_side_calls_may_come_in_another_order() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    texts = ["a", "b", "a"]
+
+    @flow
+    async def three(text: str) -> list[str]:
+        found = await asyncio.gather(*map(one, texts))
+        return [*sorted(found), await one("last")]
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await three.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3), written=True))
+    texts.reverse()
+    texts[0], texts[1] = texts[1], texts[0]
+    calls.made[:] = []
+    assert await three.resume(RUN, store=store) == ["a", "a", "b", "last"]
+    assert calls.made == ["one(last)"]
+
+
+async def test_a_body_that_catches_its_divergence_does_not_end_as_if_nothing_had_happened() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def caught(text: str) -> str:
+        try:
+            await one(text + suffix)
+        except FlowDiverged:
+            return "caught"
+        return await one("last")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await caught.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    suffix = "!"
+    with pytest.raises(FlowDiverged):
+        await caught.resume(RUN, store=store)
+
+
+async def test_a_nested_flow_with_other_inputs_diverges() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def nested(text: str) -> str:
+        return await one(text)
+
+    @flow
+    async def around(text: str) -> str:
+        return await nested(text + suffix) + await one("last")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await around.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    suffix = "!"
+    with pytest.raises(FlowDiverged, match=r"has nested\(...\) on record, and now calls"):
+        await around.resume(RUN, store=store)
+
+
+async def test_a_call_in_code_that_failed_is_not_paid_again_when_the_code_runs_again() -> None:
+    calls = Calls()
+    fails = True
+
+    def second(text: str) -> str:
+        if fails:
+            raise LookupError("no such thing")
+        return text
+
+    first, then = calls.function("first"), calls.function("then", second)
+
+    @flow
+    async def inner(text: str) -> str:
+        return await first(text) + await then(text)
+
+    @flow
+    async def outer(text: str) -> str:
+        return await inner(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(LookupError):
+        await outer.run("a", run_id=RUN, store=store)
+    fails = False
+    assert await outer.resume(RUN, store=store) == "aa"
+    assert calls.made == ["first(a)", "then(a)", "then(a)"]

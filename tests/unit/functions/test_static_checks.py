@@ -1,0 +1,147 @@
+"""What is found wrong with declarations before anything is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from fastroai.functions.static_checks import (
+    agreement_problems,
+    call_problems,
+    flow_problems,
+    quorum_problems,
+)
+
+
+class Reply(BaseModel):
+    label: Literal["a", "b"]
+
+
+class Asking:
+    """What stands here for a function that asks a model."""
+
+    __name__ = "judge"
+
+    def __call__(self, reply: Reply) -> bool:
+        return True
+
+
+judge = Asking()
+here: Any = sys.modules[__name__]
+NEITHER = "quorum= needs agree_on=, the field that must be equal, or threshold=, how many must agree"
+
+
+def plain(reply: Reply) -> bool:
+    return True
+
+
+def calls_it(reply: Reply) -> bool:
+    """Not only lambdas are read."""
+    if plain(reply):
+        return judge(reply)
+    return False
+
+
+def test_functions_that_ask_a_model_must_not_be_called() -> None:
+    inner = Asking()
+    expected = ["until: it calls judge, which asks a model, and until must not"]
+    assert call_problems("until", lambda r: plain(r) and judge(r), Asking) == expected
+    assert call_problems("until", calls_it, Asking) == expected
+    assert call_problems("until", lambda r: here.judge(r), Asking) == [
+        "until: it calls here.judge, which asks a model, and until must not"
+    ]
+    assert call_problems("feedback", lambda r: f"{inner(r)}", Asking) == [
+        "feedback: it calls inner, which asks a model, and feedback must not"
+    ]
+    assert call_problems("until", judge, Asking) == ["until: judge asks a model, and until must not"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [None, plain, lambda r: plain(r), lambda judge: judge(1), len, lambda r: here.unknown(r)],
+)
+def test_other_calls_are_no_problem(function: Callable[..., object] | None) -> None:
+    assert call_problems("until", function, Asking) == []
+
+
+def test_a_call_without_source_is_left_to_run_time() -> None:
+    names: dict[str, Any] = {"judge": judge}
+    exec("until = lambda r: judge(r)", names)
+    assert call_problems("until", names["until"], Asking) == []
+
+
+def test_a_variable_that_has_no_value_yet_is_no_problem() -> None:
+    assert call_problems("until", lambda r: later(r), Asking) == []
+    later: Callable[[Reply], bool] = plain
+
+
+@pytest.mark.parametrize(
+    ("quorum", "agree_on", "threshold", "problems"),
+    [
+        (None, None, None, []),
+        (3, "label", None, []),
+        (3, None, 2, []),
+        (3, "label", 3, []),
+        (3, None, None, [NEITHER]),
+        (3, None, 4, ["threshold=4 is more than the 3 members of the quorum, which can never agree"]),
+        (None, "label", None, ["agree_on='label' needs quorum=, the number of members that vote"]),
+        (None, None, 2, ["threshold=2 needs quorum=, the number of members that vote"]),
+        (0, "label", None, ["quorum=0: expected a whole number of at least 1"]),
+        (True, "label", None, ["quorum=True: expected a whole number of at least 1"]),
+        (3, None, 0, ["threshold=0: expected a whole number of at least 1"]),
+        (3, None, 0.5, ["threshold=0.5: expected a whole number of at least 1"]),
+        (3, "lable", None, ["agree_on='lable': Reply has no field 'lable'. Did you mean 'label'?"]),
+    ],
+)  # fmt: skip
+def test_votes_that_cannot_work(
+    quorum: Any, agree_on: str | None, threshold: Any, problems: list[str]
+) -> None:
+    assert quorum_problems(quorum, agree_on, threshold, Reply) == problems
+
+
+def test_every_problem_of_a_vote_is_told() -> None:
+    assert len(quorum_problems(2, "lable", 3, Reply)) == 2
+
+
+@pytest.mark.parametrize(
+    ("returns", "problems"),
+    [
+        (Reply, []),
+        (str, ["agree_on='label': str has no field 'label'."]),
+        (Reply | None, []),
+        (list[Reply], ["agree_on='label': list has no field 'label'."]),
+    ],
+)
+def test_outputs_must_have_the_field_on_which_they_agree(returns: Any, problems: list[str]) -> None:
+    assert agreement_problems("label", returns) == problems
+
+
+class Around(BaseModel):
+    reply: Reply | None
+
+
+@pytest.mark.parametrize(
+    ("agree_on", "problems"),
+    [
+        ("reply.label", []),
+        ("reply.lable", ["agree_on='reply.lable': Reply | NoneType has no field 'lable'. "
+                         "Did you mean 'label'?"]),
+        ("answer.label", ["agree_on='answer.label': Around has no field 'answer'."]),
+    ],
+)  # fmt: skip
+def test_a_dot_leads_into_a_field(agree_on: str, problems: list[str]) -> None:
+    assert agreement_problems(agree_on, Around) == problems
+    assert agreement_problems(agree_on, dict[str, Around]) == []
+
+
+def test_a_flow_is_async() -> None:
+    async def flow() -> None: ...
+
+    assert flow_problems(flow) == []
+    assert flow_problems(plain) == [
+        "a flow awaits the functions that it calls, so it must be async: write `async def`"
+    ]
