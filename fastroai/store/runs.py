@@ -258,6 +258,8 @@ class DurableRun:
                     await _replace(self.store, header, found.revision)
                     self._header = header
                     await _leave_index(self.store, before, header)
+                else:
+                    logger.warning("run %r: %s; its end is only in its log", self.run_id, _why_lost(found))
                 return
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
@@ -314,11 +316,8 @@ class DurableRun:
             try:
                 found = await self.store.read(header_key(self.run_id))
                 if (held := self._held(found)) is None:
-                    logger.warning(
-                        "run %r: another process took it up or deleted it; this one stops at its next write",
-                        self.run_id,
-                    )
-                    return  # the store refuses the next entry of this process
+                    logger.warning("run %r: %s, so its lease is not renewed", self.run_id, _why_lost(found))
+                    return  # if another process has the run, the store refuses the next entry of this one
                 await self._renew_once(found, held)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
@@ -424,6 +423,13 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
     due = replace(found.header, due_at=first_due(found.header.due_at, found.now + _FORESEEN))
     if due != found.header:
         await change_header(store, found, due)
+
+
+def _why_lost(found: StoredValues) -> str:
+    """Why a header that was found is not that of this process."""
+    if found.values:
+        return "another process has taken it up, whose header there is now"
+    return "its header is gone from the store: the run was deleted, or the store has lost it"
 
 
 def halted_no_longer(header: RunHeader) -> RunHeader:
