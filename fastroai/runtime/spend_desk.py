@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.forks import in_forked_process
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime.ledger import equal_part
 from fastroai.runtime.owner import is_dead
@@ -313,5 +313,4 @@ def _after_fork() -> None:
     SpendDesk.forget_all()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_process(_after_fork)
