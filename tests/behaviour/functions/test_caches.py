@@ -46,6 +46,12 @@ async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     assert b"fine" not in (tmp_path / "answers.db").read_bytes(), "inputs are kept as hashes only"
 
 
+@pytest.fixture
+def reference() -> str:
+    """The protocol, of which no cache knows: one is enough."""
+    return "openai:gpt-5-mini"
+
+
 async def test_a_hit_works_when_the_budget_is_used_up(server: ModelServer) -> None:
     model = server.model("openai:gpt-5-mini")
 
