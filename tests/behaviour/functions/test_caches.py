@@ -18,6 +18,12 @@ from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, Usage
 
 
+@pytest.fixture
+def reference() -> str:
+    """The protocol, of which no cache knows: one is enough."""
+    return "openai:gpt-5-mini"
+
+
 async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     server: ModelServer, model: Model, tmp_path: Path
 ) -> None:
@@ -44,12 +50,6 @@ async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     assert paid.cost_usd == listed_costs(server) > free.cost_usd == 0
     assert (paid.attempts, free.attempts, free.requests) == (1, 0, 0)
     assert b"fine" not in (tmp_path / "answers.db").read_bytes(), "inputs are kept as hashes only"
-
-
-@pytest.fixture
-def reference() -> str:
-    """The protocol, of which no cache knows: one is enough."""
-    return "openai:gpt-5-mini"
 
 
 async def test_a_hit_works_when_the_budget_is_used_up(server: ModelServer) -> None:
