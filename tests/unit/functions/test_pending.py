@@ -49,6 +49,12 @@ def test_it_runs_as_a_program() -> None:
     assert asyncio.run(call()) == 42
 
 
+async def test_a_task_of_it_can_be_shown() -> None:
+    task = asyncio.create_task(call())
+    assert "Task" in repr(task)
+    assert await task == 42
+
+
 async def test_it_is_awaited_once() -> None:
     pending = call()
     await pending
