@@ -897,9 +897,10 @@ class FlowStopped(FastroAIError):
         self.run_id = run_id
 
     def __str__(self) -> str:
-        asks = f" It asks: {', '.join(str(getattr(one, 'id', one)) for one in self.questions)}."
+        asked = ", ".join(str(getattr(one, "id", one)) for one in self.questions)
+        why = f"it waits for the answer to {asked}" if asked else self.reason
         return (
-            f"flow {self.flow!r} is {self.status}: {self.reason}.{asks if self.questions else ''} "
+            f"flow {self.flow!r} is {self.status}: {why}. "
             f"await {self.flow}.resume({self.run_id!r}) goes on with it"
         )
 
@@ -1326,7 +1327,7 @@ class RunStatusConflict(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken this run up, after its lease had ended, or deleted it."""
+    """Another process has taken this run up, after its lease had ended or by force, or deleted it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -1334,8 +1335,9 @@ class RunTakenOver(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
-            "renewed its lease in time. This process has stopped; what it did after that is not on record"
+            f"run {self.run_id!r} was deleted, or taken up by another process by force, or because this one "
+            "had not renewed its lease in time. This process has stopped; what it did after that is not on "
+            "record"
         )
 
 

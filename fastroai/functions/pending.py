@@ -67,6 +67,10 @@ class Pending(Coroutine[Any, Any, T_co]):
     def _refuse_comparison(self, other: object) -> NoReturn:
         raise self._not_awaited("cannot be compared")
 
+    def _refuse_items(self, *_: object) -> NoReturn:
+        raise self._not_awaited("has no items")
+
+    __iter__ = __len__ = __getitem__ = __contains__ = _refuse_items
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_comparison
     __hash__ = object.__hash__
 

@@ -146,6 +146,19 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return _loops.for_chores()
 
 
+def in_background(
+    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
+) -> concurrent.futures.Future[T]:
+    """Run a coroutine on the background loop. The future is in `kept_in` until it is done.
+
+    The loop alone would forget its tasks.
+    """
+    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    kept_in.add(future)
+    future.add_done_callback(kept_in.discard)
+    return future
+
+
 def _loop_called_on() -> asyncio.AbstractEventLoop | None:
     """The background loop that the running code was handed to, if it was.
 

@@ -123,6 +123,8 @@ class _Effect:
     async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
         """Its result: the recorded one, or that of `effect`, which is on record when this returns."""
         log, run = self.log, self.log.run
+        if run is not None:
+            await run.check_held()
         known = None if run is None else run.recorded.once(self.place, self.name)
         if run is not None and isinstance(known, OnceDone):
             self.result.set_result(self._recorded(known, run))

@@ -16,7 +16,7 @@ from fastroai.store.headers import FoundHeader, is_running, read_log_from
 from fastroai.store.index import Find, held_run, indexed
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import unseal_question
+from fastroai.store.unsealing import unseal_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +119,7 @@ async def questions_of_run(
     if not header.questions or is_running(header, found.now):
         return ()
     entries = await read_log_from(store, header, min(header.questions))
-    return tuple(
-        Question.of(unseal_question(one, codec), header) for one in asked_at(header.questions, entries)
-    )
+    return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
 
 
 def asked_at(positions: Iterable[int], entries: Mapping[int, AnyFact]) -> Iterator[QuestionAsked]:
