@@ -61,7 +61,7 @@ class Inbox:
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
         list looks these runs up in an index, and reads their logs only from the first open question on. A run
-        whose header cannot be read is left out: `RunHistory.list` names it.
+        that cannot be read is left out, and a warning in the log of Python names it.
 
         Args:
             run_id: Return only questions of this run; none if the store has no such run.
@@ -72,7 +72,7 @@ class Inbox:
 
         Raises:
             ConfigurationError: a name is no text or no id, or `limit` is no whole number, 1 or more.
-            RunCorrupt: the log of a run that waits cannot be read.
+            RunCorrupt: the run of `run_id` cannot be read.
             RunStoreUnavailable: the store could not be read.
         """
         check_filters(pipeline, tag, tenant, limit)

@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.forks import in_forked_process
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime.ledger import equal_part
 from fastroai.runtime.owner import is_dead
@@ -228,6 +228,9 @@ class SpendDesk:
             except SpendStoreUnavailable as error:
                 log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+            except Exception:  # of a store of the user's own, and often nobody waits for the future
+                ending.log_error()
+                raise
         ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
@@ -260,7 +263,7 @@ class SpendDesk:
             self._unsettled.rotate(-1)
             return False
         except Exception:  # of a store of the user's own, which must not keep the others from being settled
-            logger.exception("$%f of %r could not be settled", first.cost_usd, first.key)
+            first.log_error()
         self._unsettled.popleft()
         return True
 
@@ -294,6 +297,10 @@ class _Ending:
         """Whose spending it is."""
         return self.claim.account.key
 
+    def log_error(self) -> None:
+        """Log the error with which the store refused it, which is being handled."""
+        logger.exception("$%f of %r could not be settled", self.cost_usd, self.key)
+
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()
 _endings: Final[set[concurrent.futures.Future[Any]]] = set()
@@ -313,5 +320,4 @@ def _after_fork() -> None:
     SpendDesk.forget_all()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_process(_after_fork)

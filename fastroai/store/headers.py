@@ -227,8 +227,20 @@ async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
-    """Read all entries of a run. Raises `RunCorrupt`, `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    """Read all entries of a run.
+
+    Raises:
+        RunNotFound: the run was deleted since its header was read.
+        RunCorrupt: an entry cannot be read, or the log is gone.
+        RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+    """
     stored = await store.read(log_key(header))
+    if not stored.values:  # a header is written after a log that is not empty, and deleted before it
+        now = (await read_header(store, header.run_id)).header
+        if now.epoch != header.epoch:
+            raise RunNotFound(header.run_id, repr(store))
+        raise RunCorrupt(header.run_id, 1, "its log is gone from the store")
     return located(
         [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]
     )

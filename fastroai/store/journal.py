@@ -243,11 +243,13 @@ class Journal:
     async def _found(self, entries: Sequence[bytes]) -> int:
         """Find out whether a write whose answer was lost has happened; there may be more to write since then.
 
-        If another process has the run, its entries are in the log; if the run was deleted, there are none.
+        If another process has the run, its entries are in the log; if the run was deleted, or the store has
+        lost it, not even ours are.
         """
-        stored = (await self._store.read(self._key, after=self._revision)).values
+        found = await self._store.read(self._key, after=self._revision)
+        stored = found.values
         if not stored or stored != tuple(entries[: len(stored)]):
-            raise RunTakenOver(self._run_id)
+            raise RunTakenOver(self._run_id, found.revision < self._revision)
         return len(stored)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
+from fastroai.forks import in_forked_process
 from fastroai.records import Usage
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
@@ -112,6 +112,7 @@ class Lease:
         began = steady_seconds()
         found = await self._store.read(header_key(self._run_id))
         if (held := self._held(found)) is None:
+            logger.warning("run %r: %s; its end is only in its log", self._run_id, _why_lost(found))
             return
         header = replace(self.terms.lease(held, found.now, began), **changes)
         header = replace(header, due_at=first_due(header.due_at, held.due_at))
@@ -153,8 +154,6 @@ class Lease:
             return
         if isinstance(error, RunTakenOver):
             _desk.remove(self)
-            message = "run %r: another process took it up or deleted it; this one stops at its next write"
-            logger.warning(message, self._run_id)
         else:
             logger.warning("run %r: its lease could not be renewed: %s", self._run_id, error)
 
@@ -176,6 +175,7 @@ class Lease:
             began = steady_seconds()
             found = await self._store.read(header_key(self._run_id))
             if (held := self._held(found)) is None:
+                logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
                 raise RunTakenOver(self._run_id)
             spent = self.spent()
             renewed = replace(held, requests=spent.request_count, cost_usd=spent.cost_usd)
@@ -215,6 +215,13 @@ class Lease:
 
     def _turn(self) -> None:
         self._turned, self._is_asked = steady_seconds(), False
+
+
+def _why_lost(found: StoredValues) -> str:
+    """Why a header that was found is not that of this process."""
+    if found.values:
+        return "another process has taken it up, whose header there is now"
+    return "its header is gone from the store: the run was deleted, or the store has lost it"
 
 
 class _Desk:
@@ -265,5 +272,4 @@ def _after_fork() -> None:
     _at_work.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_process(_after_fork)
