@@ -256,7 +256,7 @@ async def test_versions_are_on_record_and_shown(tmp_path: Path, capsys: Any) -> 
     ):
         result = await door.run({}, run_id=door.kind, store=store)
         assert result.trace.version == door.version == "2026-11"
-        await show(door.kind, str(place), False)
+        await show(door.kind, str(place), None, False)
         assert "version 2026-11" in capsys.readouterr().out
     await store.aclose()
 
