@@ -66,7 +66,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
-    kind: ClassVar[RunKind] = "pipeline"
+    kind: ClassVar[RunKind] = "pipeline"  # pyright: ignore[reportIncompatibleVariableOverride]  # routers are no runs
 
     def __init__(
         self,

@@ -327,8 +327,8 @@ async def seize(store: RunStore, run_id: str) -> None:
         RunNotFound: there is no such run.
         RunInProgress: it changes faster than it can be taken.
     """
+    found = await read_header(store, run_id)
     for _ in range(_TRIES):
-        found = await read_header(store, run_id)
         if not found.is_running:
             return
         nobody = new_owner()
@@ -338,6 +338,7 @@ async def seize(store: RunStore, run_id: str) -> None:
             await replace_header(store, header, found.revision)
             await _close_log(store, header)
             return
+        found = await read_header(store, run_id)
     raise found.in_progress()
 
 
