@@ -126,8 +126,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             output = await refinement.refined(inference, prompt, compile_next)
         else:
             answers = await inference.answers(prompt, "")
-            outputs = tuple(answer.output for answer in answers)
-            output = outputs[0] if self._declaration.stable else Probabilistic(outputs)
+            if self._declaration.stable:
+                output = answers[0].output
+            else:
+                output = Probabilistic(tuple(answer.output for answer in answers))
         draft.is_cache_hit = draft.attempts == 0
         return cast("OutputT", output)
 
@@ -151,8 +153,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return quote.within(None if limits is None else limits.budget)
 
     def _samples(self) -> int:
+        if self._declaration.stable:
+            return 1
         settings = configuration()
-        return settings.sample_n if settings.test_mode and not self._declaration.stable else 1
+        return settings.sample_n if settings.test_mode else 1
 
     def _asker(self) -> Asker[Any]:
         """Return what asks the model of this function; it is made once for each model."""
@@ -193,15 +197,15 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
 
     def _cache(self, context: StepContext[Any]) -> AnswerCache | None:
         """Return the cache that this call looks into, if there is one here."""
-        settings = configuration()
         match self._declaration.cache:
             case "none":
                 return None
             case "session":
                 return session_cache(context.scope)
-            case "global" if settings.cache_store is not None:
-                return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
             case "global":
+                settings = configuration()
+                if settings.cache_store is not None:
+                    return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
                 if not self._warned:
                     self._warned = True
                     advice = "configure(cache_store=SQLiteRunStore(...)) keeps them"
