@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, overload
 
 from pydantic_ai.models import Model
 from typing_extensions import TypeVar, Unpack
@@ -120,7 +120,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             cache=self._cache(context),
         )
         refinement = self._declaration.refinement
-        output: object
+        output: Any
         if refinement is not None:
             compile_next = functools.partial(self._compiled, arguments)
             output = await refinement.refined(inference, prompt, compile_next)
@@ -131,7 +131,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             else:
                 output = Probabilistic(tuple(answer.output for answer in answers))
         draft.is_cache_hit = draft.attempts == 0
-        return cast("OutputT", output)
+        given: OutputT = output
+        return given
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call: all samples and members, and at most all attempts and iterations."""
@@ -167,7 +168,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             if model is None:
                 expected = "a model: infer(model=...) or configure(default_model=...)"
                 raise ConfigurationError("model", None, expected)
-        known_as = id(model) if isinstance(model, Model) else model  # kept alive by its asker
+        known_as = model if model is None or isinstance(model, str) else id(model)  # kept alive by its asker
         if known_as not in self._askers:
             self._askers[known_as] = Asker(
                 function=self.name,
