@@ -1,6 +1,6 @@
 PYTHON ?= python3
 PYTHONS := 3.11 3.12 3.13
-CORE := human runs runtime store pipelines graphs
+CORE := human runs runtime store pipelines graphs functions
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.

@@ -897,9 +897,10 @@ class FlowStopped(FastroAIError):
         self.run_id = run_id
 
     def __str__(self) -> str:
-        asks = f" It asks: {', '.join(str(getattr(one, 'id', one)) for one in self.questions)}."
+        asked = ", ".join(str(getattr(one, "id", one)) for one in self.questions)
+        why = f"it waits for the answer to {asked}" if asked else self.reason
         return (
-            f"flow {self.flow!r} is {self.status}: {self.reason}.{asks if self.questions else ''} "
+            f"flow {self.flow!r} is {self.status}: {why}. "
             f"await {self.flow}.resume({self.run_id!r}) goes on with it"
         )
 

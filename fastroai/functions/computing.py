@@ -8,11 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
 
-from pydantic import ValidationError
 from typing_extensions import TypeVar
 
-from fastroai.contracts.violation import violation_of
-from fastroai.errors import CompileError, ContractViolation, PostconditionFailed
+from fastroai.errors import CompileError, PostconditionFailed
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.function import Function, plain_function
@@ -79,7 +77,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
             output: object = await call()
         else:
             output = await context.run_in_thread(lambda context: call())
-        output = self._checked(output)
+        output = self.signature.check_output(output)
         if violations := self._ensure.violations(output):
             raise PostconditionFailed(self.name, tuple(violations), output)
         return cast("OutputT", output)
@@ -92,15 +90,6 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         for name in self._more_by_name:
             kwargs |= arguments[name]
         return functools.partial(self.function, *args, **kwargs)
-
-    def _checked(self, output: object) -> object:
-        returns = self.signature.returns
-        try:
-            return returns.check(output)
-        except ValidationError as error:
-            raise ContractViolation(self.name, "output", returns.details_of(error), output) from None
-        except Exception as error:  # a validator of the user's can raise anything
-            raise violation_of(self.name, "output", error, output) from error
 
 
 class _Compute(Protocol):

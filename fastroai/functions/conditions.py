@@ -19,7 +19,18 @@ from fastroai.functions.expression_types import ExpressionTypes
 from fastroai.functions.noting import NotingLambda
 from fastroai.functions.sources import source_of
 
-Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | Callable[..., object]] | None
+_OfInputs = (
+    Callable[[Any], object]
+    | Callable[[Any, Any], object]
+    | Callable[[Any, Any, Any], object]
+    | Callable[[Any, Any, Any, Any], object]
+    | Callable[[Any, Any, Any, Any, Any], object]
+)
+# Not Callable[..., object], from which pyright knows no type for the parameters of a lambda.
+
+Conditions = (
+    Check | _OfInputs | tuple[str, _OfInputs] | Sequence[Check | _OfInputs | tuple[str, _OfInputs]] | None
+)
 """One condition, several of them, or none."""
 
 OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None

@@ -79,8 +79,8 @@ async def debate(
         ConfigurationError: there are no agents, or fewer rounds than one; or an argument does not have a
             field that `agree_on` names.
     """
-    if not agents:
-        raise ConfigurationError("agents", agents, "at least one function")
+    if not isinstance(agents, Sequence) or not agents:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError("agents", agents, "a list of at least one function")
     if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
         raise ConfigurationError("rounds", rounds, "a whole number of at least 1")
     arguments: list[tuple[ArgumentT, ...]] = []

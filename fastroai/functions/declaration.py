@@ -97,11 +97,15 @@ class Declaration:
         model: object = self.model
         if not (model is None or isinstance(model, Model) or (isinstance(model, str) and model)):
             yield f"model={model!r}: expected a model of PydanticAI, or a text such as 'openai:gpt-5-mini'"
+        tools: object = self.tools
+        is_list = isinstance(tools, list | tuple)
+        if not is_list or not all(isinstance(one, Tool) or callable(one) for one in self.tools):
+            yield f"tools={tools!r}: expected a list of functions, or of tools of PydanticAI"
         agent: object = self.agent
         if agent is None:
             return
         if not isinstance(agent, FastroAgent | AbstractAgent):
             yield f"agent={agent!r}: expected a FastroAgent, or an agent of PydanticAI"
         for option in ("model", "temperature", "tools"):
-            if getattr(self, option) not in (None, ()):
+            if getattr(self, option) not in (None, (), []):
                 yield f"{option}= goes with no agent=, which has its own; set it on that agent"

@@ -154,7 +154,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls that runs of this flow have made in this process, oldest first, among its last 10,000.
+        """The calls that flows of this name have made in this process, oldest first, among its last 10,000.
 
         Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
@@ -286,6 +286,7 @@ class _Body(BaseStep[Any, Any]):
 
     opens_span = False
     goes_on = True
+    checks_output_itself = True
 
     def __init__(self, flow: Flow[Any, Any]) -> None:
         self._flow = flow
@@ -309,7 +310,7 @@ class _Body(BaseStep[Any, Any]):
         flow_run = FlowRun(self._flow.name, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):
-            return await self._flow.function(*bound.args, **bound.kwargs)
+            return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))
 
 
 class _FlowDecorator:

@@ -13,10 +13,11 @@ from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ConfigurationError, PreconditionFailed
-from fastroai.functions.calling import CallDraft, FunctionCall, perform
+from fastroai.functions.calling import CallDraft, FunctionCall, kept_records, perform
 from fastroai.functions.conditions import Postcondition, Precondition
 from fastroai.functions.pending import Pending
 from fastroai.functions.signature import Signature
+from fastroai.records import CallRecord
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.config import resolve
@@ -88,6 +89,14 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         """
         arguments = self.signature.bind(args, kwargs)
         return Pending(self.name, functools.partial(self._performed, arguments, self._config))
+
+    @property
+    def records(self) -> tuple[CallRecord, ...]:
+        """The calls of functions of this name in this process, oldest first, among its last 10,000.
+
+        One that was given back from the record of its run has what it cost when it was made.
+        """
+        return tuple(one for one in kept_records() if one.function == self.name and one.kind == self.kind)
 
     def inferred_output(self) -> Annotation:
         """The type of what a call gives."""

@@ -310,7 +310,7 @@ def infer(
         agree_on=agree_on,
         threshold=threshold,
         agent=agent,
-        tools=tuple(tools),
+        tools=tools,
     )
     return functools.partial(_declared, declaration)
 

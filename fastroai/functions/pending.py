@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -56,13 +57,20 @@ class Pending(Coroutine[Any, Any, T_co]):
     def __repr__(self) -> str:
         return f"<call of {self.__name__!r}, to be awaited>"
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
         """Refuse."""
+        # Python 3.12 asks like this whether a task, which it shows, has a coroutine.
+        if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":
+            return True
         raise self._not_awaited("has no truth value")
 
     def _refuse_comparison(self, other: object) -> NoReturn:
         raise self._not_awaited("cannot be compared")
 
+    def _refuse_items(self, *_: object) -> NoReturn:
+        raise self._not_awaited("has no items")
+
+    __iter__ = __len__ = __getitem__ = __contains__ = _refuse_items
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_comparison
     __hash__ = object.__hash__
 

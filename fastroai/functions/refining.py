@@ -59,6 +59,8 @@ def refine(
             problems += call_problems("until", until, InferFunction)
         if until is None or until == []:
             problems.append("until=: expected a function of the output, which says whether it is good enough")
+        if feedback is not None and not callable(feedback):
+            problems.append(f"feedback={feedback!r}: expected a function of the output that returns a text")
         is_count = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
         if not is_count or max_iterations < 1:
             problems.append(f"max_iterations={max_iterations!r}: expected a whole number of at least 1")

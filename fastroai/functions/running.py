@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from fastroai.errors import RunningLoopError
+from fastroai.errors import ConfigurationError, RunningLoopError
 from fastroai.runtime.wakeup import running_loop
 
 T = TypeVar("T")
@@ -28,8 +28,11 @@ def run(awaitable: Awaitable[T]) -> T:
     so that the program goes on.
 
     Raises:
+        ConfigurationError: it is nothing to await, such as the function itself.
         RunningLoopError: this thread runs an event loop already, as in a notebook: await it there.
     """
+    if not isinstance(awaitable, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError("run", awaitable, "a call, such as run(triage(text))")
     if running_loop() is not None:
         if isinstance(awaitable, asyncio.Future):
             awaitable.cancel()

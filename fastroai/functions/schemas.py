@@ -92,7 +92,7 @@ def canonical_text(value: JsonValue) -> bytes:
 def problems_of(schema: Schema, name: str = "") -> Iterator[str]:
     """Say which parts of a type have no JSON Schema, and why. `name` is that of the value, if it has one."""
     for path, reason in _unsupported(schema, definitions_of(schema), name, frozenset()):
-        yield f"{path or 'it'}: {reason}"
+        yield f"{path}: {reason}" if path else reason
 
 
 def circles_of(schema: Schema, name: str = "") -> Iterator[str]:

@@ -206,7 +206,8 @@ class _Tally(Generic[T]):
 def _check_coroutines(coroutines: Sequence[object]) -> None:
     for one in coroutines:
         if not isinstance(one, Coroutine):
-            raise ConfigurationError("coroutines", one, "a coroutine, such as classify(text)")
+            expected = "a coroutine, such as classify(text); those of a list are parallel(*calls)"
+            raise ConfigurationError("coroutines", one, expected)
     if len({id(one) for one in coroutines}) < len(coroutines):
         raise ConfigurationError("coroutines", coroutines, "each coroutine once; call the function again")
 
@@ -217,6 +218,8 @@ def _required(require: object, members: int) -> int:
     required = 1 if require == "any" else require
     if not isinstance(required, int) or isinstance(required, bool) or required < 0:
         raise ConfigurationError("require", require, "'all', 'any', 0 or a number of coroutines")
+    if required > members == 0:
+        raise ConfigurationError("coroutines", (), "at least one")
     if required > members:
         raise ConfigurationError("require", require, f"at most {members}, the number of coroutines")
     return required

@@ -89,6 +89,19 @@ class Signature:
             raise ContractViolation(self.name, "input", tuple(wrong), arguments)
         return checked
 
+    def check_output(self, output: object) -> Any:
+        """Return what a body gave, as pydantic makes it.
+
+        Raises:
+            ContractViolation: it is not of the declared type. Opaque values are left out.
+        """
+        try:
+            return self.returns.check(output)
+        except ValidationError as error:
+            raise ContractViolation(self.name, "output", self.returns.details_of(error), output) from None
+        except Exception as error:  # a validator of the user's can raise anything
+            raise violation_of(self.name, "output", error, output) from error
+
     def json_of(self, bound: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return bound arguments as JSON, opaque values included."""
         if isinstance(bound, Arguments) and bound.json is not None:
@@ -115,7 +128,11 @@ class Signature:
         for name, parameter in self._signature.parameters.items():
             if name not in hints:
                 if parameter.annotation is inspect.Parameter.empty:
-                    problems.append(f"parameter {name!r} has no type; write {name}: str, or what it is")
+                    problems.append(
+                        "it is a method, and self has no type; declare a function outside of the class"
+                        if name == "self"
+                        else f"parameter {name!r} has no type; write {name}: str, or what it is"
+                    )
                 continue
             annotation = hints[name]
             if parameter.kind is parameter.VAR_POSITIONAL:

@@ -70,6 +70,8 @@ def agreement_problems(agree_on: str | None, returns: Annotation) -> list[str]:
     """Return a problem if the type of outputs lacks the field on which they are to agree."""
     if agree_on is None:
         return []
+    if not isinstance(agree_on, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return [f"agree_on={agree_on!r}: expected the name of a field"]
     of = [*alternatives(returns)]
     for name in agree_on.split("."):
         classes = [outer_class(one) for one in of]

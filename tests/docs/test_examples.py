@@ -50,6 +50,32 @@ PRINTS = {
     ],
     "fan_out": [r"\['3 words', '6 words', '2 words'\]", r"3 calls, \$0\.0000"],
     "first_agent": [r"The capital of France is Paris\.", r"cost \$0\.0000195 exactly"],
+    "functions_01_sentiment": [
+        r"^negative, since: The praise is sarcastic\.$",
+        r"^classify \{'text': '<opaque>'\} success$",
+        r"^2 attempts, \$0\.000\d+, since ensure: result\.confidence > 0\.7 \(actual: 0\.42\)$",
+    ],
+    "functions_02_compute": [
+        r"^by_model: billing, urgent: False, 1 requests so far$",
+        r"^by_rule: billing, urgent: False, 1 requests so far$",
+    ],
+    "functions_03_parallel": [
+        r"^\['angry', 'billing', 'ModelRequestRejectedError'\]\nbilling$",
+        r"^language: failed, \$0\.00$",
+        r"^tone: success, \$0\.0000\d+$",
+    ],
+    "functions_04_refine": [
+        r"^text='Warm as a sheep\.' score=9$",
+        r"^function 'perfect_slogan': until= does not hold after 2 iterations",
+        r"^text='Sheep are woolly\.' score=6 until: result\.score == 10 \(actual: 6\)$",
+    ],
+    "functions_05_debate": [
+        r"^Shall we merge\? \['no', 'no'\], after 3 rounds, converged: True\n6 calls$",
+    ],
+    "functions_06_human_gate": [
+        r"^flow 'refund' is paused",
+        r"^paid 80 dollars\n1 request$",
+    ],
     "graph_approval": [
         r"^working out the question\norder-1182 waits: Refund order 1182\?$",
         r"^input=.* expected what node 'ask' asks for: approved: Input should be a valid boolean",

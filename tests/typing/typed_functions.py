@@ -60,7 +60,7 @@ def has_text(text: str) -> bool:
     return bool(text)
 
 
-@compute(given=has_text)
+@compute(given=[has_text, lambda text: len(text) < 10, ("is short", lambda text: len(text) < 10)])
 async def by_rule_async(text: str) -> Sentiment:
     return await by_rule(text)
 

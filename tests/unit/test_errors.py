@@ -207,7 +207,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         FlowStopped("triage", "r", "paused", "waits for an answer", ("r:1",)),
-        "flow 'triage' is paused: waits for an answer. It asks: r:1. await triage.resume('r') goes on with",
+        "flow 'triage' is paused: it waits for the answer to r:1. await triage.resume('r') goes on with",
     ),
     (
         HumanTimeoutError("r:1", datetime(2026, 3, 1, tzinfo=UTC)),

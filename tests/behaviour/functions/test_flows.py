@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
@@ -16,7 +16,9 @@ from support.typed_functions import Sentiment, listed_costs, sentiment
 from fastroai import FastroAgent, PipelineConfig, compute, contract, flow, infer, opaque
 from fastroai.errors import (
     BudgetExceeded,
+    ContractViolation,
     FlowStopped,
+    ParseFailure,
     PostconditionFailed,
     RunStoreUnavailable,
     usage_of,
@@ -166,6 +168,44 @@ async def test_records_of_nested_flows_name_the_innermost_flow_and_the_one_aroun
     assert inner.cost_usd + outer.cost_usd == listed_costs(server)
     assert (inner.requests, inner.outcome, inner.attempts) == (1, "success", 1)
     assert isinstance(inner.output, Sentiment)
+
+
+async def test_the_result_of_a_flow_is_checked_and_opaque_values_are_left_out() -> None:
+    @contract
+    class Letter(BaseModel):
+        body: Annotated[opaque[str], Field(max_length=3)]
+        pages: int
+
+    wrong: Any = {"body": "my secret", "pages": "many"}
+
+    @flow
+    async def dictate() -> Letter:
+        return wrong  # type: ignore[no-any-return]
+
+    with pytest.raises(ContractViolation, match="'dictate': its output does not fit its contract") as caught:
+        await dictate()
+    assert "secret" not in str(caught.value)
+    assert "many" in str(caught.value)
+
+
+async def test_the_calls_of_a_function_outside_of_flows_are_in_its_records(server: ModelServer) -> None:
+    @infer(intent="Count the words", model=server.model(MODEL), retries=0)
+    async def count_for_records(text: str) -> int:
+        raise NotImplementedError
+
+    @compute
+    async def double_for_records(number: int) -> int:
+        return 2 * number
+
+    server.script(Reply(data={"response": 2}), Reply(data={"response": "some"}))
+    assert await double_for_records(await count_for_records("two words")) == 4
+    with pytest.raises(ParseFailure):
+        await count_for_records("no words")
+
+    outcomes = [record.outcome for record in count_for_records.records]
+    assert outcomes == ["success", "parse_failure"]
+    assert sum(record.cost_usd for record in count_for_records.records) == listed_costs(server)
+    assert [record.output for record in double_for_records.records] == [4]
 
 
 async def test_spans_have_the_flow_at_the_root_calls_below_it_and_retries_as_events(

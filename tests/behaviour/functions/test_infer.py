@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -530,6 +530,15 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
         "budget=1",
     ):
         assert wrong in told, told
+
+
+@pytest.mark.parametrize("tools", [print, [1]])
+def test_tools_that_are_no_list_of_functions_are_refused(tools: Any) -> None:
+    with pytest.raises(CompileError, match="expected a list of functions, or of tools of PydanticAI"):
+
+        @infer(intent="Classify", tools=tools)
+        async def classify(text: str) -> Sentiment:
+            raise NotImplementedError
 
 
 @pytest.mark.parametrize("decorated", [Sentiment, len, 3, staticmethod(len)])

@@ -181,6 +181,8 @@ def test_what_cannot_be_refined_is_refused() -> None:
         refine(until=lambda r: True)(len)  # type: ignore[arg-type]
     with pytest.raises(CompileError, match="max_iterations=0"):
         refine(until=lambda r: True, max_iterations=0)(write)
+    with pytest.raises(CompileError, match="feedback='better!': expected a function"):
+        refine(until=lambda r: True, feedback="better!")(write)  # type: ignore[arg-type]
     with pytest.raises(CompileError, match="feedback: it calls write, which asks a model"):
         refine(until=lambda r: True, feedback=lambda r: write(r.text))(write)  # type: ignore[arg-type, return-value]
     with pytest.raises(CompileError, match="until: it calls write, which asks a model"):

@@ -120,7 +120,8 @@ def problems(condition: Any, returns: DeclaredType | None = REPLY) -> list[str]:
         ),
         (lambda r: f"{r.label}!" == "b", "f'{result.label}!' == 'b' (actual: 'ham!')"),
         (lambda r: (n := r.high) > 4 and n, "(n := result.high) > 4 (actual: 3)"),
-        (lambda r: False, "False"),
+        # Python 3.12 does not say where a function is that only returns a constant.
+        *([] if sys.version_info[:2] == (3, 12) else [(lambda r: False, "False")]),
         (lambda r, least=6: r.low > least, "result.low > least (actual: result.low = 5, least = 6)"),
         (
             lambda r: (

@@ -122,6 +122,7 @@ async def test_mistakes_are_told_before_anybody_is_asked() -> None:
     agent = agents.saying("a")
     wrong: list[tuple[Any, Any, str]] = [
         ([], 2, "agents="),
+        (agent, 2, "expected a list of at least one function"),
         ([agent], 0, "rounds=0"),
         ([agent], True, "rounds=True"),
         ([agent], 1.5, "rounds=1.5"),

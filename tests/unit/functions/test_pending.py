@@ -49,6 +49,12 @@ def test_it_runs_as_a_program() -> None:
     assert asyncio.run(call()) == 42
 
 
+async def test_a_task_of_it_can_be_shown() -> None:
+    task = asyncio.create_task(call())
+    assert "Task" in repr(task)
+    assert await task == 42
+
+
 async def test_it_is_awaited_once() -> None:
     pending = call()
     await pending
@@ -66,9 +72,13 @@ async def test_it_is_awaited_once() -> None:
         (lambda one: one != 42, "cannot be compared"),
         (lambda one: one < 42, "cannot be compared"),
         (lambda one: one >= 42, "cannot be compared"),
+        (list, "has no items"),
+        (len, "has no items"),
+        (lambda one: one[0], "has no items"),
+        (lambda one: "label" in one, "has no items"),
     ],
 )
-def test_it_refuses_truth_and_comparison(use: Callable[[Pending[int]], object], refusal: str) -> None:
+def test_it_refuses_truth_comparison_and_items(use: Callable[[Pending[int]], object], refusal: str) -> None:
     with pytest.raises(TypeError, match=rf"'answer' was not awaited, so it {refusal}: write `await answer"):
         use(call())
 

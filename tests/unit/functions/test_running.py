@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fastroai.errors import RunningLoopError
+from fastroai.errors import ConfigurationError, RunningLoopError
 from fastroai.functions import running
 from fastroai.functions.running import run
 
@@ -20,6 +20,11 @@ async def give(value: int) -> int:
 
 def test_the_result_is_returned_each_time() -> None:
     assert [run(give(1)), run(give(2))] == [1, 2]
+
+
+def test_what_was_not_called_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"run=<function give.*expected a call, such as run\("):
+        run(give)  # type: ignore[arg-type]
 
 
 def test_an_exception_is_raised() -> None:

@@ -225,7 +225,11 @@ def test_what_is_no_coroutine_is_refused() -> None:
     not_called: Any = one
     with pytest.raises(ConfigurationError, match="a coroutine, such as"):
         parallel(one("a", 1), not_called)
-    with pytest.raises(ConfigurationError, match="at most 0"):
+    in_a_list: Any = [one("a", 1)]
+    with pytest.raises(ConfigurationError, match=r"those of a list are parallel\(\*calls\)"):
+        parallel(in_a_list)
+    in_a_list[0].close()
+    with pytest.raises(ConfigurationError, match=r"coroutines=\(\): expected at least one"):
         race()
     twice = one("a", 1)
     with pytest.raises(ConfigurationError, match="each coroutine once"):

@@ -154,6 +154,15 @@ def test_every_problem_of_a_declaration_is_named() -> None:
     assert all(map(str.startswith, caught.value.problems, expected))
 
 
+def test_methods_are_refused() -> None:
+    class Desk:
+        def classify(self, text: str) -> str:
+            raise NotImplementedError
+
+    with pytest.raises(CompileError, match="it is a method, and self has no type; declare a function"):
+        Signature(Desk.classify)
+
+
 def test_a_result_without_a_type_or_with_a_circular_one_is_refused() -> None:
     def silent(a: int):  # type: ignore[no-untyped-def]
         raise NotImplementedError

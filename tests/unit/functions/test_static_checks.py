@@ -94,12 +94,11 @@ def test_a_variable_that_has_no_value_yet_is_no_problem() -> None:
         (True, "label", None, ["quorum=True: expected a whole number of at least 1"]),
         (3, None, 0, ["threshold=0: expected a whole number of at least 1"]),
         (3, None, 0.5, ["threshold=0.5: expected a whole number of at least 1"]),
+        (3, ["label"], None, ["agree_on=['label']: expected the name of a field"]),
         (3, "lable", None, ["agree_on='lable': Reply has no field 'lable'. Did you mean 'label'?"]),
     ],
 )  # fmt: skip
-def test_votes_that_cannot_work(
-    quorum: Any, agree_on: str | None, threshold: Any, problems: list[str]
-) -> None:
+def test_votes_that_cannot_work(quorum: Any, agree_on: Any, threshold: Any, problems: list[str]) -> None:
     assert quorum_problems(quorum, agree_on, threshold, Reply) == problems
 
 
