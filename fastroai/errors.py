@@ -1327,16 +1327,25 @@ class RunStatusConflict(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken this run up, after its lease had ended, or deleted it."""
+    """Another process has taken this run up, after its lease had ended or by force; or its record is gone."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
+    def __init__(self, run_id: str, is_gone: bool = False) -> None:
+        super().__init__(run_id, is_gone)
         self.run_id = run_id
+        self.is_gone = is_gone
+        """Whether what this process has written is gone from the store, so that nobody can resume the run."""
 
     def __str__(self) -> str:
+        if self.is_gone:
+            return (
+                f"run {self.run_id!r} was deleted, or its store was emptied or has lost it (as Redis does "
+                "that evicts keys, or restarts without them): what this process wrote is gone. It has "
+                "stopped, and the run cannot be resumed: start a new one"
+            )
         return (
-            f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
-            "renewed its lease in time. This process has stopped; what it did after that is not on record"
+            f"run {self.run_id!r} was deleted, or taken up by another process by force, or because this one "
+            "had not renewed its lease in time. This process has stopped; what it did after that is not on "
+            "record"
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from fastroai.forks import in_forked_process
 from fastroai.records import exact_sum, ratio
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Past(Generic[PastT, UsualT]):
         self._tell = tell
         self._past: dict[str, deque[PastT]] = {}
         self._usual: dict[str, UsualT] = {}
+        self._start()
+        in_forked_process(self._start)
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
 
     def add(self, model: str, one: PastT) -> None:

@@ -415,7 +415,7 @@ class MeteredModel(OwnedModel):
 
     async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
-        if on_record is not None and (known := on_record.replay()) is not None:
+        if on_record is not None and (known := await on_record.replay()) is not None:
             return self._replayed(known, terms)
         if on_record is not None and on_record.cut_at is not None:
             terms = terms.longer_than(on_record.cut_at)
@@ -508,7 +508,7 @@ class MeteredModel(OwnedModel):
         if waiting is None:
             self._note_parameters(run, model_request_parameters)
             on_record = self._on_record(scope, terms)
-            if on_record is not None and (known := on_record.replay()) is not None:
+            if on_record is not None and (known := await on_record.replay()) is not None:
                 yield CompletedStreamedResponse(
                     self._replayed(known, terms),
                     model_request_parameters=model_request_parameters,

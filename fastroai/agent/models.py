@@ -18,6 +18,7 @@ from pydantic_ai.providers import Provider, infer_provider
 
 from fastroai.agent.cost_headers import read_cost_headers
 from fastroai.errors import MissingExtraError
+from fastroai.forks import in_forked_process
 from fastroai.runtime.threads import run_in_thread
 from fastroai.runtime.wakeup import running_loop
 from fastroai.usage import model_reference
@@ -95,6 +96,13 @@ class ModelCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._built: dict[str, _Built] = {}
+        in_forked_process(self._leave_clients)
+
+    def _leave_clients(self) -> None:
+        """The connections are those of the process that forked this one."""
+        self._lock = threading.Lock()
+        for built in self._built.values():
+            built.leave_clients()
 
     def get(self, reference: str) -> Model:
         """The model of a reference, for the running loop. Raises as `build_model`."""
@@ -144,6 +152,10 @@ class _Built:
         if loop not in self._of_loops:
             self._add(loop)
         return self._of_loops[loop]
+
+    def leave_clients(self) -> None:
+        """Build the models of all loops anew, which have clients of their own."""
+        self._of_loops = {}
 
     def _add(self, loop: AbstractEventLoop) -> None:
         # PydanticAI touches the client of an agent's own model, the first, whenever a run starts on another

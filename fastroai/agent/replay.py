@@ -95,10 +95,15 @@ class RequestOnRecord:
         )
         return cls(log, scope, request, rejects, _asked=asked if log.run is None else None)
 
-    def replay(self) -> KnownResponse | None:
-        """The response that is on record, if there is one; what it cost then is in the account here."""
+    async def replay(self) -> KnownResponse | None:
+        """The response that is on record, if there is one; what it cost then is in the account here.
+
+        Raises:
+            RunTakenOver: another process has the run.
+        """
         if (run := self.log.run) is None:
             return None
+        await run.check_held()
         found = run.recorded.take(self.request)
         if not found:
             self._diverge(run)
@@ -142,6 +147,9 @@ class RequestOnRecord:
 
     async def sent(self, record: RequestRecord) -> None:
         """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
+        self._id = ""
+        if self.log.run is not None:
+            await self.log.run.check_held()
         self._id = secrets.token_hex(16)
         await self.log.commit(
             RequestSent(
@@ -159,7 +167,8 @@ class RequestOnRecord:
 
     def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """The same, for whoever is cancelled and cannot wait."""
-        self.log.note(self._ended(record, response))
+        if self._id:  # else it was never put on record as sent
+            self.log.note(self._ended(record, response))
 
     def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
         told: object = None if response is None else _Response(response)
@@ -230,9 +239,12 @@ async def execute_tool(
         ApprovalRequired: it needs approval, or has asked for it then.
         CallDeferred: its result comes from outside.
         ValueNotStorable: its result cannot be stored.
+        RunTakenOver: another process has the run.
     """
     key = _tool_call_key(scope, agent_call, attempt, call)
     place, name, run = log.place(scope), _tool_call_name(call, key), log.run
+    if run is not None:
+        await run.check_held()
     repeatable = bool((tool.metadata or {}).get("repeatable"))
     known = None if repeatable or run is None else run.recorded.take_tool(place, name)
     if run is not None and known is not None:

@@ -29,6 +29,15 @@ Store = Annotated[
         envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
     ),
 ]
+Codec = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        envvar="FASTROAI_CODEC",
+        help="The codec of the runs, if they have one, as in app:codec.",
+        show_default=False,
+    ),
+]
 SpendPlace = Annotated[
     str,
     typer.Option(
@@ -77,28 +86,29 @@ def list_runs(
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     from fastroai.cli import reading
 
-    perform(reading.list_runs(store, status, pipeline, tag, tenant, limit, as_json))
+    perform(reading.list_runs(store, status, pipeline, tag, tenant, limit, codec, as_json))
 
 
 @runs.command()
-def show(run: Run, store: Store, as_json: AsJson = False) -> None:
+def show(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) -> None:
     """Show the steps of a run, with status, time and cost."""
     from fastroai.cli import reading
 
-    perform(reading.show(run, store, as_json))
+    perform(reading.show(run, store, codec, as_json))
 
 
 @runs.command()
-def trace(run: Run, store: Store, as_json: AsJson = False) -> None:
+def trace(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) -> None:
     """Tell why each step of a run started, waited, was retried or was skipped."""
     from fastroai.cli import reading
 
-    perform(reading.trace(run, store, as_json))
+    perform(reading.trace(run, store, codec, as_json))
 
 
 @runs.command()
@@ -106,12 +116,13 @@ def diff(
     run: Run,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The id of another.", show_default=False)],
     store: Store,
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell what another run did otherwise, ids and times aside. Exits with 1 if anything."""
     from fastroai.cli import reading
 
-    perform(reading.diff(run, other, store, as_json))
+    perform(reading.diff(run, other, store, codec, as_json))
 
 
 @runs.command()
@@ -128,13 +139,17 @@ def resume(
     node: Annotated[
         str | None, typer.Option(help="The node that is answered; the one that asked first, unless given.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Although the pipeline has changed.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Although the pipeline has changed, or a process has the run."),
+    ] = False,
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
-    perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, as_json))
+    perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, codec, as_json))
 
 
 @runs.command()
@@ -151,12 +166,13 @@ def fork(
     outputs: Annotated[
         str | None, typer.Option(metavar="JSON", help="Outputs to put in place, by step: JSON, or @file.")
     ] = None,
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a new run that has what this one did before a step, at no cost."""
     from fastroai.cli import running
 
-    perform(running.fork(run, store, pipeline, at, run_id, deps, inputs, outputs, as_json))
+    perform(running.fork(run, store, pipeline, at, run_id, deps, inputs, outputs, codec, as_json))
 
 
 @runs.command()
@@ -198,12 +214,13 @@ def send(
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="The message: JSON, text or @file.", show_default=False)
     ] = "null",
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Send a message to a run, which a step receives with ctx.receive."""
     from fastroai.cli import reviewing
 
-    perform(reviewing.send(run, name, value, store, as_json))
+    perform(reviewing.send(run, name, value, store, codec, as_json))
 
 
 @review.command("list")
@@ -211,20 +228,21 @@ def list_questions(
     store: Store,
     pipeline: Annotated[str | None, typer.Option(help="Only questions of this pipeline or graph.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """List the questions that wait for an answer, those of the newest run first."""
     from fastroai.cli import reviewing
 
-    perform(reviewing.list_questions(store, pipeline, limit, as_json))
+    perform(reviewing.list_questions(store, pipeline, limit, codec, as_json))
 
 
 @review.command("show")
-def show_question(question: Question, store: Store, as_json: AsJson = False) -> None:
+def show_question(question: Question, store: Store, codec: Codec = None, as_json: AsJson = False) -> None:
     """Show a question that waits for an answer."""
     from fastroai.cli import reviewing
 
-    perform(reviewing.show(question, store, as_json))
+    perform(reviewing.show(question, store, codec, as_json))
 
 
 @review.command()
@@ -237,12 +255,13 @@ def answer(
     store: Store,
     reviewer: Annotated[str, typer.Option(help="The person who answers.")] = "",
     rationale: Annotated[str, typer.Option(help="The reason for the answer.")] = "",
+    codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Put the answer to a question on record. The run goes on when it is resumed."""
     from fastroai.cli import reviewing
 
-    perform(reviewing.answer(question, value, store, reviewer, rationale, as_json))
+    perform(reviewing.answer(question, value, store, reviewer, rationale, codec, as_json))
 
 
 @spend.command("report")

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fastroai.cli.targets import existing_place
+from fastroai.cli.targets import codec_at, existing_place
 from fastroai.store.history import RunHistory
 from fastroai.store.opening import open_run_store
 from fastroai.store.run_store import RunStore
@@ -27,12 +27,12 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 
 
 @asynccontextmanager
-async def opened_history(place: str) -> AsyncGenerator[RunHistory]:
-    """Its runs, for commands that import no code of the user."""
+async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
+    """Its runs, for commands that import no code of the user besides the codec that `--codec` names."""
     # Pydantic imports its plugins with the first model, which takes half a second where Logfire is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     async with opened_store(place) as store:
-        yield RunHistory(store)
+        yield RunHistory(store, codec=codec_at(codec))
 
 
 @asynccontextmanager

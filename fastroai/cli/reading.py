@@ -21,10 +21,11 @@ async def list_runs(
     tag: str | None,
     tenant: str | None,
     limit: int,
+    codec: str | None,
     as_json: bool,
 ) -> int:
     """See `app`."""
-    async with opened_history(store) as history:
+    async with opened_history(store, codec) as history:
         found = await history.list(
             status=cast("RunState | None", status),
             pipeline=pipeline,
@@ -45,9 +46,9 @@ async def list_runs(
     return OK
 
 
-async def show(run_id: str, store: str, as_json: bool) -> int:
+async def show(run_id: str, store: str, codec: str | None, as_json: bool) -> int:
     """See `app`."""
-    async with opened_history(store) as history:
+    async with opened_history(store, codec) as history:
         run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
         shape: dict[str, JsonValue] = {**run_shape(run), "version": trace.version}
@@ -62,17 +63,17 @@ async def show(run_id: str, store: str, as_json: bool) -> int:
     return OK
 
 
-async def trace(run_id: str, store: str, as_json: bool) -> int:
+async def trace(run_id: str, store: str, codec: str | None, as_json: bool) -> int:
     """See `app`."""
-    async with opened_history(store) as history:
+    async with opened_history(store, codec) as history:
         found = await history.trace(run_id)
     print(plain_json(found.to_json()) if as_json else plain(found.explain()))
     return OK
 
 
-async def diff(run_id: str, other_id: str, store: str, as_json: bool) -> int:
+async def diff(run_id: str, other_id: str, store: str, codec: str | None, as_json: bool) -> int:
     """See `app`."""
-    async with opened_history(store) as history:
+    async with opened_history(store, codec) as history:
         run, other = await history.trace(run_id), await history.trace(other_id)
     differences = run.diff(other)
     if as_json:

@@ -13,7 +13,7 @@ from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_store
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
-from fastroai.cli.targets import json_value
+from fastroai.cli.targets import codec_at, json_value
 from fastroai.cli.text import local, plain
 from fastroai.human import Inbox, send_message
 from fastroai.store.history import RunHistory
@@ -21,15 +21,17 @@ from fastroai.store.open_questions import Question
 
 
 @asynccontextmanager
-async def opened_inbox(place: str) -> AsyncGenerator[Inbox]:
+async def opened_inbox(place: str, codec: str | None) -> AsyncGenerator[Inbox]:
     """The inbox of the store that `--store` names."""
     async with opened_store(place) as store:
-        yield Inbox(store)
+        yield Inbox(store, codec=codec_at(codec))
 
 
-async def list_questions(store: str, pipeline: str | None, limit: int, as_json: bool) -> int:
+async def list_questions(
+    store: str, pipeline: str | None, limit: int, codec: str | None, as_json: bool
+) -> int:
     """See `app`."""
-    async with opened_inbox(store) as inbox:
+    async with opened_inbox(store, codec) as inbox:
         found = await inbox.list(pipeline=pipeline, limit=limit and limit + 1)
     shown = found[:limit]
     if as_json:
@@ -44,9 +46,9 @@ async def list_questions(store: str, pipeline: str | None, limit: int, as_json: 
     return OK
 
 
-async def show(question_id: str, store: str, as_json: bool) -> int:
+async def show(question_id: str, store: str, codec: str | None, as_json: bool) -> int:
     """See `app`."""
-    async with opened_inbox(store) as inbox:
+    async with opened_inbox(store, codec) as inbox:
         asked = await inbox.get(question_id)
     if as_json:
         print_json(question_shape(asked))
@@ -71,10 +73,16 @@ async def show(question_id: str, store: str, as_json: bool) -> int:
 
 
 async def answer(
-    question_id: str, value: str, store: str, reviewer: str, rationale: str, as_json: bool
+    question_id: str,
+    value: str,
+    store: str,
+    reviewer: str,
+    rationale: str,
+    codec: str | None,
+    as_json: bool,
 ) -> int:
     """See `app`."""
-    async with opened_inbox(store) as inbox:
+    async with opened_inbox(store, codec) as inbox:
         given = _answer(await inbox.get(question_id), value)
         can_go_on = await inbox.answer(question_id, given, reviewer=reviewer, rationale=rationale)
     if as_json:
@@ -86,12 +94,13 @@ async def answer(
     return OK
 
 
-async def send(run_id: str, name: str, value: str, store: str, as_json: bool) -> int:
+async def send(run_id: str, name: str, value: str, store: str, codec: str | None, as_json: bool) -> int:
     """See `app`."""
     given = _json_or_text(value)
     async with opened_store(store) as opened:
-        await send_message(run_id, name, given, store=opened)
-        ended = (await RunHistory(opened).trace(run_id)).ended
+        known = codec_at(codec)
+        await send_message(run_id, name, given, store=opened, codec=known)
+        ended = (await RunHistory(opened, codec=known).trace(run_id)).ended
     if as_json:
         print_json({"run_id": run_id, "name": name, "value": given})
         return OK

@@ -14,7 +14,7 @@ from fastroai.cli.opened import opened_store
 from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
-from fastroai.cli.targets import import_target, json_object, json_value
+from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.cli.text import plain, plain_json
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.store.history import RunHistory
@@ -67,6 +67,7 @@ async def resume(
     answer: str | None,
     node: str | None,
     force: bool,
+    codec: str | None,
     as_json: bool,
 ) -> int:
     """See `app`."""
@@ -75,7 +76,7 @@ async def resume(
     made = await _deps(deps)
     async with opened_store(store) as opened:
         return await _run(
-            opened,
+            RunHistory(opened, codec=codec_at(codec)),
             run_id,
             lambda: target.resume(run_id, store=opened, deps=made, force=force, **options),
             as_json,
@@ -105,6 +106,7 @@ async def fork(
     deps: str | None,
     inputs: str | None,
     outputs: str | None,
+    codec: str | None,
     as_json: bool,
 ) -> int:
     """See `app`."""
@@ -112,7 +114,7 @@ async def fork(
     put, made = json_object("--outputs", outputs), await _deps(deps)
     async with opened_store(store) as opened:
         return await _run(
-            opened,
+            RunHistory(opened, codec=codec_at(codec)),
             new_run_id,
             lambda: target.fork(
                 run_id, at=at, inputs=given, outputs=put, new_run_id=new_run_id, store=opened, deps=made
@@ -122,7 +124,7 @@ async def fork(
 
 
 async def _run(
-    store: RunStore, run_id: str | None, run: Callable[[], Awaitable[Finished]], as_json: bool
+    history: RunHistory, run_id: str | None, run: Callable[[], Awaitable[Finished]], as_json: bool
 ) -> int:
     """Await it, and tell how it ended, which is on record by then."""
     code = OK
@@ -136,7 +138,7 @@ async def _run(
         if code != FAILED or run_id is None:
             raise
         complain(error)
-    await _tell(RunHistory(store), run_id, as_json)
+    await _tell(history, run_id, as_json)
     return code
 
 

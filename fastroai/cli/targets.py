@@ -10,11 +10,14 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
+
+if TYPE_CHECKING:
+    from fastroai.store.payloads import PayloadCodec
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _PASSWORD: Final = re.compile(r":[^:@]*@")
@@ -55,6 +58,22 @@ def _reason(error: Exception) -> str:
         "" if last.filename.startswith("<frozen") else f" ({Path(last.filename).name}, line {last.lineno})"
     )
     return f"{type(error).__name__}: {error}{where}"
+
+
+def codec_at(target: str | None) -> PayloadCodec | None:
+    """The codec that `--codec` names.
+
+    Raises:
+        ConfigurationError: it names something else.
+    """
+    if target is None:
+        return None
+    from fastroai.store.payloads import PayloadCodec
+
+    found = import_target("--codec", target)
+    if isinstance(found, type) or not isinstance(found, PayloadCodec):
+        raise ConfigurationError("--codec", target, "an object with encode(bytes) and decode(bytes)")
+    return found
 
 
 def json_value(option: str, text: str) -> JsonValue:

@@ -12,9 +12,12 @@ from typing import Final
 from fastroai.errors import ExpressionProblem
 from fastroai.expressions.limits import MAX_DEPTH, MAX_NODES
 from fastroai.expressions.source import Source
+from fastroai.forks import ForkGate
 
 _PARSING: Final = threading.Lock()
-"""Filters of warnings belong to the process. Two threads that replace them at once leave a mess."""
+_GATE: Final = ForkGate()
+"""Filters of warnings belong to the process. Two threads that replace them at once leave a mess, and so does
+a fork in between."""
 _STRINGS: Final = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""")
 _SIGNS: Final = re.compile(rf"(?:[-+~]\s*){{{MAX_DEPTH + 1}}}")
 _FROM_ELSEWHERE: Final = {"&&": "and", "||": "or", "!": "not"}
@@ -37,7 +40,7 @@ def parsed(source: Source) -> ast.expr:
     text = source.text
     _check_text(text)
     try:
-        with _PARSING, warnings.catch_warnings():
+        with _GATE, _PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes such as '\d', which Python takes as they are
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:

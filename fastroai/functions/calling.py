@@ -162,7 +162,7 @@ def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
     """Return the output on record, and keep its record in this process too."""
     try:
         output = cast("T", stored_value(known.output, call.returns, run.codec))
-        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output))  # type: ignore[arg-type]
+        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output))
         return output
     except ValueError as error:
         reason = (

@@ -38,7 +38,6 @@ from fastroai.steps.durability import step_place
 from fastroai.store.headers import read_header
 from fastroai.store.log import log_of
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import unseal_messages
 
 T = TypeVar("T")
 
@@ -201,8 +200,7 @@ class _Review(Generic[T]):
             raise HumanTimeoutError(error.question_id, error.deadline) from None
         given, asked = run.recorded.answers.get(key), run.recorded.asked.get(key)
         if given is not None:
-            told = unseal_messages(given, run.codec)
-            return HumanDecision(value, told.reviewer, told.rationale, told.at, review_id)  # type: ignore[union-attr]
+            return HumanDecision(value, given.reviewer, given.rationale, given.at, review_id)
         deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
         return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 

@@ -14,13 +14,14 @@ from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_to
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.work import decision_as_json, decision_from_json, stored_edges
+from fastroai.graphs.work import decision_as_json, decision_from_json
 from fastroai.runs.driving import Outcome, Reported
 from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.storing import checked_output
 from fastroai.runtime import facts
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
 
@@ -41,10 +42,7 @@ class DrivenGraph:
     @property
     def decisions(self) -> Sequence[Decided]:
         """See `Driven`."""
-        return [
-            stored_edges(one) if self._codec is not None and isinstance(one, facts.EdgesResolved) else one
-            for one in self.replay.decisions
-        ]
+        return self.replay.decisions
 
     @property
     def questions(self) -> Mapping[Unit, object]:
@@ -93,21 +91,23 @@ class DrivenGraph:
                     )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
                 writes_of(self._setup.plan, fact.step_id, output, fact.written)
-                return (*written, replace(fact, output=self._value(fact, output), written={}))
+                return (
+                    *written,
+                    replace(fact, output=seal(self._as_json(fact, output), self._codec), written={}),
+                )
             case facts.QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:
                     raise ConfigurationError(
                         "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
                     )
-                question, schema = self._value(fact, fact.question), self._setup.answer_schema(fact.step_id)
                 asked = replace(
                     fact,
-                    question=question,
+                    question=self._as_json(fact, fact.question),
                     id=facts.question_id(fact.place),
-                    answer_schema=schema,
+                    answer_schema=self._setup.answer_schema(fact.step_id),
                     written={},
                 )
-                return (*written, asked)
+                return (*written, seal_payloads(asked, self._codec))
             case facts.StepFailed() | facts.StepCancelled():
                 return (*written, replace(fact, written={}))
             case _:
@@ -123,9 +123,9 @@ class DrivenGraph:
             for key, value in fact.written.items()
         ]
 
-    def _value(self, fact: facts.StepFact, value: object) -> object:
+    def _as_json(self, fact: facts.StepFact, value: object) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)
-        return seal(value_to_json(value, declared, f"the output of node {fact.step_id!r}"), self._codec)
+        return value_to_json(value, declared, f"the output of node {fact.step_id!r}")
 
     def _decision(self, fact: facts.StepFinished) -> JsonValue:
         """Return the decision that was reported: a target, or an object with `target` and `reasoning`."""

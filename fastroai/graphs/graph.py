@@ -346,7 +346,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
             context: As in `run`; it is not stored.
-            force: Go on although the graph has changed.
+            force: Go on although the graph has changed, and take the run from the process that has it,
+                whatever its lease says; as in `Pipeline.resume`.
             on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
                 `Pipeline.resume`.
             busy_timeout: Seconds for which `on_busy` waits.
@@ -500,6 +501,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,
+            terms=self.config.lease_terms,
             kind="graph",
         )
 

@@ -17,7 +17,7 @@ from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.copies import own_copy
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import VisitData
-from fastroai.graphs.machine.routing import Choice, EdgeOutcome, Unevaluated
+from fastroai.graphs.machine.routing import Choice, Unevaluated
 from fastroai.graphs.machine.surprises import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
@@ -32,6 +32,7 @@ from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
 from fastroai.store.log import Log
 from fastroai.store.payloads import seal
+from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
 
@@ -209,7 +210,7 @@ class GraphWork:
     # --- as a store has it ---
 
     def stored(self, fact: Kept) -> Kept | None:
-        """A fact as a store has it. With a codec, edges are without the values that conditions read.
+        """A fact as a store has it.
 
         Raises:
             ValueNotStorable: an output, or what was said, cannot be stored.
@@ -220,23 +221,21 @@ class GraphWork:
             case facts.StepFinished(step_id=step_id) if step_id in self._machine.decisions:
                 return replace(fact, output=seal(decision_as_json(fact.output), self._codec))
             case facts.StepFinished():
-                stored = self._stored_value(fact, fact.output, "output")
+                output = self._as_json(fact, fact.output, "output")
                 self._store_messages(fact)
-                return replace(fact, output=stored)
+                return replace(fact, output=seal(output, self._codec))
             case facts.QuestionAsked():
-                stored = self._stored_value(fact, fact.question, "question")
+                question = self._as_json(fact, fact.question, "question")
                 self._store_messages(fact)
-                return replace(fact, question=stored)
-            case facts.EdgesResolved() if self._codec is not None:
-                return stored_edges(fact)
+                return seal_payloads(replace(fact, question=question), self._codec)
             case facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
                 return None
             case _:
                 assert_never(fact)
 
-    def _stored_value(self, fact: facts.StepFact, value: object, what: str) -> JsonValue:
+    def _as_json(self, fact: facts.StepFact, value: object, what: str) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)
-        return seal(value_to_json(value, declared, f"the {what} of node {fact.step_id!r}"), self._codec)
+        return value_to_json(value, declared, f"the {what} of node {fact.step_id!r}")
 
     def _store_messages(self, fact: facts.StepFinished | facts.QuestionAsked) -> None:
         """What was said, before anything holds: it may be what cannot be stored."""
@@ -271,16 +270,6 @@ class GraphWork:
                 error = TimeLimitExceeded(f"branch {identity!r}", seconds)
                 failure = failure_facts(error, "ambiguous")
                 tell(facts.BranchTimedOut(branch=identity, failure=failure, raised=error))
-
-
-def stored_edges(resolved: facts.EdgesResolved) -> facts.EdgesResolved:
-    """What became of edges, as a store has it that a codec keeps values from."""
-    edges = [
-        facts.EdgeFacts(target=one.target, when=one.when, taken=one.taken, why=one.why_without_values)
-        for one in resolved.edges
-        if isinstance(one, EdgeOutcome)
-    ]
-    return replace(resolved, edges=edges)
 
 
 def decision_as_json(decision: Choice) -> JsonValue:

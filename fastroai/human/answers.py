@@ -11,8 +11,9 @@ from pydantic_core import to_jsonable_python
 from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
 from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, is_sealed, seal
 from fastroai.store.recorded import RecordedRun
+from fastroai.store.unsealing import unseal_payloads
 
 
 def question_ref(run_id: str, key: str) -> str:
@@ -117,14 +118,16 @@ def last_answer(recorded: RecordedRun, key: str) -> AnswerGiven | None:
 
 
 def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec | None) -> JsonValue:
+    if codec is None and is_sealed(asked.question):
+        raise AnswerRejected(ref, "the run has a codec, without which it could be read: give codec=")
+    asked = unseal_payloads(asked, codec)
     try:
         given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
     except ValueError as error:
         raise AnswerRejected(ref, f"it has no form in JSON: {error}") from error
     if asked.options is not None:
-        options = [unseal(one, codec) for one in asked.options]
-        if not any(given == one and type(given) is type(one) for one in options):
-            raise AnswerRejected(ref, f"it is none of the options: {', '.join(map(repr, options))}")
+        if not any(given == one and type(given) is type(one) for one in asked.options):
+            raise AnswerRejected(ref, f"it is none of the options: {', '.join(map(repr, asked.options))}")
     elif asked.answer_schema is not None and (problems := problems_of(given, asked.answer_schema)):
         raise AnswerRejected(ref, "; ".join(problems))
     return given

@@ -11,15 +11,15 @@ from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref
 from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
-from fastroai.store.headers import check_run_id, log_key, read_header, read_log
+from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header, first_due, foresee
-from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
+from fastroai.store.runs import append_own, change_header, foresee
+from fastroai.store.unsealing import seal_texts, unseal_entry
 
 _TRIES: Final = 10
 
@@ -61,7 +61,7 @@ class Inbox:
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
         list looks these runs up in an index, and reads their logs only from the first open question on. A run
-        whose header cannot be read is left out: `RunHistory.list` names it.
+        that cannot be read is left out, and a warning in the log of Python names it.
 
         Args:
             run_id: Return only questions of this run; none if the store has no such run.
@@ -72,7 +72,7 @@ class Inbox:
 
         Raises:
             ConfigurationError: a name is no text or no id, or `limit` is no whole number, 1 or more.
-            RunCorrupt: the log of a run that waits cannot be read.
+            RunCorrupt: the run of `run_id` cannot be read.
             RunStoreUnavailable: the store could not be read.
         """
         check_filters(pipeline, tag, tenant, limit)
@@ -101,14 +101,13 @@ class Inbox:
         recorded = RecordedRun(run_id, await read_log(self._store, found.header))
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
         return replace(
-            Question.of(unseal_question(asked, self._codec), found.header),
+            Question.of(unseal_entry(asked, self._codec), found.header),
             answer=None if given is None else self._unsealed(given),
             closed=why_closed(recorded, asked, found.now),
         )
 
     def _unsealed(self, given: AnswerGiven) -> Answer:
         read = unseal_entry(given, self._codec)
-        assert isinstance(read, AnswerGiven)
         return Answer(value=read.answer, reviewer=read.reviewer, rationale=read.rationale, given_at=read.at)
 
     async def answer(
@@ -151,7 +150,7 @@ class Inbox:
                 reviewer=reviewer,
                 rationale=rationale,
             )
-            stored = [entry_to_store(seal_messages(given, self._codec))]
+            stored = [entry_to_store(seal_texts(given, self._codec))]
             is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
             with suppress(RevisionConflict):
                 if is_due and found.header.owner is None:

@@ -15,12 +15,13 @@ from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import WaitStarted
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import check_run_id, mail_key, read_header, read_log_from
+from fastroai.store.headers import check_run_id, first_due, mail_key, read_header, read_log_from
 from fastroai.store.mailbox import post
 from fastroai.store.open_questions import asked_at
-from fastroai.store.payloads import PayloadCodec, check_codec, seal
+from fastroai.store.payloads import PayloadCodec, check_codec, is_sealed, seal
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import change_header, first_due, foresee
+from fastroai.store.runs import change_header, foresee
+from fastroai.store.unsealing import unseal_payloads
 
 _TRIES: Final = 10
 _LONGEST_NAME: Final = 200
@@ -66,16 +67,18 @@ async def send_message(
         given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
     except ValueError as error:
         raise MessageRejected(run_id, name, f"it has no form in JSON: {error}") from error
-    header = await _announced(opened, run_id, name, given)
+    header = await _announced(opened, run_id, name, given, codec)
     await post(opened, header, name, seal(given, codec))
     await _tell(opened, header, name)
 
 
-async def _announced(store: RunStore, run_id: str, name: str, value: JsonValue) -> RunHeader:
+async def _announced(
+    store: RunStore, run_id: str, name: str, value: JsonValue, codec: PayloadCodec | None
+) -> RunHeader:
     """Return the header of the run, which is due soon if it waits for the message."""
     found = await read_header(store, run_id)
     for _ in range(_TRIES):
-        await _check(store, found.header, name, value)
+        await _check(store, found.header, name, value, codec)
         if not _waits_for(found.header, name):
             break
         with suppress(RevisionConflict):
@@ -89,14 +92,20 @@ def _waits_for(header: RunHeader, name: str) -> bool:
     return name in (known for _, known in header.receives)
 
 
-async def _check(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
+async def _check(
+    store: RunStore, header: RunHeader, name: str, value: JsonValue, codec: PayloadCodec | None
+) -> None:
     """Refuse a message that nobody can receive. Raises `MessageRejected`."""
     if header.status == "finished":
         raise MessageRejected(header.run_id, name, "the run has finished")
     first = min((*header.questions, *(position for position, _ in header.receives)), default=None)
     entries = {} if first is None else await read_log_from(store, header, first)
     waiting = [entries.get(position) for position, known in header.receives if known == name]
-    schemas = [one.value_schema for one in waiting if isinstance(one, WaitStarted) and one.value_schema]
+    started = [unseal_payloads(one, codec) for one in waiting if isinstance(one, WaitStarted)]
+    schemas = [one.value_schema for one in started if one.value_schema is not None]
+    if codec is None and any(map(is_sealed, schemas)):
+        reason = "the run has a codec, without which the message could be read: give codec="
+        raise MessageRejected(header.run_id, name, reason)
     problems = [problems_of(value, schema) for schema in schemas]
     if problems and all(problems):
         raise MessageRejected(header.run_id, name, "; ".join(problems[0]))

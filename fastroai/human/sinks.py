@@ -14,7 +14,7 @@ from fastroai.runtime.facts import QuestionAsked, RunFinished
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.open_questions import Question
 from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import unseal_question
+from fastroai.store.unsealing import unseal_payloads
 
 Sink: TypeAlias = Callable[[Question], Awaitable[None] | None]
 """Tells somebody of a question: an `async` function, or any other, which is called in a worker thread."""
@@ -45,7 +45,7 @@ async def tell_people(sinks: Sequence[Sink], run: DurableRun, finish: RunFinishe
     known = run.recorded.asked.keys() - run.recorded.answers.keys()
     for entry in run.journal.entries if waits_for else ():
         if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
-            asked = Question.of(unseal_question(entry, run.codec), run.header)
+            asked = Question.of(unseal_payloads(entry, run.codec), run.header)
             for sink in sinks:
                 await _tell(sink, asked)
 

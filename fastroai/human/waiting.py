@@ -20,6 +20,7 @@ from fastroai.store.log import Log, log_of
 from fastroai.store.mailbox import Message, read_mail
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
+from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
@@ -134,7 +135,7 @@ class Receive:
             started = _started(scope, wait, visit)
             started.value_schema, started.seen = schema, seen
             log.waiting[key] = started
-            log.halt(started, None, place)
+            log.halt(started, seal_payloads(started, run.codec), place)
             raise Halted
         log.waited[key] = ended
         await log.commit(ended)

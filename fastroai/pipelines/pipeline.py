@@ -252,6 +252,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,
+            terms=self.config.lease_terms,
         )
 
     @cached_property

@@ -56,6 +56,7 @@ from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
+from fastroai.store.runs import seize
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
@@ -223,7 +224,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps: As in `execute`; they are not stored.
             tracer: As in `execute`.
             context: As in `execute`; it is not stored.
-            force: Go on although the pipeline or graph has changed.
+            force: Go on although the pipeline or graph has changed, and take the run from the process that
+                has it, whatever its lease says. There, `RunTakenOver` ends the run at the next write. Use it
+                if you know that this process hangs; else a step may run in both at the same time.
             on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
                 until the run has ended or paused, in line with others who wait, in all processes.
                 `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
@@ -577,6 +580,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     ) -> ResultT:
         check_mapping(request.inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
+        if force and request.run_id is not None:
+            check_run_id(request.run_id)
+            await seize(keeper.store, request.run_id)
         return await self._in_turn(
             request,
             keeper,

@@ -45,7 +45,7 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import seal_messages
+from fastroai.store.unsealing import seal_texts
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """What can be reported of a step or a visit that is due."""
@@ -272,7 +272,7 @@ class DrivenRuns:
         run_id, store, revision = found.header.run_id, self._keeper.store, len(before)
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
-        stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
+        stored = [entry_to_store(seal_texts(one, self._keeper.codec)) for one in entries]
         questions = positions_of(retold.waits, [*before, *entries])
         announced = await self._announced(found, questions)
         try:

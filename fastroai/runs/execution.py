@@ -188,7 +188,8 @@ class Execution:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run)
-            run.scope, scope.on_record = scope, True
+            run.open_in(scope)
+            scope.on_record = True
             if self._config.sinks:  # before the next line, as its end is on record when they are told
                 stack.push_async_callback(self._tell_people, log)
             await stack.enter_async_context(ended_on_record(log, began))

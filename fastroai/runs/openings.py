@@ -49,13 +49,14 @@ from fastroai.store.headers import (
 )
 from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
-from fastroai.store.payloads import PayloadCodec, seal
+from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
+from fastroai.store.payloads import PayloadCodec, is_sealed_definition, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
-from fastroai.store.unsealing import unseal_messages
+from fastroai.store.unsealing import unseal_log, unseal_texts
 from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
@@ -106,6 +107,7 @@ class RunKeeper:
     codec: PayloadCodec | None
     kind: str = "pipeline"
     """What errors call it."""
+    terms: LeaseTerms = DEFAULT_TERMS
     labels: Labels = NO_LABELS
     """Tags and tenant of the runs that it begins."""
 
@@ -215,6 +217,7 @@ class RunKeeper:
                 durability=self.durability,
                 codec=self.codec,
                 also=added,
+                terms=self.terms,
             )
 
         # Before it is open: from then on it can be asked.
@@ -360,7 +363,12 @@ class RunKeeper:
         if not running_too:
             found.check_not_running()
         entries = await read_log(self.store, found.header)
-        return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found
+        unsealed = unseal_log(run_id, entries, lambda entry: unseal_texts(entry, self.codec))
+        recorded = RecordedRun(run_id, unsealed)
+        if self.codec is None and is_sealed_definition(recorded.opened.definition):
+            reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
+            raise RunCorrupt(run_id, 1, reason)
+        return recorded, found
 
     async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(
@@ -371,6 +379,7 @@ class RunKeeper:
             tags=self.labels.tags,
             tenant=self.labels.tenant,
             replacing=replacing,
+            terms=self.terms,
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:

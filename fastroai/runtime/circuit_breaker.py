@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Literal
 
 from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.forks import in_forked_process
 from fastroai.runtime.circuit import SEVERITY, Circuit, CircuitState, Pass
 from fastroai.runtime.options import check_count, check_seconds
 
@@ -45,6 +46,10 @@ class CircuitBreaker:
             check_seconds(option, value, zero=True)  # None is none
             check_seconds(option, value)
         self.failures, self.window, self.cooldown, self.probes = failures, window, cooldown, probes
+        self._start()
+        in_forked_process(self._start)  # probes of the parent do not come back there
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._circuits: dict[str, ProviderCircuit] = {}
 

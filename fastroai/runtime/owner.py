@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 import uuid
 from functools import cache, lru_cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from fastroai.runtime.wakeup import running_loop
 
 _ENDED: Final = frozenset({"Z", "X", "x"})
 """States of processes that are listed, and run nothing any more."""
+
+_SINCE_START: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 _alive_here: Final[dict[str, asyncio.AbstractEventLoop | None]] = {}
 """Tokens of what this process runs now, with the event loop that does, if one does."""
@@ -34,6 +37,16 @@ def release_owner(owner: str) -> None:
 def process_owner() -> str:
     """The name of this process, for what it has until it ends."""
     return _name_of(os.getpid())
+
+
+def steady_seconds() -> float:
+    """Seconds by a clock that nobody sets. On Linux it goes on while the machine is suspended."""
+    return time.monotonic() if _SINCE_START is None else time.clock_gettime(_SINCE_START)
+
+
+def shares_steady_clock(owner: str) -> bool:
+    """Whether `steady_seconds` is the same clock for this owner: on this machine, since it was started."""
+    return _SINCE_START is not None and _parts(owner)[0] == _machine()
 
 
 def is_dead(owner: str) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from fastroai.forks import in_forked_process
+
 
 class _Process:
     """This process, which may have been forked from another one."""
 
-    __slots__ = ("id",)
+    __slots__ = ("__weakref__", "id")
 
     id: int
 
@@ -24,5 +26,4 @@ class _Process:
 THIS_PROCESS: Final = _Process()
 """This process. Reading its `id` asks nobody, because every scope that is looked up compares it."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=THIS_PROCESS.look)
+in_forked_process(THIS_PROCESS.look)

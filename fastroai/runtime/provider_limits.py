@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final
 
 from fastroai.errors import ConfigurationError
+from fastroai.forks import in_forked_process
 from fastroai.runtime.circuit_breaker import CircuitBreaker, check_circuit_breaker
 from fastroai.runtime.options import check_count
 from fastroai.runtime.provider_line import ProviderLine, Ticket
@@ -75,6 +76,10 @@ class ProviderLimit:
         self.circuit_breaker = circuit_breaker
         self.serial = next(_serial)
         """Requests under several limits wait for them in this order, so that no two wait for each other."""
+        self._start()
+        in_forked_process(self._start)  # requests of the parent hold no slots there
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._desks: dict[str, ProviderDesk] = {}
 

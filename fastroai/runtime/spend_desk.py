@@ -6,10 +6,9 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
-import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import monotonic
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.forks import in_forked_process
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime.ledger import equal_part
 from fastroai.runtime.owner import is_dead
-from fastroai.runtime.sync import background_loop
+from fastroai.runtime.sync import in_background
 from fastroai.runtime.turnstile import Turnstile
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class SpendDesk:
             if lease in self._renewing:
                 return
             self._renewing.add(lease)
-        _in_background(self._renew_leases(lease), _renewals)
+        in_background(self._renew_leases(lease), _renewals)
 
     def remove(self, holder: LeaseHolder) -> None:
         """Let its lease end."""
@@ -201,12 +201,12 @@ class SpendDesk:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Settle in the background. The future is done when that was tried once; then it is tried again."""
-        return _in_background(self._settle(_Ending(claim, cost_usd)), _endings)
+        return in_background(self._settle(_Ending(claim, cost_usd)), _endings)
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Count what was spent without being reserved, in the background. Done as `settle` is."""
         self._add_unbooked(claim.account, cost_usd)
-        ending = _in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
+        ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
         ending.add_done_callback(lambda _: self._add_unbooked(claim.account, -cost_usd))
         return ending
 
@@ -231,7 +231,7 @@ class SpendDesk:
         ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
-            _in_background(self._settle_late(), _endings)
+            in_background(self._settle_late(), _endings)
         return None
 
     async def _tell(self, ending: _Ending) -> SpendBalance:
@@ -297,16 +297,7 @@ class _Ending:
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()
 _endings: Final[set[concurrent.futures.Future[Any]]] = set()
-"""What the background has to do; the loop alone would forget its tasks."""
-
-
-def _in_background(
-    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
-) -> concurrent.futures.Future[T]:
-    future = asyncio.run_coroutine_threadsafe(work, background_loop())
-    kept_in.add(future)
-    future.add_done_callback(kept_in.discard)
-    return future
+"""What the background has to do."""
 
 
 @atexit.register
@@ -322,5 +313,4 @@ def _after_fork() -> None:
     SpendDesk.forget_all()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_process(_after_fork)

@@ -7,7 +7,6 @@ import atexit
 import concurrent.futures
 import functools
 import inspect
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
+from fastroai.forks import in_forked_process
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, loop_of_this_thread, mark_thread
@@ -132,8 +132,7 @@ def _start_anew() -> None:
     _loops = _BackgroundLoops()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+in_forked_process(_start_anew)
 
 
 @atexit.register
@@ -144,6 +143,19 @@ def _close() -> None:
 def background_loop() -> asyncio.AbstractEventLoop:
     """The event loop that always runs in a thread of its own, for work that must outlive a call."""
     return _loops.for_chores()
+
+
+def in_background(
+    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
+) -> concurrent.futures.Future[T]:
+    """Run a coroutine on the background loop. The future is in `kept_in` until it is done.
+
+    The loop alone would forget its tasks.
+    """
+    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    kept_in.add(future)
+    future.add_done_callback(kept_in.discard)
+    return future
 
 
 def _loop_called_on() -> asyncio.AbstractEventLoop | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -21,6 +20,7 @@ from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
 from fastroai.callers import CALLER
+from fastroai.forks import in_forked_process
 from fastroai.runtime.scope import current_scope
 
 P = ParamSpec("P")
@@ -51,8 +51,7 @@ def _after_fork() -> None:
     _this_thread.loop = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_process(_after_fork)
 
 
 def depth() -> int:

@@ -27,6 +27,7 @@ from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
+from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import Limits, limits_of
@@ -117,6 +118,11 @@ class PipelineConfig(ExecutionConfig):
     five operations, sync or async. Nested pipelines use that of the run around them."""
     durability: Durability = "sync"
     """`"sync"` goes on when what has happened is stored; `"async"` at once, at most 1,000 entries ahead."""
+    lease: float = DEFAULT_TERMS.seconds
+    """Seconds after which a process that has a run counts as dead, unless it renews its lease. A thread
+    renews it three times in this time."""
+    max_stall: float = DEFAULT_TERMS.max_stall
+    """Seconds for which the thread goes on with that while code that does not await blocks the event loop."""
     codec: PayloadCodec | None = None
     """What inputs, outputs, responses and tool results go through on their way to the store."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
@@ -132,9 +138,15 @@ class PipelineConfig(ExecutionConfig):
             adapt_run_store(self.store)
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
+        self.lease_terms  # noqa: B018  # checks them
         check_codec(self.codec)
         object.__setattr__(self, "sinks", checked_sinks(self.sinks))
         check_provider_limits(self.provider_limits)
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        """How long a process keeps a run that it does not go on with."""
+        return LeaseTerms(seconds=self.lease, max_stall=self.max_stall)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import JsonValue
 
 from fastroai.calls.call import AgentCall
-from fastroai.errors import RunCorrupt, error_chain
+from fastroai.errors import RunCorrupt, RunStoreUnavailable, error_chain
 from fastroai.records import RequestRecord
 from fastroai.runtime import NO_RETRIES_USED, FailureContext, RetriesUsed, Retry, Scope, classify
 from fastroai.runtime.facts import (
@@ -214,6 +214,6 @@ def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -
         raise ValueError("it went through a codec, which PipelineConfig(codec=...) does not name now")
     try:
         value = unseal(stored, codec)
-    except Exception as error:  # the codec is the user's
-        raise ValueError(f"the codec cannot decode it: {type(error).__name__}: {error}") from error
+    except RunStoreUnavailable as error:
+        raise ValueError(f"the codec cannot decode it: {error.reason}") from error
     return value_from_json(value, declared)

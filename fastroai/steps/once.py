@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import inspect
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
+from fastroai.forks import in_forked_process
 from fastroai.runtime.facts import (
     OnceDone,
     OnceFailed,
@@ -35,8 +35,7 @@ _threads: Final[dict[int, ThreadPoolExecutor]] = {}
 """Its own, since what is left running here has to come to its end: nobody may do it again meanwhile. By the
 depth of what waits, as side effects may run agents and pipelines that have side effects."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.clear)  # the threads are those of the parent
+in_forked_process(_threads.clear)  # the threads are those of the parent
 
 logger = logging.getLogger("fastroai.steps")
 
@@ -123,6 +122,8 @@ class _Effect:
     async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
         """Its result: the recorded one, or that of `effect`, which is on record when this returns."""
         log, run = self.log, self.log.run
+        if run is not None:
+            await run.check_held()
         known = None if run is None else run.recorded.once(self.place, self.name)
         if run is not None and isinstance(known, OnceDone):
             self.result.set_result(self._recorded(known, run))

@@ -10,6 +10,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
+from fastroai.forks import in_forked_process
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues
 from fastroai.store.workers import Workers
 
@@ -43,9 +44,10 @@ class _InOneThread:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._start()
+        in_forked_process(self._start)
 
     def _start(self) -> None:
-        self._process, self._workers = os.getpid(), Workers(1)
+        self._workers = Workers(1)
 
     def __repr__(self) -> str:
         return repr(self._store)
@@ -78,6 +80,4 @@ class _InOneThread:
         return await cast("Awaitable[object]", answer) if isawaitable(answer) else answer
 
     async def _in_thread(self, call: Callable[[], object]) -> object:
-        if os.getpid() != self._process:
-            self._start()  # a forked process does not have its parent's thread
         return await asyncio.wrap_future(self._workers.submit(call))

@@ -7,17 +7,17 @@ application, and the one that sync calls run on.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from anyio import CancelScope
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
+from fastroai.forks import ForkGate, in_forked_process
 from fastroai.store.workers import Workers
 
 ConnectionT = TypeVar("ConnectionT")
@@ -45,6 +45,11 @@ class Driver(Protocol[ConnectionT]):
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """What it raises when the database fails."""
+        ...
+
+    @property
+    def closes_before_fork(self) -> bool:
+        """Whether no connection may be open while the process forks, not even in another thread."""
         ...
 
     def connect(self) -> ConnectionT:
@@ -80,7 +85,9 @@ class Connections(Generic[ConnectionT]):
             raise ConfigurationError("timeout", driver.timeout, "seconds, above 0")
         self._driver, self._limit = driver, limit
         self._start()
-        _all_connections.add(self)
+        if driver.closes_before_fork:
+            _gate.before_fork(self.close_idle)
+        in_forked_process(self._forget)
 
     def _start(self) -> None:
         self._idle: list[ConnectionT] = []
@@ -119,9 +126,13 @@ class Connections(Generic[ConnectionT]):
 
     async def aclose(self) -> None:
         """Close the idle connections. Later operations open new ones."""
-        await asyncio.wrap_future(self._workers.submit(lambda: _close_all(self._driver, self._idle)))
+        await asyncio.wrap_future(self._workers.submit(self.close_idle))
 
-    def forget(self) -> None:
+    def close_idle(self) -> None:
+        """Close the connections that nobody uses. Later operations open new ones."""
+        _close_all(self._driver, self._idle)
+
+    def _forget(self) -> None:
         """Start anew, in a process that was forked: the connections and threads are its parent's."""
         self._closer.detach()
         _inherited.append(self._idle)
@@ -143,6 +154,10 @@ class _Job(Generic[ConnectionT, ResultT]):
         self._given_up = False
 
     def __call__(self) -> ResultT:
+        with _gate_of(self._driver):
+            return self._on_a_connection()
+
+    def _on_a_connection(self) -> ResultT:
         idle = _last(self._idle)
         if idle is not None:
             try:
@@ -191,8 +206,13 @@ def _last(idle: list[ConnectionT]) -> ConnectionT | None:
 
 
 def _close_all(driver: Driver[ConnectionT], idle: list[ConnectionT]) -> None:
-    while (connection := _last(idle)) is not None:
-        driver.close(connection)
+    with _gate_of(driver):
+        while (connection := _last(idle)) is not None:
+            driver.close(connection)
+
+
+def _gate_of(driver: Driver[Any]) -> AbstractContextManager[None]:
+    return _gate if driver.closes_before_fork else nullcontext()
 
 
 async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> None:
@@ -216,15 +236,6 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-_all_connections: Final[weakref.WeakSet[Connections[Any]]] = weakref.WeakSet()
+_gate: Final = ForkGate()
 _inherited: Final[list[object]] = []
 """Connections of the parent, which must not even be closed here: that would end them for the parent."""
-
-
-def _after_fork() -> None:
-    for connections in list(_all_connections):
-        connections.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -125,7 +125,9 @@ class RunHeader:
     owner: str | None = None
     """The process that runs it."""
     lease_until: datetime | None = None
-    """When that process counts as dead, unless it renews this."""
+    """When that process counts as dead, unless it renews this. By the clock of the store."""
+    steady_until: float | None = None
+    """The same by the clock of its machine that nobody sets, which holds on that machine."""
     requests: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""

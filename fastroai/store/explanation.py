@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from fastroai.runtime import facts
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import version_of, word_for
+from fastroai.store.payloads import is_sealed_definition, masked
 
 LEAST_WAIT: Final = 0.1
 """Seconds; where requests have waited for less before they went out, that is not worth a word."""
@@ -40,7 +41,7 @@ def explain(entries: Sequence[facts.AnyFact], attempts: Iterable[StepAttempt]) -
             interrupted[attempt.place].append(attempt)
     start = entries[0].at
     lines = [
-        f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {' '.join(sentence.splitlines())}"
+        f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {masked(' '.join(sentence.splitlines()))}"
         for entry, sentence in _sentences(entries, ended, interrupted)
     ]
     return "\n".join(lines)
@@ -144,7 +145,9 @@ def _sentences(
 def _opened(entry: facts.RunStarted) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
     what = f"{word_for(entry.definition)} {entry.pipeline!r}{_version(entry.definition)}"
-    return f"run {entry.run_id!r} of {what} began{source}"
+    unread = "; texts are sealed: read them with RunHistory(store, codec=...), or --codec"
+    sealed = unread if is_sealed_definition(entry.definition) else ""
+    return f"run {entry.run_id!r} of {what} began{source}{sealed}"
 
 
 def _version(definition: JsonValue) -> str:

@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from fastroai.errors import ConfigurationError, RunCorrupt, RunInProgress, RunNotFound
+from fastroai.errors import ConfigurationError, RevisionConflict, RunCorrupt, RunInProgress, RunNotFound
 from fastroai.runtime.facts import AnyFact
-from fastroai.runtime.owner import is_dead
+from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import RunHeader, check_format, check_format_in, entry_in_store, located
 from fastroai.store.run_store import RunStore, StoredKey
@@ -182,6 +182,25 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
     return FoundHeader(header=header, revision=found.revision, now=found.now)
 
 
+async def replace_header(store: RunStore, header: RunHeader, revision: int) -> None:
+    """Write a header at a revision. A write whose answer was lost has happened all the same.
+
+    Raises:
+        RevisionConflict: another process has written the header since it was read.
+    """
+    key, value = header_key(header.run_id), encode_header(header)
+    try:
+        await store.compare_and_set(key, value, revision=revision)
+    except RevisionConflict:
+        if (await store.read(key)).values != (value,):
+            raise
+
+
+def first_due(one: datetime | None, other: datetime | None) -> datetime | None:
+    """Return the earlier of two times."""
+    return min(filter(None, (one, other)), default=None)
+
+
 def utc_day(at: datetime) -> date:
     """Return the day of a time in UTC."""
     return at.astimezone(UTC).date()
@@ -189,12 +208,13 @@ def utc_day(at: datetime) -> date:
 
 def is_running(header: RunHeader, now: datetime) -> bool:
     """Whether a process has the run, as far as the lease and the process itself tell."""
-    return (
-        header.owner is not None
-        and header.lease_until is not None
-        and header.lease_until > now
-        and not is_dead(header.owner)
-    )
+    if header.owner is None or header.lease_until is None:
+        return False
+    if header.steady_until is not None and shares_steady_clock(header.owner):
+        has_lease = header.steady_until > steady_seconds()
+    else:
+        has_lease = header.lease_until > now
+    return has_lease and not is_dead(header.owner)
 
 
 async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, AnyFact]:
@@ -207,8 +227,20 @@ async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
-    """Read all entries of a run. Raises `RunCorrupt`, `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    """Read all entries of a run.
+
+    Raises:
+        RunNotFound: the run was deleted since its header was read.
+        RunCorrupt: an entry cannot be read, or the log is gone.
+        RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+    """
     stored = await store.read(log_key(header))
+    if not stored.values:  # a header is written after a log that is not empty, and deleted before it
+        now = (await read_header(store, header.run_id)).header
+        if now.epoch != header.epoch:
+            raise RunNotFound(header.run_id, repr(store))
+        raise RunCorrupt(header.run_id, 1, "its log is gone from the store")
     return located(
         [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]
     )

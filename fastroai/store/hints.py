@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import defaultdict
@@ -12,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+from fastroai.forks import in_forked_process
 from fastroai.store.workers import Workers
 
 GLANCE: Final = 0.5
@@ -48,6 +48,10 @@ class Waiters:
     """Those who wait for changes of keys, in any thread and event loop."""
 
     def __init__(self) -> None:
+        self._start()
+        in_forked_process(self._start)
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._waiting: defaultdict[bytes, set[_Waiter]] = defaultdict(set)
 
@@ -117,11 +121,12 @@ class Listener:
     def __init__(self, name: str, connect: Callable[[], Line], errors: tuple[type[Exception], ...]) -> None:
         """`errors` are the exceptions that a line raises when the server fails."""
         self._name, self._connect, self._errors = name, connect, errors
+        self._waiters = Waiters()
         self._start()
+        in_forked_process(self._start)
 
     def _start(self) -> None:
-        self._process = os.getpid()
-        self._waiters, self._workers = Waiters(), Workers(1)
+        self._workers = Workers(1)
         self._lock = threading.Lock()
         self._runs = self._closing = False
         self._rests_until = 0.0
@@ -130,8 +135,6 @@ class Listener:
         self, name: bytes, look: Callable[[], Awaitable[int]], *, revision: int, timeout: float
     ) -> None:
         """Wait as `HintsChanges.changed` says. `look` reads the revision of the key."""
-        if os.getpid() != self._process:
-            self._start()  # a forked process does not have its parent's thread
         with self._waiters.waiting(name) as woken:
             self._see_that_it_runs()
             # The key may have changed after it was read and before anybody listened.
@@ -146,10 +149,9 @@ class Listener:
 
     async def aclose(self) -> None:
         """End the connection. A later wait opens another."""
-        if os.getpid() == self._process:
-            with self._lock:
-                self._closing = True
-            await asyncio.wrap_future(self._workers.submit(lambda: None))
+        with self._lock:
+            self._closing = True
+        await asyncio.wrap_future(self._workers.submit(lambda: None))
 
     def _listen(self) -> None:
         line: Line | None = None

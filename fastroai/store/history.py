@@ -48,7 +48,7 @@ from fastroai.store.index import (
     run_in_index,
 )
 from fastroai.store.open_questions import Question, asked_at
-from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
+from fastroai.store.payloads import PayloadCodec, check_codec, masked, unseal_text
 from fastroai.store.run_store import RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
 
@@ -229,12 +229,12 @@ class RunHistory:
 
     async def _trace(self, header: RunHeader) -> RunTrace:
         from fastroai.store.trace import RunTrace
-        from fastroai.store.unsealing import unseal_entry
+        from fastroai.store.unsealing import unseal_entry, unseal_log
 
         run_id = header.run_id
         entries = await read_log(self._store, header)
         try:
-            return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
+            return RunTrace(unseal_log(run_id, entries, lambda entry: unseal_entry(entry, self._codec)))
         except ConfigurationError:
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not") from None
 
@@ -430,7 +430,7 @@ class RunHistory:
         if summary.error is None:
             return summary
         error_type, colon, message = summary.error.partition(": ")
-        return replace(summary, error=f"{error_type}{colon}{unseal_text(message, self._codec)}")
+        return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
 
     # --- forgetting ---
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
 """More microseconds than any `datetime` has."""
 _PAGE: Final = 100
+
+logger = logging.getLogger("fastroai.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,14 @@ async def remove_from_index(store: RunStore, header: RunHeader, *, now: RunHeade
     """Remove the entries that the run does not have any more `now`."""
     kept = () if now is None else index_keys(now)
     await in_any_order(store.delete(key) for key in index_keys(header) if key not in kept)
+
+
+async def leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
+    """`remove_from_index` for the entries of a header before it was changed. What fails is logged."""
+    try:
+        await remove_from_index(store, before, now=now)
+    except Exception as error:  # a store can be the user's; and the index is not the truth
+        logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
 
 
 async def indexed(store: RunStore, find: Find, *, until: datetime | None = None) -> AsyncIterator[Indexed]:

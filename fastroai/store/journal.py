@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from fastroai.errors import (
     FastroAIError,
@@ -23,7 +23,9 @@ from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import entry_to_store
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import seal_messages
+from fastroai.store.unsealing import seal_texts
+
+T = TypeVar("T")
 
 Durability = Literal["sync", "async"]
 """When the run goes on after something has happened: when it is stored, or at once."""
@@ -55,7 +57,7 @@ class Journal:
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
     ) -> None:
-        """`key` is the key of the log. `codec` seals error messages here; payloads are sealed already."""
+        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already."""
         self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
@@ -144,6 +146,14 @@ class Journal:
         finally:
             await self.abandon()
 
+    def give_up(self, error: Exception) -> FastroAIError:
+        """Write nothing more, because of an exception of the store, or because another process has the run.
+
+        Return the exception that commits raise from now on. From any thread.
+        """
+        self._failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
+        return self._failure
+
     async def abandon(self) -> None:
         """Write nothing more, whatever is left."""
         self._closed = True
@@ -157,7 +167,13 @@ class Journal:
             self._tell()
 
     def _add(self, entry: AnyFact) -> None:
-        self._waiting.append(entry_to_store(seal_messages(entry, self._codec)))
+        try:
+            stored = entry_to_store(seal_texts(entry, self._codec))
+        except RunStoreUnavailable as error:  # of the codec
+            self._failure = error
+            self._tell()
+            return
+        self._waiting.append(stored)
         self.entries.append(entry)
         self._added += 1
 
@@ -190,7 +206,7 @@ class Journal:
                 self._written += count
                 self._tell()
         except Exception as error:
-            self._failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
+            self.give_up(error)
             self._tell()
         finally:
             self._writer = None
@@ -213,20 +229,9 @@ class Journal:
 
     async def _write(self, entries: Sequence[bytes]) -> int:
         """How many of them are stored now."""
-        attempt = 1
-        while True:
-            try:
-                stored = await self._append(entries)
-            except RunStoreUnavailable as error:
-                if attempt >= PATIENCE:
-                    raise
-                delay = backoff_delay(attempt, 0.1)
-                logger.warning("run %r: %s; trying again in %.1f s", self._run_id, error, delay)
-                attempt += 1
-                await asyncio.sleep(delay)
-            else:
-                self._revision += stored
-                return stored
+        stored = await patiently(self._run_id, lambda: self._append(entries))
+        self._revision += stored
+        return stored
 
     async def _append(self, entries: Sequence[bytes]) -> int:
         try:
@@ -238,12 +243,29 @@ class Journal:
     async def _found(self, entries: Sequence[bytes]) -> int:
         """Find out whether a write whose answer was lost has happened; there may be more to write since then.
 
-        If another process has the run, its entries are in the log; if the run was deleted, there are none.
+        If another process has the run, its entries are in the log; if the run was deleted, or the store has
+        lost it, not even ours are.
         """
-        stored = (await self._store.read(self._key, after=self._revision)).values
+        found = await self._store.read(self._key, after=self._revision)
+        stored = found.values
         if not stored or stored != tuple(entries[: len(stored)]):
-            raise RunTakenOver(self._run_id)
+            raise RunTakenOver(self._run_id, found.revision < self._revision)
         return len(stored)
+
+
+async def patiently(run_id: str, operation: Callable[[], Awaitable[T]]) -> T:
+    """Perform an operation of a store again while the store is unavailable, `PATIENCE` times at most."""
+    attempt = 1
+    while True:
+        try:
+            return await operation()
+        except RunStoreUnavailable as error:
+            if attempt >= PATIENCE:
+                raise
+            delay = backoff_delay(attempt, 0.1)
+            logger.warning("run %r: %s; trying again in %.1f s", run_id, error, delay)
+            attempt += 1
+            await asyncio.sleep(delay)
 
 
 def _broken(store: RunStore, error: Exception) -> RunStoreUnavailable:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
+from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion, RunNotFound
 from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked, Wait
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import FoundHeader, is_running, read_log_from
+from fastroai.store.headers import FoundHeader, is_running, read_log, read_log_from
 from fastroai.store.index import Find, held_run, indexed
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import unseal_question
+from fastroai.store.unsealing import unseal_entry
+
+logger: Final = logging.getLogger("fastroai.store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +104,12 @@ async def open_questions(
     async for entry in indexed(store, find):
         try:
             held = await held_run(store, entry)
-        except (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion):
-            continue  # nothing says that it still asks
-        if held is not None:
-            found += await questions_of_run(store, held, codec)
+            if held is not None:
+                found += await questions_of_run(store, held, codec)
+        except RunNotFound:
+            continue  # it was deleted meanwhile
+        except (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion) as error:
+            logger.warning("run %r may wait for answers and is left out: %s", entry.run_id, error)
         if limit is not None and len(found) >= limit:
             break
     return tuple(found[:limit])
@@ -119,9 +124,9 @@ async def questions_of_run(
     if not header.questions or is_running(header, found.now):
         return ()
     entries = await read_log_from(store, header, min(header.questions))
-    return tuple(
-        Question.of(unseal_question(one, codec), header) for one in asked_at(header.questions, entries)
-    )
+    if not entries:
+        await read_log(store, header)  # which says if the log is gone
+    return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
 
 
 def asked_at(positions: Iterable[int], entries: Mapping[int, AnyFact]) -> Iterator[QuestionAsked]:

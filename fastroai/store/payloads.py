@@ -1,7 +1,8 @@
-"""What users' data goes through on its way to the store: a codec of theirs, that encrypts or redacts."""
+"""What users' data goes through on its way to the store: a codec, that encrypts or redacts."""
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from typing import Final, Protocol, runtime_checkable
 
@@ -16,22 +17,20 @@ _SEALED: Final = "$sealed"
 _PLAIN: Final = "$plain"
 _SEALED_TEXT: Final = f"{_SEALED}:"
 _PLAIN_TEXT: Final = f"{_PLAIN}:"
-_MEND = "mend the codec, without which nothing is stored"
+_SEALED_WITHIN: Final = re.compile(re.escape(_SEALED_TEXT) + "[A-Za-z0-9+/=]+")
+_OUTLINE: Final = ("name", "kind", "version")
+_MEND: Final = "mend the codec, without which nothing is stored"
+_OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Changes inputs, outputs, responses and tool results before they reach the store, and back.
+    """Changes values, texts and names of users before they reach the store, and back.
 
-    They are given and taken as JSON text. What `decode` gives need not be what `encode` was given: a codec
-    that redacts leaves it so. Both are called on the event loop, so they must not block.
-
-        class Encrypted:
-            def encode(self, payload: bytes) -> bytes:
-                return fernet.encrypt(payload)
-
-            def decode(self, payload: bytes) -> bytes:
-                return fernet.decrypt(payload)
+    `EncryptingCodec` is one. They are given and taken as JSON text. What `decode` gives need not be what
+    `encode` was given: a codec that redacts leaves it so. Only names by which a run finds its own record,
+    such as those of `ctx.once`, must come back as they were. Both methods are called on the event loop, so
+    they must not block.
     """
 
     def encode(self, payload: bytes) -> bytes:
@@ -77,25 +76,88 @@ def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
 
 def seal_text(text: str, codec: PayloadCodec | None) -> str:
     """A text as it is stored; left out where the codec fails, for telling of a failure must not fail."""
-    if codec is None:
-        return f"{_PLAIN_TEXT}{text}" if text.startswith((_SEALED_TEXT, _PLAIN_TEXT)) else text
     try:
-        return _SEALED_TEXT + b64encode(_encoded(text, codec)).decode()
+        return _sealed_text(text, codec)
     except RunStoreUnavailable:
         return "this text is not stored, because the codec failed"
 
 
 def unseal_text(stored: str, codec: PayloadCodec | None) -> str:
     """A text as it was; as it is stored, where it was not sealed or cannot be decoded."""
+    try:
+        return unseal_name(stored, codec)
+    except RunStoreUnavailable:
+        return stored
+
+
+def seal_name(name: str, codec: PayloadCodec | None) -> str:
+    """Return a name as it is stored, by which a run finds its own record again.
+
+    Raises:
+        RunStoreUnavailable: the codec fails, or would give back another name: what has been done under it
+            would be done again.
+    """
+    sealed = _sealed_text(name, codec)
+    if unseal_name(sealed, codec) != name:
+        reason = f"decode gives back something else for the name {name!r}, so it would not be found again"
+        raise RunStoreUnavailable(repr(codec), reason, _MEND)
+    return sealed
+
+
+def unseal_name(stored: str, codec: PayloadCodec | None) -> str:
+    """Return a name as it was; as it is stored, where it was sealed and there is no codec.
+
+    Raises:
+        RunStoreUnavailable: the codec cannot decode it.
+    """
     if stored.startswith(_PLAIN_TEXT):
         return stored.removeprefix(_PLAIN_TEXT)
     if codec is None or not stored.startswith(_SEALED_TEXT):
         return stored
-    try:
-        text: JsonValue = from_json(codec.decode(b64decode(stored.removeprefix(_SEALED_TEXT))))
-    except Exception:  # whatever a codec of a user raises
+    name = _decoded(stored.removeprefix(_SEALED_TEXT), codec)
+    return name if isinstance(name, str) else str(name)
+
+
+def _sealed_text(text: str, codec: PayloadCodec | None) -> str:
+    if codec is None:
+        return f"{_PLAIN_TEXT}{text}" if text.startswith((_SEALED_TEXT, _PLAIN_TEXT)) else text
+    return _SEALED_TEXT + b64encode(_encoded(text, codec)).decode()
+
+
+def masked(text: str) -> str:
+    """Return a text for people, in which texts that are sealed still are only said to be."""
+    return _SEALED_WITHIN.sub("(sealed)", text)
+
+
+def seal_definition(definition: JsonValue, codec: PayloadCodec | None) -> JsonValue:
+    """Return the definition of a pipeline or graph as it is stored: its outline can be read without a codec.
+
+    Raises:
+        RunStoreUnavailable: the codec fails.
+    """
+    if codec is None or not isinstance(definition, dict):
+        return definition
+    steps = definition.get("steps")
+    outline: dict[str, JsonValue] = {name: definition[name] for name in _OUTLINE if name in definition}
+    outline["steps"] = {step_id: {} for step_id in steps} if isinstance(steps, dict) else {}
+    return {**outline, _SEALED: b64encode(_encoded(definition, codec)).decode()}
+
+
+def unseal_definition(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
+    """Return a definition as it was; its outline, where it was sealed and there is no codec.
+
+    Raises:
+        RunStoreUnavailable: the codec cannot decode it.
+    """
+    if codec is None or not is_sealed_definition(stored):
         return stored
-    return text if isinstance(text, str) else str(text)
+    assert isinstance(stored, dict)
+    return _decoded(str(stored[_SEALED]), codec)
+
+
+def is_sealed_definition(stored: JsonValue) -> bool:
+    """Whether a definition went through a codec, and with it everything else of its run."""
+    return isinstance(stored, dict) and _SEALED in stored
 
 
 def is_sealed(stored: JsonValue) -> bool:
@@ -104,13 +166,24 @@ def is_sealed(stored: JsonValue) -> bool:
 
 
 def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it was; as it is stored, where it was sealed and there is no codec."""
+    """A value as it was; as it is stored, where it was sealed and there is no codec.
+
+    Raises:
+        RunStoreUnavailable: the codec cannot decode it.
+    """
     mark, content = _opened(stored)
     if mark != _SEALED:
         return content
     if codec is None:
         return stored
-    value: JsonValue = from_json(codec.decode(b64decode(str(content))))
+    return _decoded(str(content), codec)
+
+
+def _decoded(sealed: str, codec: PayloadCodec) -> JsonValue:
+    try:
+        value: JsonValue = from_json(codec.decode(b64decode(sealed)))
+    except Exception as error:  # whatever a codec of a user raises
+        raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _OTHER) from error
     return value
 
 

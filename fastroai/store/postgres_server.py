@@ -54,6 +54,7 @@ class PostgresServer:
             expected = "a connection string such as 'postgresql://user@localhost/database'"
             raise ConfigurationError("dsn", "(not shown)", expected) from None
         self.timeout, self.schema = timeout, schema
+        self.closes_before_fork = False
         self._script, self._last_made, self._unavailable = script, last_made, unavailable
         self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
         defaults: dict[str, str | int | None] = {

@@ -38,6 +38,7 @@ class RedisServer:
         except ImportError as error:
             raise MissingExtraError(store, "redis", "redis") from error
         self.timeout = timeout
+        self.closes_before_fork = False
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._url, self._unavailable = url, unavailable
         self._source = files("fastroai.store").joinpath(script).read_text("utf-8")

@@ -7,13 +7,18 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from fastroai.errors import RevisionConflict
+from fastroai.forks import ForkGate
 from fastroai.store.clock import utc_now
 from fastroai.store.hints import Waiters, wait_for
 from fastroai.store.history import ReadsRuns
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
+
+_gate: Final = ForkGate()
+"""So that a forked process goes on with whole copies."""
 
 
 @dataclass(slots=True)
@@ -46,7 +51,7 @@ class MemoryRunStore(ReadsRuns):
         """See `RunStore`."""
         name = key_bytes(key)
         check_values(values, revision)
-        with self._lock:
+        with _gate, self._lock:
             self._expect(key, name, revision)
             if values:
                 self._open(name).values.extend(values)
@@ -56,7 +61,7 @@ class MemoryRunStore(ReadsRuns):
         """See `RunStore`."""
         name = key_bytes(key)
         check_position("after", after)
-        with self._lock:
+        with _gate, self._lock:
             held = self._held.get(name) or _Held()
             values = tuple(held.values[max(after - held.before, 0) :])
             return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
@@ -65,7 +70,7 @@ class MemoryRunStore(ReadsRuns):
         """See `RunStore`."""
         name = key_bytes(key)
         check_values([value], revision)
-        with self._lock:
+        with _gate, self._lock:
             self._expect(key, name, revision)
             held = self._open(name)
             held.before, held.values = revision, [value]
@@ -74,7 +79,7 @@ class MemoryRunStore(ReadsRuns):
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
         keys = KeyRange.of(prefix, after, limit)
-        with self._lock:
+        with _gate, self._lock:
             start, end = bisect_left(self._keys, keys.first), bisect_left(self._keys, keys.end)
             found = [(name, self._held[name]) for name in self._keys[start : min(end, start + limit)]]
             return [
@@ -85,7 +90,7 @@ class MemoryRunStore(ReadsRuns):
     async def delete(self, key: str) -> None:
         """See `RunStore`."""
         name = key_bytes(key)
-        with self._lock:
+        with _gate, self._lock:
             if self._held.pop(name, None):
                 del self._keys[bisect_left(self._keys, name)]
         self._waiters.wake(name)

@@ -1,4 +1,4 @@
-"""Runs in a store: beginning one, taking one up, and the lease by which only one process has it."""
+"""Runs in a store: beginning one, taking one up, and its end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from fastroai.runtime.facts import (
     RunStarted,
     WaitStarted,
 )
-from fastroai.runtime.owner import new_owner, release_owner
-from fastroai.runtime.tasks import end_task
+from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
 from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
@@ -38,29 +37,30 @@ from fastroai.store.entries import (
 from fastroai.store.headers import (
     FoundHeader,
     decode_header,
-    encode_header,
+    first_due,
     header_key,
     keys_of,
     log_key,
     new_epoch,
     read_header,
     read_log,
-    utc_day,
+    replace_header,
 )
-from fastroai.store.index import add_to_index, in_any_order, remove_from_index
-from fastroai.store.journal import Durability, Journal
+from fastroai.store.index import add_to_index, in_any_order, leave_index, remove_from_index
+from fastroai.store.journal import Durability, Journal, patiently
+from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
 from fastroai.store.mailbox import read_mail
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payloads
+from fastroai.store.run_store import RunStore
+from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
 
-LEASE: Final = 30.0
-"""Seconds after which a process counts as dead that has not renewed its lease."""
 _FORESEEN: Final = timedelta(seconds=10)
 """How long after it was announced a run is due for something that nobody has said has come."""
 _TRIES: Final = 10
+_MOST_APPENDS: Final = 1_000
+"""How many entries a process that loses its run may append meanwhile."""
 
 logger = logging.getLogger("fastroai.store")
 
@@ -75,15 +75,14 @@ class DurableRun:
         journal: Journal,
         recorded: RecordedRun,
         codec: PayloadCodec | None,
+        terms: LeaseTerms,
     ) -> None:
         """Made by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.scope: Scope | None = None
-        """The scope of the whole run, once it is open."""
+        self._scope: Scope | None = None
         assert header.owner is not None
-        self.store, self._header, self._owner = store, header, header.owner
-        self._renewal = asyncio.get_running_loop().create_task(self._renew())
+        self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
 
     @property
     def elapsed(self) -> float:
@@ -92,8 +91,27 @@ class DurableRun:
 
     @property
     def header(self) -> RunHeader:
-        """The header as this process last wrote it."""
-        return self._header
+        """The header with which this process took the run."""
+        return self.lease.header
+
+    def open_in(self, scope: Scope) -> None:
+        """Note the scope of the whole run, which is open now."""
+        self._scope, self.lease.spent = scope, scope.spent
+
+    async def check_held(self) -> None:
+        """Make sure that this process still has the run, before anything happens outside of it.
+
+        This costs a look at a clock. The store is asked only if the lease has ended since it was renewed.
+
+        Raises:
+            RunTakenOver: another process has it, or it was deleted.
+            RunStoreUnavailable: that could not be found out; the store has failed each time.
+        """
+        if self.lease.has_ended:
+            try:
+                await patiently(self.run_id, self.lease.renew)
+            except Exception as error:  # a store can be the user's, and raise anything
+                raise self.journal.give_up(error) from None
 
     def entries(self) -> list[AnyFact]:
         """Return the whole log so far. Payloads that went through a codec stay sealed."""
@@ -101,7 +119,7 @@ class DurableRun:
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
-        return scope.place_within(self.scope)
+        return scope.place_within(self._scope)
 
     @classmethod
     async def begin(
@@ -114,6 +132,7 @@ class DurableRun:
         tags: Collection[str] = (),
         tenant: str | None = None,
         replacing: FoundHeader | None = None,
+        terms: LeaseTerms = DEFAULT_TERMS,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
 
@@ -123,13 +142,13 @@ class DurableRun:
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
-        recorded = RecordedRun("", entries)
+        recorded, began = RecordedRun("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
-        with _owned(header, now) as header:
-            sealed = [seal_messages(entry, codec) for entry in entries]
+        with _owned(terms.lease(header, now, began)) as header:
+            sealed = [seal_texts(entry, codec) for entry in entries]
             await begin_record(store, header, sealed, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
-            return cls(store, header, journal, recorded, codec)
+            return cls(store, header, journal, recorded, codec, terms)
 
     @classmethod
     async def take_up(
@@ -143,6 +162,7 @@ class DurableRun:
         durability: Durability,
         codec: PayloadCodec | None,
         also: Sequence[AnyFact] = (),
+        terms: LeaseTerms = DEFAULT_TERMS,
     ) -> DurableRun:
         """Take up a run that no process has.
 
@@ -158,6 +178,7 @@ class DurableRun:
         new = (resumed, *also)
         held = found
         for _ in range(_TRIES):
+            began = steady_seconds()
             held = await read_header(store, found.header.run_id)
             if held.header.epoch != found.header.epoch:
                 raise _deleted(store, found.header)
@@ -165,7 +186,8 @@ class DurableRun:
             if held.revision != found.revision:
                 position += await _read_answers(store, held.header, recorded, position, also, codec)
             with suppress(RevisionConflict):
-                return await cls._take(store, recorded, new, position, held, durability, codec)
+                taken = terms.lease(halted_no_longer(held.header), held.now, began)
+                return await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
         raise held.in_progress()
 
     @classmethod
@@ -176,13 +198,15 @@ class DurableRun:
         new: Sequence[AnyFact],
         position: int,
         held: FoundHeader,
+        taken: RunHeader,
         durability: Durability,
         codec: PayloadCodec | None,
+        terms: LeaseTerms,
     ) -> DurableRun:
         """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
-        with _owned(halted_no_longer(held.header), held.now) as header:
+        with _owned(taken) as header:
             await add_to_index(store, header, before=held.header)
-            await _replace(store, header, held.revision)
+            await replace_header(store, header, held.revision)
             stored = [entry_to_store(entry) for entry in new]
             for _ in range(_TRIES):
                 with suppress(RevisionConflict):
@@ -192,10 +216,10 @@ class DurableRun:
                 position += await _read_answers(store, header, recorded, position, new, codec)
             else:
                 raise await _taken(store, header)
-            await _leave_index(store, held.header, header)
+            await leave_index(store, held.header, header)
             recorded.add(new)
             journal = _journal(store, header, position + len(new), durability, codec)
-            return cls(store, header, journal, recorded, codec)
+            return cls(store, header, journal, recorded, codec, terms)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
         """Write down how it ended, and give up the lease.
@@ -215,7 +239,7 @@ class DurableRun:
                     waits["due_at"] = ended.at
             await self.journal.commit(ended)
             await self.journal.aclose()
-            await end_task(self._renewal)
+            await self.lease.stop()
             why = ended.failure
             await self._write_header(
                 status=ended.status,
@@ -239,7 +263,7 @@ class DurableRun:
         """
         try:
             await self.journal.aclose()
-            await end_task(self._renewal)
+            await self.lease.stop()
             await self._write_header(lease_until=None, requests=usage.request_count, cost_usd=usage.cost_usd)
         finally:
             await self.release()
@@ -248,17 +272,7 @@ class DurableRun:
         """The log says it, or will, so whatever fails here does not matter to whoever resumes the run."""
         for pause in (0.1, 0.5, None):
             try:
-                # Read anew: the last renewal may have happened although it was cancelled.
-                found = await self.store.read(header_key(self.run_id))
-                if (held := self._held(found)) is not None:
-                    before = replace(self._header, due_at=held.due_at)
-                    header = replace(_leased(self._header, found.now), **changes)
-                    header = replace(header, due_at=first_due(header.due_at, held.due_at))
-                    await add_to_index(self.store, header, before=before)
-                    await _replace(self.store, header, found.revision)
-                    self._header = header
-                    await _leave_index(self.store, before, header)
-                return
+                return await self.lease.write(**changes)
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
                     message = "run %r: its header could not be brought up to date: %s"
@@ -269,15 +283,10 @@ class DurableRun:
     async def release(self) -> None:
         """Nothing of it runs in this process any more, whatever is on record."""
         try:
-            await end_task(self._renewal)
+            await self.lease.stop()
         finally:
             await self.journal.abandon()
             release_owner(self._owner)
-
-    def _held(self, found: StoredValues) -> RunHeader | None:
-        """The header that was found, if this process has the run. Senders of messages may change it."""
-        held = decode_header(self.run_id, found.values[-1]) if found.values else None
-        return held if held is not None and held.owner == self._owner else None
 
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """What the header says of a run that waits."""
@@ -303,37 +312,46 @@ class DurableRun:
         for position, name in receives:
             started = entries[position - 1]
             assert isinstance(started, WaitStarted)
-            mail = await read_mail(self.store, self._header, after=started.seen)
+            mail = await read_mail(self.store, self.header, after=started.seen)
             if any(message.name == name for _, message in mail):
                 return True
         return False
 
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(LEASE / 3)
-            try:
-                found = await self.store.read(header_key(self.run_id))
-                if (held := self._held(found)) is None:
-                    logger.warning(
-                        "run %r: another process took it up or deleted it; this one stops at its next write",
-                        self.run_id,
-                    )
-                    return  # the store refuses the next entry of this process
-                await self._renew_once(found, held)
-            except Exception as error:  # a store can be the user's, and raise anything
-                logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
 
-    async def _renew_once(self, found: StoredValues, held: RunHeader) -> None:
-        usage = Usage() if self.scope is None else self.scope.spent()
-        renewed = replace(
-            self._header, requests=usage.request_count, cost_usd=usage.cost_usd, due_at=held.due_at
-        )
-        header = _leased(renewed, found.now)
-        await add_to_index(self.store, header, before=self._header)
-        self._header = header
-        await _replace(self.store, header, found.revision)
-        # The process that had the run before may have removed some entries late.
-        await add_to_index(self.store, header)
+async def seize(store: RunStore, run_id: str) -> None:
+    """Take a run from the process that has it, if one has, whatever its lease says.
+
+    Afterwards nobody has the run, as if that process had died after it was resumed once more.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunInProgress: it changes faster than it can be taken.
+    """
+    for _ in range(_TRIES):
+        found = await read_header(store, run_id)
+        if not found.is_running:
+            return
+        nobody = new_owner()
+        release_owner(nobody)
+        header = replace(found.header, owner=nobody, lease_until=None, steady_until=None)
+        with suppress(RevisionConflict):
+            await replace_header(store, header, found.revision)
+            await _close_log(store, header)
+            return
+    raise found.in_progress()
+
+
+async def _close_log(store: RunStore, header: RunHeader) -> None:
+    """Move the log on, so that the process that had the run appends nothing more to it."""
+    position = 1
+    for _ in range(_MOST_APPENDS):
+        try:
+            return await store.append(log_key(header), [entry_to_store(RunResumed())], revision=position)
+        except RevisionConflict as conflict:  # the process has appended
+            if not conflict.actual:
+                raise _deleted(store, header) from None
+            position = conflict.actual
+    raise await _taken(store, header)
 
 
 async def new_header(
@@ -382,7 +400,7 @@ async def begin_record(
     stored = [entry_to_store(entry) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
-        await _replace(store, header, 0 if replacing is None else replacing.revision)
+        await replace_header(store, header, 0 if replacing is None else replacing.revision)
     except RevisionConflict:
         with suppress(Exception):  # a purge removes them, too
             await store.delete(log_key(header))
@@ -409,8 +427,8 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
         RevisionConflict: another process has written the header since it was read.
     """
     await add_to_index(store, header, before=found.header)
-    await _replace(store, header, found.revision)
-    await _leave_index(store, found.header, header)
+    await replace_header(store, header, found.revision)
+    await leave_index(store, found.header, header)
 
 
 async def foresee(store: RunStore, found: FoundHeader) -> None:
@@ -429,11 +447,6 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
 def halted_no_longer(header: RunHeader) -> RunHeader:
     """Return the header of a run that waits for nothing, because it goes on."""
     return replace(header, status="running", error=None, questions=(), receives=(), due_at=None)
-
-
-def first_due(one: datetime | None, other: datetime | None) -> datetime | None:
-    """Return the earlier of two times."""
-    return min(filter(None, (one, other)), default=None)
 
 
 def _journal(
@@ -465,7 +478,7 @@ async def _read_answers(
     for entry in entries:
         if isinstance(entry, AnswerGiven) and entry.id in given:
             raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
-    recorded.add(unseal_messages(entry, codec) for entry in entries)
+    recorded.add(unseal_texts(entry, codec) for entry in entries)
     return len(entries)
 
 
@@ -487,40 +500,14 @@ def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
 
 
 @contextmanager
-def _owned(header: RunHeader, now: datetime) -> Iterator[RunHeader]:
+def _owned(header: RunHeader) -> Iterator[RunHeader]:
     """The header as that of this process, which has the run unless something fails inside."""
     owner = new_owner()
     try:
-        yield _leased(replace(header, owner=owner), now)
+        yield replace(header, owner=owner)
     except BaseException:
         release_owner(owner)
         raise
-
-
-def _leased(header: RunHeader, now: datetime) -> RunHeader:
-    """The header of a run that a process has, as the store's own clock says, with the days of the lease."""
-    until = now + timedelta(seconds=LEASE)
-    days = {*header.later_days, utc_day(now), utc_day(until)} - {utc_day(header.started_at)}
-    return replace(header, lease_until=until, updated_at=now, later_days=tuple(sorted(days)))
-
-
-async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
-    """Write a header at a revision; the new one. A write whose answer was lost has happened all the same."""
-    key, value = header_key(header.run_id), encode_header(header)
-    try:
-        await store.compare_and_set(key, value, revision=revision)
-    except RevisionConflict:
-        if (await store.read(key)).values != (value,):
-            raise
-    return revision + 1
-
-
-async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
-    """Remove the index entries that a run no longer has."""
-    try:
-        await remove_from_index(store, before, now=now)
-    except Exception as error:  # a store can be the user's; and the index is not the truth
-        logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
 
 
 async def append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:

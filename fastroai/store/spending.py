@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import product
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
 from fastroai.store.attempts import Attempts, Spent
 from fastroai.store.entries import RunHeader
@@ -66,7 +66,11 @@ async def spending(
         held = await held_run(store, entry)
         if held is None or (since is not None and held.header.updated_at + _CLOCKS_DIFFER < since):
             continue  # it is gone, or was over before
-        for spent in Attempts(await read_log(store, held.header)).spent:
+        try:
+            entries = await read_log(store, held.header)
+        except RunNotFound:
+            continue  # it was deleted meanwhile
+        for spent in Attempts(entries).spent:
             if (since is None or since <= spent.at) and (until is None or spent.at < until):
                 for key in _keys(held.header, spent, by):
                     usages.setdefault(key, Usage()).add(spent.record)

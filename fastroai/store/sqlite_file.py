@@ -64,6 +64,10 @@ class SQLiteFile:
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    closes_before_fork: bool = True
+    """SQLite keeps a table of its locks for the whole process, which a forked one would take for its own.
+    https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
+    """
     _opened: _Identity | None = field(default=None, init=False)
     _logs: dict[sqlite3.Connection, _Identity] = field(default_factory=dict, init=False)
     """The write-ahead log that each connection writes to."""

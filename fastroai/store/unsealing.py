@@ -1,15 +1,30 @@
-"""Seal and unseal the payloads and the error messages of log entries with a codec."""
+"""Seal and unseal what users' data is in: the payloads, the texts and the names in the entries of a log.
+
+Each field of a fact is in one of the tables below, or holds nothing of users' data: a test compares them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
 
+from fastroai.errors import RunCorrupt, RunStoreUnavailable
+from fastroai.records import RequestRecord
 from fastroai.runtime import facts
-from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unseal_text
+from fastroai.store.payloads import (
+    PayloadCodec,
+    seal,
+    seal_definition,
+    seal_name,
+    seal_text,
+    unseal,
+    unseal_definition,
+    unseal_name,
+    unseal_text,
+)
 
 PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.StepFinished: ("output",),
@@ -22,75 +37,150 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.MessagesAdded: ("messages",),
     facts.CallEnded: ("call", "output"),
 }
-"""The fields with values of users, besides inputs and questions. A test compares them with the facts."""
-MESSAGES: Final[Mapping[type[facts.Fact], str]] = {
-    facts.StepCancelled: "cause",
-    facts.StopRequested: "reason",
-    facts.RunFinished: "reason",
-    facts.AnswerGiven: "rationale",
+"""The fields with values of users, besides inputs, questions and schemas; read where they are due."""
+
+TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.RunFinished: ("reason", "failure"),
+    facts.StopRequested: ("reason",),
+    facts.StepFailed: ("failure",),
+    facts.StepCancelled: ("cause",),
+    facts.StepRetried: ("failure",),
+    facts.EdgesResolved: ("edges",),
+    facts.BranchTimedOut: ("failure",),
+    facts.CallEnded: ("failure",),
+    facts.QuestionAsked: ("to",),
+    facts.AnswerGiven: ("reviewer", "rationale"),
+    facts.RequestSent: ("record",),
+    facts.RequestEnded: ("record",),
+    facts.SpendingRecorded: ("record",),
+    facts.FailureFacts: ("message",),
+    facts.EdgeFacts: ("why",),
+    RequestRecord: ("error",),
 }
-"""The fields with text that can quote users, besides failures and the errors of requests."""
+"""The fields with texts for people, which can quote values and conditions, by fact or part of a fact."""
+
+NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.StepRetried: ("call",),
+    facts.ValueWritten: ("key",),
+    facts.RequestSent: ("request",),
+    facts.RequestPlace: ("call", "fingerprint", "tools"),
+    facts.ToolEnded: ("tool",),
+    facts.OnceStarted: ("name",),
+    facts.OnceDone: ("name",),
+    facts.OnceFailed: ("name",),
+    facts.ReplayDiverged: ("call",),
+}
+"""The fields by which a run finds its own record again: names of users, and hashes of their data."""
+
+_SCHEMAS: Final = ("answer_schema", "value_schema")
+
+FactT = TypeVar("FactT", bound=facts.Fact)
 
 
-def unseal_entry(entry: facts.AnyFact, codec: PayloadCodec | None) -> facts.AnyFact:
-    """Return an entry of a log with its payload and messages unsealed."""
-    return unseal_payloads(unseal_messages(entry, codec), codec)
+def unseal_entry(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry of a log as it was before it was sealed. Raises as `unseal`."""
+    return unseal_payloads(unseal_texts(entry, codec), codec)
 
 
-def unseal_payloads(entry: facts.AnyFact, codec: PayloadCodec | None) -> facts.AnyFact:
-    """Return an entry with its payload unsealed, if it has one."""
+def unseal_log(
+    run_id: str, entries: Iterable[facts.AnyFact], unseal: Callable[[facts.AnyFact], facts.AnyFact]
+) -> list[facts.AnyFact]:
+    """Return the entries of a log, each unsealed by `unseal`.
+
+    Raises:
+        RunCorrupt: the codec cannot decode one.
+    """
+    unsealed = []
+    for position, entry in enumerate(entries, 1):
+        try:
+            unsealed.append(unseal(entry))
+        except RunStoreUnavailable as error:
+            raise RunCorrupt(run_id, position, f"the codec cannot decode it: {error.reason}") from error
+    return unsealed
+
+
+# --- payloads ---
+
+
+def seal_payloads(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its payloads as they are stored. Raises as `seal`."""
+    return _with_payloads(entry, lambda value: seal(value, codec))
+
+
+def unseal_payloads(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its payloads as they were. Raises as `unseal`."""
     return _with_payloads(entry, lambda stored: unseal(stored, codec))
 
 
-def unseal_question(asked: facts.QuestionAsked, codec: PayloadCodec | None) -> facts.QuestionAsked:
-    """Return a question with its text and options unsealed."""
-    return _with_question(asked, lambda stored: unseal(stored, codec))
-
-
-def seal_question(asked: facts.QuestionAsked, codec: PayloadCodec | None) -> facts.QuestionAsked:
-    """The other way round."""
-    return _with_question(asked, lambda value: seal(value, codec))
-
-
-def seal_payloads(entry: facts.AnyFact) -> facts.AnyFact:
-    """Return an entry of a trace, whose payload is unsealed, in the form of a log without a codec."""
-    return _with_payloads(entry, lambda value: seal(value, None))
-
-
-def _with_payloads(entry: facts.AnyFact, change: Callable[[JsonValue], JsonValue]) -> facts.AnyFact:
-    if isinstance(entry, facts.RunStarted | facts.RunResumed):
-        return replace(entry, inputs={name: change(value) for name, value in entry.inputs.items()})
-    if isinstance(entry, facts.QuestionAsked):
-        return _with_question(entry, change)
+def _with_payloads(entry: FactT, change: Callable[[JsonValue], JsonValue]) -> FactT:
     changed: dict[str, Any] = {name: change(getattr(entry, name)) for name in PAYLOADS.get(type(entry), ())}
+    if isinstance(entry, facts.RunStarted | facts.RunResumed):
+        changed["inputs"] = {name: change(value) for name, value in entry.inputs.items()}
+    elif isinstance(entry, facts.QuestionAsked):
+        changed["question"] = change(entry.question)
+        changed["options"] = None if entry.options is None else tuple(map(change, entry.options))
+    for name in _SCHEMAS:
+        if (schema := getattr(entry, name, None)) is not None:
+            changed[name] = change(schema)
     return replace(entry, **changed) if changed else entry
 
 
-def _with_question(
-    asked: facts.QuestionAsked, change: Callable[[JsonValue], JsonValue]
-) -> facts.QuestionAsked:
-    options = None if asked.options is None else tuple(map(change, asked.options))
-    return replace(asked, question=change(asked.question), options=options)
+# --- texts and names ---
 
 
-def seal_messages(entry: facts.AnyFact, codec: PayloadCodec | None) -> facts.AnyFact:
-    """An entry as it is stored: what is told of a failure can quote what users gave."""
-    return _with_messages(entry, lambda text: seal_text(text, codec))
+def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry, whose payloads are sealed, as it is stored.
+
+    Raises:
+        RunStoreUnavailable: the codec fails on a name, or would give back another one.
+    """
+    if isinstance(entry, facts.EdgesResolved):
+        if codec is None:  # no condition looks like a text that is sealed
+            return entry
+        entry = replace(entry, edges=tuple(map(facts.EdgeFacts.of, entry.edges)))
+    return _with_texts(
+        entry,
+        lambda text: seal_text(text, codec),
+        lambda name: seal_name(name, codec),
+        lambda definition: seal_definition(definition, codec),
+    )
 
 
-def unseal_messages(entry: facts.AnyFact, codec: PayloadCodec | None) -> facts.AnyFact:
-    """The other way round."""
-    return _with_messages(entry, lambda text: unseal_text(text, codec))
+def unseal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its texts and names as they were; what is sealed stays so without a codec.
+
+    Raises:
+        RunStoreUnavailable: the codec fails on a name.
+    """
+    return _with_texts(
+        entry,
+        lambda text: unseal_text(text, codec),
+        lambda name: unseal_name(name, codec),
+        lambda definition: unseal_definition(definition, codec),
+    )
 
 
-def _with_messages(entry: facts.AnyFact, change: Callable[[str], str]) -> facts.AnyFact:
-    changed: dict[str, Any] = {}
-    if (name := MESSAGES.get(type(entry))) is not None and (text := getattr(entry, name)):
-        changed[name] = change(text)
-    failure = getattr(entry, "failure", None)
-    if failure is not None:
-        changed["failure"] = replace(failure, message=change(failure.message))
-    record = getattr(entry, "record", None)
-    if record is not None and record.error is not None:
-        changed["record"] = replace(record, error=change(record.error))
-    return replace(entry, **changed) if changed else entry
+_Change = Callable[[str], str]
+
+
+def _with_texts(
+    entry: FactT, text: _Change, name: _Change, definition: Callable[[JsonValue], JsonValue]
+) -> FactT:
+    if isinstance(entry, facts.RunStarted | facts.RunResumed):
+        inputs = {text(key): value for key, value in entry.inputs.items()}
+        entry = replace(entry, inputs=inputs, definition=definition(entry.definition))
+    changed: FactT = _changed(_changed(entry, TEXTS, text), NAMES, name)
+    return changed
+
+
+def _changed(value: Any, table: Mapping[type, tuple[str, ...]], change: _Change) -> Any:
+    if isinstance(value, str):
+        return change(value) if value else value
+    if isinstance(value, tuple | list):
+        return tuple(_changed(one, table, change) for one in value)
+    changed = {
+        field: new
+        for field in table.get(type(value), ())
+        if (new := _changed(old := getattr(value, field), table, change)) is not old
+    }
+    return replace(value, **changed) if changed else value

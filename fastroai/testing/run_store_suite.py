@@ -497,6 +497,26 @@ class RunStoreSuite:
         values = asyncio.run(store.read(key)).values
         assert sorted(values) == sorted(b"%d %d" % (name, n) for name in range(3) for n in range(5))
 
+    async def test_a_store_serves_one_event_loop_while_another_is_blocked(
+        self, store: RunStore, key: str
+    ) -> None:
+        """As a thread renews the lease of a run while a step blocks the event loop."""
+        await store.append(key, [b"1"], revision=0)
+        pending = asyncio.create_task(store.read(key))
+        await asyncio.sleep(0)  # it has begun
+
+        async def use() -> None:
+            await store.append(key, [b"2"], revision=(await store.read(key)).revision)
+            await store.compare_and_set(key, b"3", revision=2)
+            assert _names(await store.list(key)) == [key]
+            await store.append(key + "2", [b"1"], revision=0)
+            await store.delete(key + "2")
+
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(lambda: asyncio.run(asyncio.wait_for(use(), _PATIENCE))).result()
+        assert (await pending).values in ((b"1",), (b"1", b"2"), (b"3",))
+        assert (await store.read(key)).values == (b"3",)
+
     async def test_the_clock_is_utc_and_goes_on(self, store: RunStore, other: RunStore, key: str) -> None:
         times = [(await client.read(key)).now for client in (store, other, store, other)]
         assert {time.utcoffset() for time in times} == {timedelta(0)}

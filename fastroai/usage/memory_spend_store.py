@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from fastroai.forks import ForkGate
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, WindowRow, open_new
 from fastroai.usage.spend_store import (
     SpendAccount,
@@ -26,6 +27,8 @@ from fastroai.usage.spend_store import (
 )
 
 _SWEEP_EVERY: Final = 3600.0
+_gate: Final = ForkGate()
+"""So that a forked process goes on with whole copies."""
 
 
 def utc_now() -> datetime:
@@ -95,7 +98,7 @@ class MemorySpendStore:
 
     async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
-        with self._lock:
+        with _gate, self._lock:
             if account not in self._accounts:
                 return ()
             row, windows, claims = self._accounts[account]
@@ -104,7 +107,7 @@ class MemorySpendStore:
 
     async def accounts(self, after: str | None = None) -> SpendPage:
         """See `SpendStore`. All of them are on one page."""
-        with self._lock:
+        with _gate, self._lock:
             return SpendPage(accounts=tuple(self._accounts), after=None)
 
     def _times(self) -> tuple[datetime, float]:
@@ -112,7 +115,7 @@ class MemorySpendStore:
 
     @contextmanager
     def _open(self, account: SpendAccount, *, create: bool = False) -> Iterator[OpenAccount]:
-        with self._lock:
+        with _gate, self._lock:
             now, steady = self._times()
             rows = self._accounts.get(account)
             if rows is None:

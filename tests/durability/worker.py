@@ -1,7 +1,7 @@
 """A process that is told to begin or resume runs, and is forked for each, so that the fork can be killed.
 
-It has imported everything and built the agents, and has no thread, loop or connection. Tasks and answers are
-lines of JSON.
+It has imported everything and built the agents, and has no connection, and no thread but the background
+loop, which does nothing. Tasks and answers are lines of JSON.
 """
 
 from __future__ import annotations
@@ -358,7 +358,8 @@ def main() -> None:
     waiting.SHORT_SLEEP = 0.0  # every sleep halts
     random.seed()
     asyncio.run(warm_up())
-    assert threading.active_count() == 1, threading.enumerate()
+    names = {thread.name for thread in threading.enumerate()}
+    assert names == {"MainThread", "fastroai-sync"}, names
     print("ready", flush=True)
     shapes: dict[tuple[str, str], AnyShape] = {}
     builds = {**SHAPES, **GRAPHS, **FLOWS}

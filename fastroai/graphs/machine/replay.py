@@ -345,7 +345,7 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
     """
     if (other := other_run(trace, "graph", setup.name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, [seal_payloads(entry) for entry in trace.entries])
+    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
     try:
         inputs = {
             name: value_from_json(value, setup.input_types.get(name)) for name, value in trace.inputs.items()

@@ -46,17 +46,6 @@ class EdgeOutcome(NamedTuple):
         """For people."""
         return self.because if self.test is None else self.test.explain()
 
-    @property
-    def why_without_values(self) -> str:
-        """The same, without what the condition was about."""
-        if self.edge.when == "llm_decide":
-            return ""
-        return (
-            self.because
-            if self.test is None
-            else f"its condition {'holds' if self.taken else 'does not hold'}"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

@@ -160,7 +160,7 @@ async def test_a_process_whose_run_was_replaced_stops_at_its_next_write(desk: De
     run = await desk.waiting()
     # The lease has run out, as if the process had been asleep.
     found = await read_header(desk.store, "r")
-    late = replace(found.header, lease_until=found.header.started_at)
+    late = replace(found.header, lease_until=found.header.started_at, steady_until=None)
     await desk.store.compare_and_set("run:r", encode_header(late), revision=found.revision)
 
     other = Desk(desk.store)

@@ -1000,7 +1000,7 @@ async def test_somebody_who_takes_the_run_over_stops_it_and_the_loser_writes_not
     held = await store.read(header_key("r"))
     header = decode_header("r", held.values[-1])
     assert header.lease_until is not None
-    expired = replace(header, lease_until=held.now)
+    expired = replace(header, lease_until=held.now, steady_until=None)
     await store.compare_and_set(header_key("r"), encode_header(expired), revision=held.revision)
     winner = await pipeline.resume("r", store=store)
     assert winner.output == "after"

@@ -172,7 +172,12 @@ async def test_runs_that_are_not_there(store: MemoryRunStore) -> None:
 
 async def test_a_log_that_does_not_begin_as_one_is_corrupt(store: MemoryRunStore) -> None:
     await support_desk().write(store)
-    await store.delete(await log_key_of(store, "r1"))
+    key = await log_key_of(store, "r1")
+    _, *others = (await store.read(key)).values
+    await store.delete(key)
+    with pytest.raises(RunCorrupt, match="its log is gone from the store"):
+        await store.trace("r1")
+    await store.append(key, others, revision=0)
     with pytest.raises(RunCorrupt, match="begins with run_started"):
         await store.trace("r1")
 

@@ -157,7 +157,7 @@ async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(in_f
 async def test_a_log_that_is_deleted_while_it_is_open_is_told_once_and_then_nothing_is_lost(
     in_file: SQLiteRunStore, replaced: bool, says: str
 ) -> None:
-    os.remove(log := f"{in_file.path}-wal")
+    os.remove(log := f"{in_file._driver.path}-wal")
     if replaced:
         open(log, "x").close()  # noqa: ASYNC230  # nothing else runs
     with pytest.raises(RunStoreUnavailable, match=says):
@@ -166,7 +166,7 @@ async def test_a_log_that_is_deleted_while_it_is_open_is_told_once_and_then_noth
 
 
 async def test_a_value_that_somebody_has_made_a_number_is_a_damaged_one(in_file: SQLiteRunStore) -> None:
-    with sqlite3.connect(in_file.path) as other:
+    with sqlite3.connect(in_file._driver.path) as other:
         other.execute("UPDATE run_value SET value = 5")
     other.close()
     assert (await in_file.read(KEY)).values == (b"5",)

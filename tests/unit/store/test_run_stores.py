@@ -156,6 +156,17 @@ class KnowsOneLoop(AsyncStore):
         await super().append(key, values, revision=revision)
 
 
+class ServesOneLoopAtATime(AsyncStore):
+    served: asyncio.AbstractEventLoop | None = None
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        self.served = self.served or asyncio.get_running_loop()
+        assert asyncio.get_running_loop() is self.served
+        await asyncio.sleep(0)
+        self.served = None
+        return await super().read(key, after=after)
+
+
 class SeesOnlyItsOwn(AsyncStore):
     def __init__(self, held: Held) -> None:
         super().__init__({})
@@ -180,6 +191,7 @@ FAULTY = {
     ReadsFromTheStart: "reading_begins_after_the_position_that_is_given",
     KeepsTheRevision: "a_deleted_key_begins_again",
     KnowsOneLoop: "a_store_serves_one_event_loop_after_the_other",
+    ServesOneLoopAtATime: "a_store_serves_one_event_loop_while_another_is_blocked",
     SeesOnlyItsOwn: "clients_see_at_once_what_the_others_wrote",
     HasLocalTime: "the_clock_is_utc_and_goes_on",
 }

@@ -15,7 +15,6 @@ from support.leftovers import assert_no_task_is_left
 from support.resume_worker import ResumeWorkers, pipeline_that_writes_to, store_at
 from support.run_stores import KINDS, run_stores
 from support.stored_runs import entries_of, header_of
-from support.virtual_time import in_virtual_time
 
 from fastroai.errors import (
     ConfigurationError,
@@ -40,8 +39,11 @@ from fastroai.store.entries import (
     RunHeader,
 )
 from fastroai.store.headers import check_run_id, encode_header, header_key, log_key, read_header, read_log
+from fastroai.store.lease import DEFAULT_TERMS
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.runs import LEASE, DurableRun
+from fastroai.store.runs import DurableRun
+
+LEASE = DEFAULT_TERMS.seconds
 
 
 def opened(run_id: str = "r") -> RunStarted:
@@ -134,71 +136,30 @@ async def test_a_run_that_this_process_gave_up_is_free_at_once() -> None:
     await (await take_up(store)).release()
 
 
-@in_virtual_time
-async def test_a_lease_is_renewed_while_the_run_goes_on() -> None:
-    clock = Clock()
-    store = FaultyStore(MemoryRunStore(clock=clock))
-    run = await begin(store)
-    for _ in range(5):
-        clock.now += timedelta(seconds=LEASE / 2)
-        await asyncio.sleep(LEASE / 2)
-        with pytest.raises(RunInProgress):
-            await take_up(store)
-    await run.end(ended(), Usage())
-    writes = len(store.writes)
-    await asyncio.sleep(LEASE * 2)
-    assert len(store.writes) == writes
-
-
-@pytest.mark.parametrize("after", [False, True])
-@in_virtual_time
-async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(after: bool) -> None:
-    clock = Clock()
-    store = FaultyStore(MemoryRunStore(clock=clock))
-    run = await begin(store)
-
-    def every_other(write: Write) -> None:
-        if write.number % 2:
-            raise ZeroDivisionError if write.number % 3 else gone()
-
-    store.before, store.after = (None, every_other) if after else (every_other, None)
-    for _ in range(12):
-        clock.now += timedelta(seconds=LEASE / 3)
-        await asyncio.sleep(LEASE / 3)
-    store.before = store.after = None
-    lease = (await header(store)).lease_until
-    assert lease is not None
-    assert lease > clock.now
-    await run.end(ended(), Usage())
-    assert (await header(store)).status == "finished"
-
-
-@in_virtual_time
-async def test_who_has_lost_a_run_renews_nothing_and_writes_nothing() -> None:
-    clock = Clock()
-    store = MemoryRunStore(clock=clock)
+async def test_a_process_whose_run_another_one_has_renews_nothing_and_writes_nothing() -> None:
+    store = MemoryRunStore()
     loser = await begin(store)
-    clock.now += timedelta(seconds=LEASE + 1)
+    held = await read_header(store, "r")
+    lapsed = replace(held.header, owner=lend(held.header.owner), lease_until=held.now)
+    await store.compare_and_set(header_key("r"), encode_header(lapsed), revision=held.revision)
     winner = await take_up(store)
     before = await everything_in(store)
-    await asyncio.sleep(LEASE)
+    with pytest.raises(RunTakenOver):
+        await loser.lease.renew()
     with pytest.raises(RunTakenOver):
         await loser.journal.commit(StepStarted("a", ""))
     with pytest.raises(RunTakenOver):
         await loser.end(ended(), Usage())
-    held = await everything_in(store)
-    log = log_key(winner.header)
-    assert held[log] == before[log]
-    assert (await header(store)).owner == winner.header.owner
+    assert await everything_in(store) == before
     await winner.end(ended(), Usage())
 
 
-@in_virtual_time
 async def test_a_run_that_is_deleted_while_it_goes_on_stops_and_leaves_nothing() -> None:
     store = MemoryRunStore()
     run = await begin(store)
     await RunHistory(store).delete("r", force=True)
-    await asyncio.sleep(LEASE)
+    with pytest.raises(RunTakenOver):
+        await run.lease.renew()
     with pytest.raises(RunTakenOver):
         await run.end(ended(), Usage())
     assert await everything_in(store) == {}

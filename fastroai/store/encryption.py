@@ -1,0 +1,118 @@
+"""A codec that encrypts: AES-GCM, with keys that can be replaced."""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Final
+
+from fastroai.errors import ConfigurationError, MissingExtraError
+
+# An encrypted payload is the mark, the length of the key id in one byte, the key id, the nonce, and what
+# AES-GCM makes of the payload. All that is before the nonce is authenticated too.
+_MARK: Final = b"fa1"
+_KEY_BYTES: Final = 32
+_NONCE_BYTES: Final = 12  # what AES-GCM is specified for (NIST SP 800-38D, 8.2)
+_LONGEST_ID: Final = 255
+
+
+class EncryptingCodec:
+    """Encrypts payloads with AES-256-GCM, which also notices changes to them. Needs the extra `crypto`.
+
+        codec = EncryptingCodec({"2026-11": os.environ["RUNS_KEY"]})
+        pipeline = Pipeline(..., config=PipelineConfig(store=store, codec=codec))
+
+    The first key encrypts. Each payload has the id of its key with it, so the others decrypt what was stored
+    with them before: to replace a key, put a new one in front, and keep the old one until its runs are gone.
+
+    Nonces are random, so one key is for 2**32 payloads at most (NIST SP 800-38D, 8.3): replace it before.
+    """
+
+    def __init__(self, keys: Mapping[str, str | bytes]) -> None:
+        """Make a codec of keys by their ids, the one that encrypts first.
+
+        Args:
+            keys: Each is 32 bytes, or the text that `new_key` returns. Ids are stored with the payloads and
+                can be read there: 1 to 255 bytes of UTF-8.
+
+        Raises:
+            ConfigurationError: there is no key, or an id or a key is invalid. No key is in the error.
+            MissingExtraError: `cryptography` is not installed (the extra `crypto`).
+        """
+        try:
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError as error:
+            raise MissingExtraError("EncryptingCodec", "crypto", "cryptography") from error
+        if not isinstance(keys, Mapping) or not keys:
+            raise ConfigurationError("keys", "(not shown)", "a mapping of ids to keys, at least one")
+        self._wrong_key = InvalidTag
+        self._ciphers = {_checked_id(key_id): AESGCM(_key_of(key_id, key)) for key_id, key in keys.items()}
+        self._header = _header_of(next(iter(self._ciphers)))
+
+    def __repr__(self) -> str:
+        return f"<EncryptingCodec with keys {', '.join(map(repr, self._ciphers))}>"
+
+    @staticmethod
+    def new_key() -> str:
+        """Return a new random key, as text for an environment variable or a secret store."""
+        return urlsafe_b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+
+    def encode(self, payload: bytes) -> bytes:
+        """Return the payload, encrypted with the first key."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        cipher = next(iter(self._ciphers.values()))
+        return self._header + nonce + cipher.encrypt(nonce, payload, self._header)
+
+    def decode(self, payload: bytes) -> bytes:
+        """Return what was encrypted, with whichever key.
+
+        Raises:
+            ConfigurationError: its key is none of these, or another one has the id; the payload was changed,
+                or is not of this codec.
+        """
+        start = len(_MARK) + 1
+        if not payload.startswith(_MARK) or len(payload) < start:
+            raise self._unreadable("the codec with which the runs were stored: this one has not encrypted it")
+        end = start + payload[start - 1]
+        header, nonce, sealed = (
+            payload[:end],
+            payload[end : end + _NONCE_BYTES],
+            payload[end + _NONCE_BYTES :],
+        )
+        key_id = header[start:].decode(errors="replace")
+        if key_id not in self._ciphers:
+            raise self._unreadable(f"{key_id!r} among them, with which this was encrypted")
+        try:
+            return self._ciphers[key_id].decrypt(nonce, sealed, header)
+        except (self._wrong_key, ValueError) as error:
+            expected = (
+                f"the key {key_id!r} that encrypted this: it was another one, or the payload was changed"
+            )
+            raise self._unreadable(expected) from error
+
+    def _unreadable(self, expected: str) -> ConfigurationError:
+        return ConfigurationError("keys", list(self._ciphers), expected)
+
+
+def _header_of(key_id: str) -> bytes:
+    encoded = key_id.encode()
+    return _MARK + bytes([len(encoded)]) + encoded
+
+
+def _checked_id(key_id: object) -> str:
+    if not isinstance(key_id, str) or not 0 < len(key_id.encode(errors="replace")) <= _LONGEST_ID:
+        raise ConfigurationError("keys", key_id, f"ids of 1 to {_LONGEST_ID} bytes of UTF-8")
+    return key_id
+
+
+def _key_of(key_id: str, key: object) -> bytes:
+    try:
+        given = urlsafe_b64decode(key) if isinstance(key, str) else key
+    except ValueError:
+        given = None
+    if not isinstance(given, bytes) or len(given) != _KEY_BYTES:
+        expected = f"a key of {_KEY_BYTES} bytes, or a text that EncryptingCodec.new_key() has returned"
+        raise ConfigurationError(f"keys[{key_id!r}]", "(not shown)", expected)
+    return given

@@ -1,0 +1,275 @@
+"""The lease by which only one process has a run. A thread renews it that no step of the run can block."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
+from fastroai.forks import in_forked_process
+from fastroai.records import Usage
+from fastroai.runtime.options import check_seconds
+from fastroai.runtime.owner import steady_seconds
+from fastroai.runtime.spend_desk import RENEWALS_PER_LEASE
+from fastroai.runtime.sync import in_background
+from fastroai.runtime.tasks import end_task
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import decode_header, first_due, header_key, replace_header, utc_day
+from fastroai.store.index import add_to_index, leave_index
+from fastroai.store.run_store import RunStore, StoredValues
+
+_LONGEST: Final = 86_400
+"""Seconds of the longest lease."""
+_LOOKS: Final = 10
+"""How many times the renewing thread looks for leases to renew, between two renewals of each."""
+_TRIES: Final = 10
+
+logger = logging.getLogger("fastroai.store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTerms:
+    """How long a process keeps a run that it does not go on with."""
+
+    seconds: float = 30.0
+    """After which a process counts as dead that has not renewed its lease."""
+    max_stall: float = 600.0
+    """Seconds for which the lease is renewed while the event loop of the run is blocked."""
+
+    def __post_init__(self) -> None:
+        check_seconds("max_stall", self.max_stall, zero=True)
+        check_seconds("lease", self.seconds, zero=True)
+        if not 0 < self.seconds <= _LONGEST:
+            raise ConfigurationError("lease", self.seconds, f"seconds, above 0 and at most {_LONGEST:,}")
+
+    def lease(self, header: RunHeader, now: datetime, began: float) -> RunHeader:
+        """Return the header of a run that a process has from now on.
+
+        `now` is by the clock of the store. `began` is by the steady clock, before the store was asked.
+        """
+        until = now + timedelta(seconds=self.seconds)
+        days = {*header.later_days, utc_day(now), utc_day(until)} - {utc_day(header.started_at)}
+        return replace(
+            header,
+            lease_until=until,
+            steady_until=began + self.seconds,
+            updated_at=now,
+            later_days=tuple(sorted(days)),
+        )
+
+
+DEFAULT_TERMS: Final = LeaseTerms()
+
+
+class Lease:
+    """The lease of one run, from when this process has taken it until `stop`."""
+
+    def __init__(self, store: RunStore, header: RunHeader, terms: LeaseTerms) -> None:
+        """`header` is on record. Made on the event loop of the run."""
+        assert header.owner is not None
+        assert header.steady_until is not None
+        self.header, self.terms = header, terms
+        self.spent: Callable[[], Usage] = Usage
+        """Says what the run has spent so far, which each renewal puts on record."""
+        self._store, self._run_id = store, header.run_id
+        self._between = terms.seconds / RENEWALS_PER_LEASE
+        self._loop = asyncio.get_running_loop()
+        self._until = header.steady_until
+        """When the lease ends, unless it was renewed and the answer was lost."""
+        self._next = self._until - self._between * (RENEWALS_PER_LEASE - 1)
+        """When to renew it."""
+        self._turned = steady_seconds()
+        """When the event loop of the run was last seen to run."""
+        self._is_asked = self._is_stalled = False
+        """Whether that loop was asked for a sign of life, and whether it has not given one for too long."""
+        self._lock = threading.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+        """A renewal on its way, on the background loop."""
+        self._is_over = False
+        _desk.add(self)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its time is over, as when the process, or its machine, was suspended."""
+        return steady_seconds() >= self._until and not self._is_over
+
+    async def renew(self) -> None:
+        """Renew it, though its time is over, if nobody has taken the run meanwhile. From any event loop.
+
+        Raises:
+            RunTakenOver: another process has the run, or it was deleted. Or what the store raises.
+        """
+        await asyncio.wrap_future(in_background(self._renew_anew(), _at_work))
+
+    async def write(self, **changes: Any) -> None:
+        """Change the header, if this process still has the run. Raises what the store raises."""
+        began = steady_seconds()
+        found = await self._store.read(header_key(self._run_id))
+        if (held := self._held(found)) is None:
+            logger.warning("run %r: %s; its end is only in its log", self._run_id, _why_lost(found))
+            return
+        header = replace(self.terms.lease(held, found.now, began), **changes)
+        header = replace(header, due_at=first_due(header.due_at, held.due_at))
+        if header.lease_until is None:
+            header = replace(header, steady_until=None)
+        await add_to_index(self._store, header, before=held)
+        await replace_header(self._store, header, found.revision)
+        await leave_index(self._store, held, header)
+
+    async def stop(self) -> None:
+        """Renew the lease no more. Nothing of a renewal is on its way when this returns."""
+        _desk.remove(self)
+        with self._lock:
+            self._is_over = True
+            renewal = self._renewal
+        if renewal is not None:
+            await asyncio.wrap_future(in_background(end_task(renewal), _at_work))
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to renew the lease, by the steady clock."""
+        return now >= self._next
+
+    def renew_soon(self) -> None:
+        """Begin to renew the lease, unless the event loop of the run is blocked. On the background loop."""
+        self._next = steady_seconds() + self._between
+        if not self._look_for_life():
+            self._begin_renewal()
+
+    def _begin_renewal(self) -> asyncio.Task[None] | None:
+        with self._lock:
+            if self._renewal is None and not self._is_over:
+                self._renewal = asyncio.get_running_loop().create_task(self._renew())
+                self._renewal.add_done_callback(self._note_renewal)
+            return self._renewal
+
+    def _note_renewal(self, renewal: asyncio.Task[None]) -> None:
+        self._renewal = None
+        if renewal.cancelled() or (error := renewal.exception()) is None:
+            return
+        if isinstance(error, RunTakenOver):
+            _desk.remove(self)
+        else:
+            logger.warning("run %r: its lease could not be renewed: %s", self._run_id, error)
+
+    async def _renew_anew(self) -> None:
+        """Renew it, also if a renewal is on its way that began before the process was suspended."""
+        for _ in range(2):
+            renewal = self._begin_renewal()
+            if renewal is None:
+                return  # the run has ended
+            await asyncio.wait([renewal])
+            if renewal.cancelled():
+                return
+            renewal.result()
+            if steady_seconds() < self._until:
+                return
+
+    async def _renew(self) -> None:
+        for left in reversed(range(_TRIES)):
+            began = steady_seconds()
+            found = await self._store.read(header_key(self._run_id))
+            if (held := self._held(found)) is None:
+                logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
+                raise RunTakenOver(self._run_id)
+            spent = self.spent()
+            renewed = replace(held, requests=spent.request_count, cost_usd=spent.cost_usd)
+            header = self.terms.lease(renewed, found.now, began)
+            await add_to_index(self._store, header, before=held)
+            try:
+                await replace_header(self._store, header, found.revision)
+            except RevisionConflict:  # somebody has sent a message, or has taken the run
+                if not left:
+                    raise
+                continue
+            self._until = began + self.terms.seconds
+            # The process that had the run before may have removed some entries late.
+            await add_to_index(self._store, header)
+            return
+
+    def _held(self, found: StoredValues) -> RunHeader | None:
+        """The header that was found, if this process has the run. Senders of messages may change it."""
+        held = decode_header(self._run_id, found.values[-1]) if found.values else None
+        return held if held is not None and held.owner == self.header.owner else None
+
+    def _look_for_life(self) -> bool:
+        """Whether the event loop of the run has not run for too long."""
+        if not self._is_asked:
+            self._is_asked = True
+            try:
+                self._loop.call_soon_threadsafe(self._turn)
+            except RuntimeError:  # it is closed, so nobody goes on with the run
+                _desk.remove(self)
+                return True
+        was_stalled = self._is_stalled
+        self._is_stalled = steady_seconds() - self._turned > self.terms.max_stall
+        if self._is_stalled and not was_stalled:
+            message = "run %r: its event loop has been blocked for %g s; the lease is not renewed meanwhile"
+            logger.warning(message, self._run_id, self.terms.max_stall)
+        return self._is_stalled
+
+    def _turn(self) -> None:
+        self._turned, self._is_asked = steady_seconds(), False
+
+
+def _why_lost(found: StoredValues) -> str:
+    """Why a header that was found is not that of this process."""
+    if found.values:
+        return "another process has taken it up, whose header there is now"
+    return "its header is gone from the store: the run was deleted, or the store has lost it"
+
+
+class _Desk:
+    """The leases of this process, renewed on the background loop: a step can block the loop of its run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: dict[float, set[Lease]] = {}
+        """By their length in seconds. There is a task for each length."""
+
+    def add(self, lease: Lease) -> None:
+        """Keep a lease from ending, from now on."""
+        seconds = lease.terms.seconds
+        with self._lock:
+            is_new = seconds not in self._live
+            self._live.setdefault(seconds, set()).add(lease)
+        if is_new:
+            in_background(self._renew_all(seconds), _at_work)
+
+    def remove(self, lease: Lease) -> None:
+        """Let a lease end."""
+        with self._lock:
+            self._live.get(lease.terms.seconds, set()).discard(lease)
+
+    async def _renew_all(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds / RENEWALS_PER_LEASE / _LOOKS)
+            with self._lock:
+                leases = tuple(self._live[seconds])
+                if not leases:
+                    del self._live[seconds]
+                    return
+            now = steady_seconds()
+            for lease in leases:
+                if lease.is_due(now):
+                    lease.renew_soon()
+
+
+_desk = _Desk()
+_at_work: Final[set[Future[None]]] = set()
+"""What the background has to do."""
+
+
+def _after_fork() -> None:
+    """The runs of the parent are not ours."""
+    global _desk
+    _desk = _Desk()
+    _at_work.clear()
+
+
+in_forked_process(_after_fork)
