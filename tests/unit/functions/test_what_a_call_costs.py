@@ -11,7 +11,7 @@ from fastroai import FastroAgent, compute, contract, infer
 from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 
-MOST_OF_A_HIT = 92
+MOST_OF_A_HIT = 100
 MOST_ADDED_TO_AN_AGENT = 268
 MOST_OF_A_COMPUTATION = 61
 
