@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -13,13 +14,21 @@ T_co = TypeVar("T_co", covariant=True)
 class Pending(Coroutine[Any, Any, T_co]):
     """A call that begins when it is awaited, or made a task. It refuses to be taken for its result."""
 
-    __slots__ = ("__name__", "__qualname__", "_begin", "_running")
+    __slots__ = ("__name__", "__qualname__", "_begin", "_is_told", "_running")
 
     def __init__(self, name: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
         """Take the name of the function, and what begins the call."""
         self.__name__ = self.__qualname__ = name
         self._begin = begin
+        self._is_told = False
+        """Whether somebody was told that it was not awaited."""
         self._running: Coroutine[Any, Any, T_co] | None = None
+
+    def __del__(self) -> None:
+        """Warn of a call that was forgotten, as Python does of coroutines."""
+        if self._running is None and not self._is_told:
+            message = f"the call of {self.__name__!r} was never awaited: write `await {self.__name__}(...)`"
+            warnings.warn(message, RuntimeWarning, stacklevel=2, source=self)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         """Make the call."""
@@ -82,5 +91,5 @@ class Pending(Coroutine[Any, Any, T_co]):
             raise AttributeError(str(error), name=name, obj=self)
 
     def _not_awaited(self, what: str) -> TypeError:
-        name = self.__name__
+        name, self._is_told = self.__name__, True
         return TypeError(f"the call of {name!r} was not awaited, so it {what}: write `await {name}(...)`")

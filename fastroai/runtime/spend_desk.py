@@ -228,6 +228,9 @@ class SpendDesk:
             except SpendStoreUnavailable as error:
                 log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+            except Exception:  # of a store of the user's own, and often nobody waits for the future
+                ending.log_error()
+                raise
         ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
@@ -260,7 +263,7 @@ class SpendDesk:
             self._unsettled.rotate(-1)
             return False
         except Exception:  # of a store of the user's own, which must not keep the others from being settled
-            logger.exception("$%f of %r could not be settled", first.cost_usd, first.key)
+            first.log_error()
         self._unsettled.popleft()
         return True
 
@@ -293,6 +296,10 @@ class _Ending:
     def key(self) -> str:
         """Whose spending it is."""
         return self.claim.account.key
+
+    def log_error(self) -> None:
+        """Log the error with which the store refused it, which is being handled."""
+        logger.exception("$%f of %r could not be settled", self.cost_usd, self.key)
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()

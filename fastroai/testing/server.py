@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fastroai.testing.background import BackgroundServer
 
 _API_KEY = "model-server-needs-no-key"
+_SECONDS_TO_CONNECT = 60.0
+_SECONDS_TO_ANSWER = 600.0
+"""The SDKs' own."""
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
@@ -162,6 +165,9 @@ class ModelServer:
     def model(self, reference: str) -> "Model":
         """A PydanticAI model that asks this server, with the SDK's own retries off.
 
+        It waits a minute for a connection, not the SDK's 5 s: where a test sends a thousand requests at once
+        on a busy machine, many connect late, and none has failed.
+
         `openai:…` speaks Responses, `openai-chat:…` Chat Completions, `anthropic:…` Messages.
 
         Raises:
@@ -169,19 +175,23 @@ class ModelServer:
         """
         provider, _, name = reference.partition(":")
         if provider in ("openai", "openai-responses", "openai-chat") and name:
+            from openai import Timeout as OpenAITimeout
             from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
             openai = OpenAIProvider(base_url=self.openai_url, api_key=_API_KEY)
             openai.client.max_retries = 0
+            openai.client.timeout = OpenAITimeout(_SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
             kind = OpenAIChatModel if provider == "openai-chat" else OpenAIResponsesModel
             return kind(name, provider=openai)
         if provider == "anthropic" and name:
+            from anthropic import Timeout as AnthropicTimeout
             from pydantic_ai.models.anthropic import AnthropicModel
             from pydantic_ai.providers.anthropic import AnthropicProvider
 
             anthropic = AnthropicProvider(base_url=self.anthropic_url, api_key=_API_KEY)
             anthropic.client.max_retries = 0
+            anthropic.client.timeout = AnthropicTimeout(_SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
             return AnthropicModel(name, provider=anthropic)
         raise ValueError(
             f"the model server has no protocol for {reference!r}; "

@@ -18,6 +18,12 @@ from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, Usage
 
 
+@pytest.fixture
+def reference() -> str:
+    """The protocol, of which no cache knows: one is enough."""
+    return "openai:gpt-5-mini"
+
+
 async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     server: ModelServer, model: Model, tmp_path: Path
 ) -> None:

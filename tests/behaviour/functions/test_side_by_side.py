@@ -40,6 +40,12 @@ NEVER = 60.0
 """Seconds that no test waits."""
 
 
+@pytest.fixture
+def reference() -> str:
+    """One protocol: calls are put together above it."""
+    return "openai:gpt-5-mini"
+
+
 def classifier(model: Model, **options: Any) -> InferFunction[[str], Sentiment]:
     """A function with the text as its only parameter."""
 

@@ -65,6 +65,7 @@ def key(number: int) -> str:
     return f"{number:08x}{'0' * 56}"
 
 
+@in_virtual_time
 async def test_an_answer_is_asked_for_once_and_read_each_time() -> None:
     for cache in caches():
         model = Model()
@@ -259,6 +260,7 @@ async def test_an_entry_that_cannot_be_read_is_none() -> None:
     assert [found.key for found in await store.list("answer:")] == [f"answer:{key(2)}"]
 
 
+@in_virtual_time
 async def test_a_store_that_fails_costs_no_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(what: object) -> None:
         raise RunStoreUnavailable("memory", "gone")

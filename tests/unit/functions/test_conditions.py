@@ -283,6 +283,7 @@ def test_a_lambda_without_source_is_told_by_its_line_and_its_argument() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_conditions_work_without_columns_in_the_code(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -39,8 +39,10 @@ async def gathered(pending: Awaitable[int]) -> int:
 
 @pytest.mark.parametrize("get", [started, waited_for, gathered])
 async def test_it_stands_wherever_a_coroutine_does(get: Callable[[Awaitable[int]], Awaitable[int]]) -> None:
-    assert inspect.isawaitable(call())
-    assert asyncio.iscoroutine(call())
+    pending = call()
+    assert inspect.isawaitable(pending)
+    assert asyncio.iscoroutine(pending)
+    assert await pending == 42
     assert await get(call()) == 42
     assert await call() == 42
 
@@ -89,10 +91,17 @@ def test_it_refuses_attributes() -> None:
     assert not hasattr(call(), "label")
 
 
-def test_one_that_is_dropped_is_no_coroutine_that_was_never_awaited() -> None:
+def test_one_that_is_dropped_is_told_as_a_forgotten_coroutine_is() -> None:
+    with pytest.warns(RuntimeWarning, match=r"the call of 'answer' was never awaited: write `await answer"):
+        call()
+        gc.collect()
+
+
+def test_one_that_was_refused_is_told_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        call()
+        with pytest.raises(TypeError):
+            bool(call())
         gc.collect()
 
 
@@ -118,4 +127,6 @@ async def test_a_task_of_it_can_be_cancelled() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    assert repr(call()) == "<call of 'answer', to be awaited>"
+    pending = call()
+    assert repr(pending) == "<call of 'answer', to be awaited>"
+    pending.close()

@@ -107,6 +107,7 @@ def test_the_hash_changes_with_instructions_and_data_only() -> None:
     assert len(hashes[0]) == 12
 
 
+@pytest.mark.slow
 def test_the_prompt_and_the_hash_of_inputs_are_the_same_in_every_process() -> None:
     code = (
         "from fastroai.functions import opaque\nfrom fastroai.functions.prompt import compile_prompt\n"

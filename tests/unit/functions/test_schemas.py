@@ -134,6 +134,7 @@ def test_the_hash_changes_with_every_field_type_and_limit(fields: dict[str, Any]
     assert hash_of(made(fields)) != hash_of(made({"a": int, "b": str}))
 
 
+@pytest.mark.slow
 def test_the_hash_is_the_same_in_every_process() -> None:
     code = (
         "from datetime import date\nfrom pydantic import BaseModel\nfrom fastroai.functions import hash_of\n"

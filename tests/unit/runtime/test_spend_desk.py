@@ -169,9 +169,21 @@ async def test_that_the_store_cannot_settle_is_found_out_once_and_all_is_settled
 async def test_an_error_of_the_stores_own_keeps_no_other_claim_from_being_settled(
     store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.down, store.failing = 2, "b"
+    store.down, store.failing = 1_000_000, "b"
     await settle_all(store, desk, "abc")
+    store.down = 0  # now that all three wait, however slow this was
     await store.wait_until_spent(2)
+    assert "$1.000000 of 'acme' could not be settled" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_an_error_of_the_stores_own_is_logged_also_where_nobody_waits(
+    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.failing = "b"
+    await store.reserve(claim("b"))
+    with pytest.raises(ZeroDivisionError):
+        desk.settle(claim("b"), Decimal(1)).result(PATIENCE)
     assert "$1.000000 of 'acme' could not be settled" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 

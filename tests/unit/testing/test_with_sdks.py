@@ -209,3 +209,9 @@ async def test_the_ledger_keeps_headers_and_body(model_server: ModelServer) -> N
     assert entry.headers["x-tenant"] == "blue"
     assert entry.body["metadata"] == {"a": "b"}
     assert json.loads(entry.raw_body) == entry.body
+
+
+@pytest.mark.parametrize("reference", ["openai:gpt-5-mini", "anthropic:claude-haiku-4-5"])
+def test_models_wait_for_a_connection_longer_than_sdks_do(model_server: ModelServer, reference: str) -> None:
+    client = model_server.model(reference).client  # type: ignore[attr-defined]
+    assert (client.timeout.connect, client.timeout.read) == (60, 600)
