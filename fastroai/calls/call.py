@@ -94,7 +94,7 @@ class AgentCall:
 
     def for_attempt(self, attempt: int) -> AgentCall:
         """The same call, tried again."""
-        return replace(self, attempt=attempt)
+        return self if attempt == self.attempt else replace(self, attempt=attempt)
 
 
 @runtime_checkable
@@ -112,7 +112,8 @@ class AgentLike(Protocol[OutputT_co]):
 
 def check_agent(agent: object) -> None:
     """Refuse what is not a `FastroAgent`, and say what to do about it. Raises `ConfigurationError`."""
-    if not isinstance(agent, AgentLike):
+    # As isinstance(agent, AgentLike) does, which looks all names of the protocol up each time.
+    if not (callable(getattr(agent, "dispatch", None)) and callable(getattr(agent, "dispatch_stream", None))):
         raise no_agent(agent)
 
 

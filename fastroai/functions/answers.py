@@ -39,6 +39,7 @@ class AnswerType(Generic[T]):
 
     def __init__(self, returns: DeclaredType) -> None:
         self._returns = returns
+        self._validate_json: Final = returns.adapter.validator.validate_json
         self._is_text = returns.annotation is str
         schema = schema_of(returns.annotation)
         self._is_inside = not self._is_text and schema.get("type") != "object"
@@ -61,14 +62,15 @@ class AnswerType(Generic[T]):
         """
         if self._is_text:
             return cast("T", text)
-        adapter = self._returns.adapter
         try:
-            return cast("T", adapter.validate_json(text))
+            said: T = self._validate_json(text)
+            return said
         except ValidationError as error:
             # Some models put the JSON of a value into a string, which PydanticAI allows there, too.
             if self._is_inside and text.startswith('"'):
                 try:
-                    return cast("T", adapter.validate_json(from_json(text)))
+                    inner: T = self._validate_json(from_json(text))
+                    return inner
                 except ValidationError:
                     pass
             raise error

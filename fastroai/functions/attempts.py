@@ -186,7 +186,10 @@ class Attempt(Generic[T]):
         return [*self._messages[: end + 1], *([ModelRequest(parts=returns)] if returns else ())]
 
     def _last_answer(self) -> int:
-        return max(index for index, message in enumerate(self._messages) if message.kind == "response")
+        last = len(self._messages) - 1
+        while self._messages[last].kind != "response":
+            last -= 1
+        return last
 
     async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
         """Make one attempt at the call. An answer that PydanticAI rejects is noted, and raised as it is."""

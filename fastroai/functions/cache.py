@@ -285,6 +285,7 @@ def session_cache(scope: Scope) -> AnswerCache | None:
 def _entry(stored: bytes) -> _Entry | None:
     """Return an entry as it was written; `None` for one that cannot be read, which is as good as none."""
     try:
-        return _ENTRIES.validate_json(stored)
+        entry: _Entry = _ENTRIES.validator.validate_json(stored)
     except ValidationError:
         return None
+    return entry

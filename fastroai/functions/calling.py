@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
@@ -29,8 +28,8 @@ from fastroai.errors import (
 from fastroai.functions.configuring import configuration
 from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
 from fastroai.human.asking import Halted, is_halt
-from fastroai.records import CallOutcome, CallRecord
-from fastroai.runtime import RetriesUsed, Scope, current_scope
+from fastroai.records import CallOutcome, CallRecord, Usage
+from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
 from fastroai.runtime.facts import CallEnded, FailureFacts
 from fastroai.runtime.failures import leaves
 from fastroai.steps import BaseStep, StepContext
@@ -59,11 +58,13 @@ _records: Final[deque[CallRecord]] = deque(maxlen=KEPT)
 _open: Final[dict[Scope, CallDraft]] = {}
 """The drafts of the calls that run now."""
 _NO_TRACER: Final = NoOpTracer()
+_LIST_PRICES: Final = CostCalculator()
+_NOTHING_SPENT: Final = Usage()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FunctionCall(Generic[T]):
-    """What is called, with what."""
+    """What is called, with what. Nobody changes it; making a frozen one takes longer."""
 
     name: str
     """The name of the function."""
@@ -71,7 +72,7 @@ class FunctionCall(Generic[T]):
     inputs: Mapping[str, JsonValue]
     """The arguments as records show them: opaque values are elided."""
     key: str
-    """Hash of all arguments."""
+    """Hash of all arguments; empty where there is nothing around the call in which it could have a place."""
     returns: Annotation
     """The type by which the output is stored and read."""
     config: ResolvedConfig
@@ -99,7 +100,9 @@ Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
 """What a call does: it gets a context for its agent calls, and the draft of the record."""
 
 
-async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[Any] | None = None) -> T:
+def perform(
+    call: FunctionCall[T], body: Body[T], *, around: StepContext[Any] | None = None
+) -> Coroutine[Any, Any, T]:
     """Run a call to its output, in a scope of its own; or return the output that is on record.
 
     `around` is the context of the step that the function is, whose deps and shared values the body gets.
@@ -107,19 +110,20 @@ async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[A
     Raises:
         FlowDiverged: the flow around it had made other calls before it was resumed.
     """
-    scope = Scope(
-        "step",
-        call.name,
-        parent=current_scope(),
-        limits=call.config.limits,
-        deps=None if around is None else around.deps,
-        tracer=_tracer(call.config),
-        key=call.key,
-    )
+    outer = current_scope()
+    if outer is None:  # so that it is in no run, whose record could have it
+        return _Performance(call, body, _scope_of(call, around, outer)).perform(around)
+    return _perform_inside(call, body, around, outer)
+
+
+async def _perform_inside(
+    call: FunctionCall[T], body: Body[T], around: StepContext[Any] | None, outer: Scope
+) -> T:
+    scope = _scope_of(call, around, outer)
     restore_spending(scope)
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
     known = None if run is None else run.recorded.calls.get(place)
-    calls = None if flow is None else flow.calls_in(scope.parent)
+    calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
         calls.make(place, shown_call(call.name, call.inputs))
         if known is not None:
@@ -135,11 +139,18 @@ async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[A
             calls.made(place)
 
 
-def _tracer(config: ResolvedConfig) -> Tracer | None:
-    """Return the tracer of a call, unless it is that of the scope around it."""
-    if not config.trace:
-        return _NO_TRACER
-    return configuration().tracer if current_scope() is None else None
+def _scope_of(call: FunctionCall[Any], around: StepContext[Any] | None, outer: Scope | None) -> Scope:
+    config = call.config
+    tracer = configuration().tracer if outer is None else None  # that of the scope around it
+    return Scope(
+        "step",
+        call.name,
+        parent=outer,
+        limits=config.limits,
+        deps=None if around is None else around.deps,
+        tracer=tracer if config.trace else _NO_TRACER,
+        key=call.key,
+    )
 
 
 def _is_pausing(scope: Scope) -> bool:
@@ -161,70 +172,91 @@ def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
         raise RunCorrupt(run.run_id, run.recorded.position_of(known), reason) from error
 
 
-@dataclass(slots=True)
-class _Performance(Generic[T]):
-    """A call that runs now."""
+class _Performance(BaseStep[Any, T]):
+    """A call that runs now: as a step, its body."""
 
-    call: FunctionCall[T]
-    body: Body[T]
-    scope: Scope
-    place: str
-    flow: FlowRun | None
-    """The innermost flow that it is in."""
-    calls: CallsOfBody | None
-    """Those of the body that makes it."""
-    known: CallEnded | None
-    """Its last end on record."""
-    draft: CallDraft = field(default_factory=CallDraft)
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    began: float = field(default_factory=perf_counter)
+    checks_output_itself = True
+    opens_span = False  # there is one around it, and around its record
+
+    def __init__(
+        self,
+        call: FunctionCall[T],
+        body: Body[T],
+        scope: Scope,
+        place: str = "",
+        flow: FlowRun | None = None,
+        calls: CallsOfBody | None = None,
+        known: CallEnded | None = None,
+    ) -> None:
+        """Take the innermost flow that it is in, the calls of the body that makes it, and its last end."""
+        self.call, self.body, self.scope, self.place = call, body, scope, place
+        self.flow, self.calls, self.known = flow, calls, known
+        self.draft = CallDraft()
+        self.started_at, self.began = datetime.now(UTC), perf_counter()
 
     async def perform(self, around: StepContext[Any] | None) -> T:
         """Run the body, and put the end on record."""
-        scope, call = self.scope, self.call
-        shared = Shared() if around is None else around.shared
-        data = StepData(
-            RunData(scope.part.name, scope.part.path, CostCalculator(), shared),
-            MappingProxyType(dict(call.inputs)),
-            Outputs({call.name: ()}),
-        )
-        run = run_of(scope)
-        attempt = 1 if run is None else run.recorded.call_attempt(self.place)
-        async with scope, AsyncExitStack() as stack:
+        scope = self.scope
+        async with scope:
             _open[scope] = self.draft
-            stack.callback(_open.pop, scope)
-            await self._open_span(stack)
             try:
-                output = await run_step(
-                    _Body(self.body, self.draft),
-                    scope=scope,
-                    data=data,
-                    deps=None if around is None else around.deps,
-                    config=call.config,
-                    used=RetriesUsed(attempt=attempt),
-                )
-            except BaseException as error:
-                if not is_halt(error):
-                    # A time limit around has cancelled what is inside, and raises where its own scope ends.
-                    limits = (one.out_of_time for one in scope.lineage())
-                    await self._ended_with(next(filter(None, limits), error))
-                raise
-            await self._returned(output)
-            return output
+                if scope.tracer is None:
+                    return await self._to_its_end(around)
+                async with self._span(scope.tracer) as self.draft.trace_id:
+                    try:
+                        return await self._to_its_end(around)
+                    finally:
+                        spent = attributes.usage_attributes(scope.spent())
+                        log_metrics(scope.tracer, self.draft.trace_id, spent)
+            finally:
+                del _open[scope]
 
-    async def _open_span(self, stack: AsyncExitStack) -> None:
-        scope, call = self.scope, self.call
-        if (tracer := scope.tracer) is None:
-            return
+    def _span(self, tracer: Tracer) -> AbstractAsyncContextManager[str]:
+        call = self.call
         known = attributes.call_attributes(
             kind=call.kind,
             function=call.name,
-            run_id=scope.run_id,
+            run_id=self.scope.run_id,
             flow_id="" if self.flow is None else self.flow.id,
         )
-        span = tracer.span(attributes.call_span(call.kind, call.name), **known)
-        self.draft.trace_id = trace_id = await stack.enter_async_context(span)
-        stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
+        return tracer.span(attributes.call_span(call.kind, call.name), **known)
+
+    async def _to_its_end(self, around: StepContext[Any] | None) -> T:
+        scope, call = self.scope, self.call
+        run, part = run_of(scope), scope.part
+        shared = Shared() if around is None else around.shared
+        used = NO_RETRIES_USED
+        if run is not None:
+            used = RetriesUsed(attempt=run.recorded.call_attempt(self.place))
+        try:
+            output = await run_step(
+                self,
+                scope=scope,
+                data=StepData(
+                    RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
+                ),
+                deps=None if around is None else around.deps,
+                config=call.config,
+                used=used,
+            )
+        except BaseException as error:
+            if not is_halt(error):
+                # A time limit around has cancelled what is inside, and raises where its own scope ends.
+                limits = (one.out_of_time for one in scope.lineage())
+                await self._ended_with(next(filter(None, limits), error))
+            raise
+        await self._returned(output)
+        return output
+
+    def execute(self, context: StepContext[Any]) -> Awaitable[T]:
+        """Run the body."""
+        if self.flow is None:
+            return self.body(context, self.draft)
+        return self._followed(self.flow, context)
+
+    async def _followed(self, flow: FlowRun, context: StepContext[Any]) -> T:
+        with flow.following(context.scope):
+            return await self.body(context, self.draft)
 
     async def _returned(self, output: T) -> None:
         stored: JsonValue = None
@@ -296,7 +328,8 @@ class _Performance(Generic[T]):
     def _record(
         self, outcome: CallOutcome, output: object, failure: FailureFacts | None = None
     ) -> CallRecord:
-        call, draft, flow, spent = self.call, self.draft, self.flow, self.scope.spent()
+        call, draft, flow, scope = self.call, self.draft, self.flow, self.scope
+        spent = scope.spent() if scope.has_spent else _NOTHING_SPENT
         return CallRecord(
             function=call.name,
             kind=call.kind,
@@ -320,27 +353,11 @@ class _Performance(Generic[T]):
             requests=spent.request_count,
             input_tokens=spent.input_tokens,
             output_tokens=spent.output_tokens,
-            run_id=self.scope.run_id,
+            run_id=scope.run_id,
             flow="" if flow is None else flow.name,
             flow_id="" if flow is None else flow.id,
             parent_flow_id="" if flow is None or flow.outer is None else flow.outer.id,
         )
-
-
-class _Body(BaseStep[Any, T]):
-    """The body of a call as the step that it is."""
-
-    checks_output_itself = True
-    opens_span = False
-
-    def __init__(self, body: Body[T], draft: CallDraft) -> None:
-        self._body, self._draft = body, draft
-
-    async def execute(self, context: StepContext[Any]) -> T:
-        """Run it."""
-        flow = flow_run_of(context.scope)
-        with nullcontext() if flow is None else flow.following(context.scope):
-            return await self._body(context, self._draft)
 
 
 _OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
 
@@ -58,15 +59,21 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
             own=StepConfig(budget=budget),
         )
         self._contract_hash = hash_of(returns)
-        self._parameters = inspect.signature(function)
+        self._is_async = inspect.iscoroutinefunction(function)
+        names: dict[Any, list[str]] = defaultdict(list)
+        for one in inspect.signature(function).parameters.values():
+            names[one.kind].append(one.name)
+        kinds = inspect.Parameter
+        self._by_place = names[kinds.POSITIONAL_ONLY] + names[kinds.POSITIONAL_OR_KEYWORD]
+        self._more_by_place = names[kinds.VAR_POSITIONAL]
+        self._by_name, self._more_by_name = names[kinds.KEYWORD_ONLY], names[kinds.VAR_KEYWORD]
 
     async def _run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> OutputT:
         draft.contract_hash = self._contract_hash
-        bound = inspect.BoundArguments(self._parameters, dict(arguments))
-        call = functools.partial(self.function, *bound.args, **bound.kwargs)
-        if inspect.iscoroutinefunction(self.function):
+        call = self._bound(arguments)
+        if self._is_async:
             output: object = await call()
         else:
             output = await context.run_in_thread(lambda context: call())
@@ -74,6 +81,15 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         if violations := self._ensure.violations(output):
             raise PostconditionFailed(self.name, tuple(violations), output)
         return cast("OutputT", output)
+
+    def _bound(self, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+        args = [arguments[name] for name in self._by_place]
+        kwargs = {name: arguments[name] for name in self._by_name}
+        for name in self._more_by_place:
+            args += arguments[name]
+        for name in self._more_by_name:
+            kwargs |= arguments[name]
+        return functools.partial(self.function, *args, **kwargs)
 
 
 class _Compute(Protocol):

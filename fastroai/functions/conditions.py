@@ -87,12 +87,12 @@ class _OneCondition:
         Raises:
             ConfigurationError: it returned anything else, or a value that has to be awaited.
         """
-        values: Mapping[ast.expr, object] = {}
+        notes: Mapping[int, object] = {}
         try:
             if self._reading is None:
                 value = self._function(*arguments, **named)
             else:
-                value, values = self._reading(arguments, named)
+                value, notes = self._reading(arguments, named)
         except (AssertionError, ValueError) as error:
             if isinstance(error, FastroAIError):
                 self._raise_noted(error)
@@ -104,17 +104,19 @@ class _OneCondition:
         if self._reading is None:
             shown = self._arguments(arguments, named) if self._is_lambda else ""
             return self._violated(self.name, f" ({shown})" if shown else "")
-        failing, telling = self._reading.failing(values)
-        return self._violated(self._described(failing), self._actual(failing, telling, values))
+        failing, telling = self._reading.failing(notes)
+        return self._violated(self._described(failing), self._actual(failing, telling))
 
     def _holds(self, value: object) -> bool:
+        if value is True or value is False:
+            return value
         if inspect.isawaitable(value) or inspect.isasyncgen(value):
             if isinstance(value, Coroutine):
                 value.close()
             self._raise_noted(ConfigurationError(self._option, value, "a condition that is not async"))
         if not self._is_lambda:
-            if value is None or isinstance(value, bool):
-                return value is not False
+            if value is None:
+                return True
             # Not taken for true: a check that returns the match of a regular expression would never fail.
             expected = f"{self.name} to return True, False or None"
             self._raise_noted(ConfigurationError(self._option, value, expected))
@@ -140,14 +142,12 @@ class _OneCondition:
         said = "" if self._is_lambda else _first_line(_inner(self._function))
         return f"{name} ({said})" if said else name
 
-    def _actual(
-        self, failing: ast.expr, telling: Sequence[ast.expr], values: Mapping[ast.expr, object]
-    ) -> str:
+    def _actual(self, failing: ast.expr, telling: Mapping[ast.expr, object]) -> str:
         assert self._reading is not None
         shown: dict[str, str] = {}
-        for node in telling:
+        for node, value in telling.items():
             text = "" if node is failing else self._reading.text_of(node, self._renamed)
-            shown[text] = self._eliding.shown(node, values[node])
+            shown[text] = self._eliding.shown(node, value)
         if len(shown) == 1:
             return f" (actual: {next(iter(shown.values()))})"
         told = ", ".join(f"{text} = {value}" if text else value for text, value in shown.items())
@@ -203,8 +203,11 @@ class Postcondition:
         Raises:
             Exception: a condition failed in a way that says nothing about the output; a note names it.
         """
-        told = (condition.violation((output,), {}) for condition in self._conditions)
-        return [text for text in told if text is not None]
+        violations: list[str] = []
+        for condition in self._conditions:
+            if (text := condition.violation((output,), {})) is not None:
+                violations.append(text)
+        return violations
 
 
 class Until(Postcondition):
@@ -237,11 +240,11 @@ class Precondition:
         Raises:
             Exception: a condition failed in a way that says nothing about the inputs; a note names it.
         """
-        told = (
-            condition.violation((), {name: inputs[name] for name in taken})
-            for condition, taken in self._conditions
-        )
-        return [text for text in told if text is not None]
+        violations: list[str] = []
+        for condition, taken in self._conditions:
+            if (text := condition.violation((), {name: inputs[name] for name in taken})) is not None:
+                violations.append(text)
+        return violations
 
 
 def _checks(option: str, given: Conditions, problems: list[str]) -> Iterator[tuple[Check, bool]]:

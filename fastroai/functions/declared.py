@@ -36,25 +36,32 @@ class DeclaredType:
             raise CompileError(name, problems)
         self.opacity: Final[Opacity | None] = opacity_of(schema)
         """Which parts of a value are opaque."""
+        # Those of the adapter itself, which adds to neither.
+        self._validate: Final = self.adapter.validator.validate_python
+        self._dump: Final = self.adapter.serializer.to_python
         self._has_sets = any(one["type"] in _SETS for one in _all_parts(schema))
 
     def check(self, value: object) -> Any:
         """Return what pydantic makes of a value. Raises `pydantic.ValidationError`."""
-        return self.adapter.validate_python(value)
+        return self._validate(value)
 
     def json_of(self, value: object) -> JsonValue:
         """Return a value as JSON, opaque parts included; the items of sets are in the order of their JSON.
 
         Fields have their names, not their aliases.
         """
-        made: JsonValue = self.adapter.dump_python(value, mode="json", by_alias=False)
+        made: JsonValue = self._dump(value, mode="json", by_alias=False)
         if self._has_sets:
             _sort_sets(value, made)
         return made
 
     def elided(self, value: object) -> JsonValue:
-        """Return a value as JSON for records and messages, with `<opaque>` for each opaque part."""
-        return without_opaque(self.json_of(value), self.opacity, "", lambda path, part: ELIDED)
+        """Return a value as JSON for records and messages, without what its opaque parts say."""
+        return self.shown(self.json_of(value))
+
+    def shown(self, made: JsonValue) -> JsonValue:
+        """Return the JSON of a value with `<opaque>` for each opaque part."""
+        return without_opaque(made, self.opacity, "", lambda path, part: ELIDED)
 
     def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
         """Return what is wrong with a value, without anything that its opaque parts say."""

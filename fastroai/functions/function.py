@@ -18,6 +18,7 @@ from fastroai.functions.conditions import Postcondition, Precondition
 from fastroai.functions.pending import Pending
 from fastroai.functions.signature import Signature
 from fastroai.records import CallRecord
+from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.config import resolve
 from fastroai.usage import Quote
@@ -156,18 +157,18 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
             name=self.name,
             kind=self.kind,
             inputs=self.signature.shown(arguments),
-            key=self.signature.inputs_hash(arguments),
+            key="" if current_scope() is None else self.signature.inputs_hash(arguments),
             returns=self._returns,
             config=config,
         )
         return perform(call, functools.partial(self._checked_run, arguments), around=around)
 
-    async def _checked_run(
+    def _checked_run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
-    ) -> OutputT:
+    ) -> Coroutine[Any, Any, OutputT]:
         if violations := self._given.violations(arguments):
             raise PreconditionFailed(self.name, tuple(violations), arguments)
-        return await self._run(arguments, context, draft)
+        return self._run(arguments, context, draft)
 
     @abstractmethod
     async def _run(

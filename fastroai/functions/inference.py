@@ -20,9 +20,12 @@ from fastroai.tracing import attributes
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Inference(Generic[T]):
-    """What one call asks its model with. `answers` may be asked for several times, by a refinement."""
+    """What one call asks its model with. `answers` may be asked for several times, by a refinement.
+
+    Nobody changes it; making a frozen one takes longer.
+    """
 
     asker: Asker[T]
     context: StepContext[Any]
@@ -31,30 +34,39 @@ class Inference(Generic[T]):
     quorum: Quorum | None
     cache: AnswerCache | None
 
-    async def answers(self, prompt: CompiledPrompt, name: str) -> tuple[Answer[T], ...]:
+    def answers(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, tuple[Answer[T], ...]]:
         """Return an answer for each sample: those that are kept, else those of the model.
 
         `name` tells this from other prompts of the call.
         """
         if self.cache is None:
-            return await self._drawn(prompt, name)
+            return self._drawn(prompt, name)
+        return self._kept(self.cache, prompt, name)
+
+    async def _kept(self, cache: AnswerCache, prompt: CompiledPrompt, name: str) -> tuple[Answer[T], ...]:
         shape = await self.asker.shape(self.context, prompt)
         if shape is None:
             return await self._drawn(prompt, name)
         key = key_of(shape, prompt.content, self.samples, self.quorum, self._fallbacks())
         ask = partial(self._asked, prompt, name)
-        answers, _ = await self.cache.answer(key, self.context.scope, read=self._read, ask=ask)
+        answers, _ = await cache.answer(key, self.context.scope, read=self._read, ask=ask)
         return answers
 
     def _fallbacks(self) -> list[str]:
         """The models to which budgets may step down, and which then answer in place of the one asked."""
         account = self.context.scope.account
-        budgets = () if account is None else [each.budget for each in account.lineage()]
+        if account is None:
+            return []
+        budgets = [each.budget for each in account.lineage()]
         return [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
 
     def _read(self, texts: Answers) -> tuple[Answer[T], ...] | None:
-        read = tuple(answer for text in texts if (answer := self.asker.read(text)) is not None)
-        return read if len(read) == self.samples else None
+        read: list[Answer[T]] = []
+        for text in texts:
+            if (answer := self.asker.read(text)) is None:
+                return None
+            read.append(answer)
+        return tuple(read) if len(read) == self.samples else None
 
     async def _asked(self, prompt: CompiledPrompt, name: str) -> tuple[Answers, tuple[Answer[T], ...]]:
         answers = await self._drawn(prompt, name)
@@ -71,10 +83,13 @@ class Inference(Generic[T]):
         self.draft.members += [self._told(number, answer) for number, answer in enumerate(answers, 1)]
         return tuple(answers)
 
-    async def _one(self, prompt: CompiledPrompt, name: str) -> Answer[T]:
+    def _one(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, Answer[T]]:
         if self.quorum is None:
-            return await self.asker.ask(self.context, self.draft, prompt, name)
-        ballot: Ballot[Answer[T]] = Ballot(self.quorum, lambda answer: answer.output)
+            return self.asker.ask(self.context, self.draft, prompt, name)
+        return self._agreed(self.quorum, prompt, name)
+
+    async def _agreed(self, quorum: Quorum, prompt: CompiledPrompt, name: str) -> Answer[T]:
+        ballot: Ballot[Answer[T]] = Ballot(quorum, lambda answer: answer.output)
 
         def ask(member: int) -> Coroutine[Any, Any, Answer[T]]:
             return self.asker.ask(self.context, self.draft, prompt, f"{name}member {member}, ")

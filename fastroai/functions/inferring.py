@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, overload
 
 from pydantic_ai.models import Model
 from typing_extensions import TypeVar, Unpack
@@ -120,16 +120,19 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             cache=self._cache(context),
         )
         refinement = self._declaration.refinement
-        output: object
+        output: Any
         if refinement is not None:
             compile_next = functools.partial(self._compiled, arguments)
             output = await refinement.refined(inference, prompt, compile_next)
         else:
             answers = await inference.answers(prompt, "")
-            outputs = tuple(answer.output for answer in answers)
-            output = outputs[0] if self._declaration.stable else Probabilistic(outputs)
+            if self._declaration.stable:
+                output = answers[0].output
+            else:
+                output = Probabilistic(tuple(answer.output for answer in answers))
         draft.is_cache_hit = draft.attempts == 0
-        return cast("OutputT", output)
+        given: OutputT = output
+        return given
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call: all samples and members, and at most all attempts and iterations."""
@@ -151,8 +154,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return quote.within(None if limits is None else limits.budget)
 
     def _samples(self) -> int:
+        if self._declaration.stable:
+            return 1
         settings = configuration()
-        return settings.sample_n if settings.test_mode and not self._declaration.stable else 1
+        return settings.sample_n if settings.test_mode else 1
 
     def _asker(self) -> Asker[Any]:
         """Return what asks the model of this function; it is made once for each model."""
@@ -163,7 +168,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             if model is None:
                 expected = "a model: infer(model=...) or configure(default_model=...)"
                 raise ConfigurationError("model", None, expected)
-        known_as = id(model) if isinstance(model, Model) else model  # kept alive by its asker
+        known_as = model if model is None or isinstance(model, str) else id(model)  # kept alive by its asker
         if known_as not in self._askers:
             self._askers[known_as] = Asker(
                 function=self.name,
@@ -193,15 +198,15 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
 
     def _cache(self, context: StepContext[Any]) -> AnswerCache | None:
         """Return the cache that this call looks into, if there is one here."""
-        settings = configuration()
         match self._declaration.cache:
             case "none":
                 return None
             case "session":
                 return session_cache(context.scope)
-            case "global" if settings.cache_store is not None:
-                return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
             case "global":
+                settings = configuration()
+                if settings.cache_store is not None:
+                    return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
                 if not self._warned:
                     self._warned = True
                     advice = "configure(cache_store=SQLiteRunStore(...)) keeps them"

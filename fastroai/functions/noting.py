@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import Final, NamedTuple
 
 from fastroai.functions.sources import Source
@@ -22,8 +22,8 @@ class Noted(NamedTuple):
     """What a lambda came to."""
 
     value: object
-    values: Mapping[ast.expr, object]
-    """The values of its parts, in the order in which they were evaluated."""
+    notes: Mapping[int, object]
+    """The values of its parts, by number, in the order in which they were evaluated."""
 
 
 class NotingLambda:
@@ -32,7 +32,6 @@ class NotingLambda:
     def __init__(self, function: FunctionType, source: Source) -> None:
         node = source.node
         assert isinstance(node, ast.Lambda)
-        self._function = function
         self._source = source
         arguments = node.args
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -40,34 +39,26 @@ class NotingLambda:
         self.body: Final = node.body
         self._parts = list(_parts(node.body, frozenset(self.parameters)))
         wrapping = _Wrapping(self._parts)
-        copy = ast.copy_location(ast.Lambda(arguments, wrapping.visit(node.body)), node)
-        self._code = source.compiled(copy, function, _NOTE)
+        copy = ast.copy_location(ast.Lambda(_with_note(node), wrapping.visit(node.body)), node)
+        code = source.compiled(copy, function)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        closure = tuple(cells[name] for name in code.co_freevars)
+        name, defaults = function.__name__, function.__defaults__
+        self._noting = FunctionType(code, function.__globals__, name, defaults, closure)
+        self._noting.__kwdefaults__ = function.__kwdefaults__
 
     def __call__(self, arguments: Sequence[object], named: Mapping[str, object]) -> Noted:
         """Evaluate the lambda. It raises what the lambda raises."""
-        values: dict[ast.expr, object] = {}
-        parts = self._parts
+        notes: dict[int, object] = {}
+        return Noted(self._noting(*arguments, **named, **{_NOTE: notes.setdefault}), notes)
 
-        def note(index: int, value: object) -> object:
-            values[parts[index]] = value
-            return value
-
-        original = self._function
-        cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
-        cells[_NOTE] = CellType(note)
-        closure = tuple(cells[name] for name in self._code.co_freevars)
-        function = FunctionType(
-            self._code, original.__globals__, original.__name__, original.__defaults__, closure
-        )
-        function.__kwdefaults__ = original.__kwdefaults__
-        return Noted(function(*arguments, **named), values)
-
-    def failing(self, values: Mapping[ast.expr, object]) -> tuple[ast.expr, list[ast.expr]]:
-        """Return the part that makes the body false, and those parts whose values say why."""
+    def failing(self, notes: Mapping[int, object]) -> tuple[ast.expr, dict[ast.expr, object]]:
+        """Return the part that makes the body false, and the values of those parts that say why."""
+        values = {self._parts[number]: value for number, value in notes.items()}
         node = self.body
         while isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
             node = [one for one in node.values if one in values][-1]
-        return node, [one for one in _telling(node, values) if one in values]
+        return node, {one: values[one] for one in _telling(node, values) if one in values}
 
     def text_of(self, node: ast.expr, names: Mapping[str, str]) -> str:
         """Return a part as it is written, in one line, with other names for its parameters."""
@@ -83,8 +74,25 @@ class NotingLambda:
         return text.decode()
 
 
+def _with_note(node: ast.Lambda) -> ast.arguments:
+    """The parameters of a lambda, and one for the function that notes a value and returns it."""
+    given = node.args
+    return ast.arguments(
+        posonlyargs=given.posonlyargs,
+        args=given.args,
+        vararg=given.vararg,
+        kwonlyargs=[*given.kwonlyargs, ast.copy_location(ast.arg(_NOTE), node)],
+        kw_defaults=[*given.kw_defaults, None],
+        kwarg=given.kwarg,
+        defaults=given.defaults,
+    )
+
+
 def _parts(node: ast.expr, parameters: frozenset[str]) -> Iterator[ast.expr]:
-    """Yield the parts of a condition whose values say why it does not hold, and each part of `and`, `or`."""
+    """Yield the parts of a condition whose values say why it does not hold, and each part of `and`, `or`.
+
+    Each is evaluated once at most.
+    """
     match node:
         case ast.BoolOp(values=values):
             for one in values:

@@ -62,14 +62,18 @@ def compile_prompt(
     What is `attached` is treated like opaque inputs of these names.
     """
     data: dict[str, JsonValue] = {}
-    inputs = {
-        name: without_opaque(value, signature.parameters[name].opacity, name, _moving_to(data))
-        for name, value in signature.json_of(bound).items()
-    }
-    inputs |= {name: without_opaque(value, WHOLE, name, _moving_to(data)) for name, value in attached.items()}
+    inputs = signature.json_of(bound)
+    if signature.has_opaque or attached:
+        move = _moving_to(data)
+        inputs = {
+            name: without_opaque(value, signature.parameters[name].opacity, name, move)
+            for name, value in inputs.items()
+        }
+        inputs |= {name: without_opaque(value, WHOLE, name, move) for name, value in attached.items()}
     paragraphs = [intent.strip(), context.strip()]
     if inputs:
-        paragraphs.append("\n".join(["Inputs:", *map(_binding, inputs.items())]))
+        bindings = [f"- {name}: {one_line_json(value)}" for name, value in inputs.items()]
+        paragraphs.append("\n".join(["Inputs:", *bindings]))
     if violations:
         paragraphs.append(retry_prompt(violations))
     if data:
@@ -108,7 +112,3 @@ def _moving_to(data: dict[str, JsonValue]) -> Replace:
         return {"attached": path}
 
     return move
-
-
-def _binding(item: tuple[str, JsonValue]) -> str:
-    return f"- {item[0]}: {one_line_json(item[1])}"

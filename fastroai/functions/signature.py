@@ -24,6 +24,17 @@ _NO_EFFECT: Final = frozenset(
 )
 
 
+class Arguments(dict[str, Any]):
+    """The arguments of one call by parameter, as pydantic makes them, and their JSON."""
+
+    __slots__ = ("json",)
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.json: dict[str, JsonValue] | None = None
+        """What `Signature.json_of` has made of them, which a call needs several times."""
+
+
 class Signature:
     """What a function says of itself, read once, at its declaration.
 
@@ -41,6 +52,8 @@ class Signature:
         hints = _hints_of(function, problems)
         self.parameters: Final[Mapping[str, DeclaredType]] = dict(self._parameters(hints, problems))
         """The types of the parameters, in order. `*args` are a tuple, and `**kwargs` a dict."""
+        self.has_opaque: Final = any(one.opacity is not None for one in self.parameters.values())
+        """Whether something in the arguments is opaque."""
         returns = _returned(hints, problems)
         if returns is None or problems:
             raise CompileError(f"function {self.name!r}", tuple(problems))
@@ -51,7 +64,7 @@ class Signature:
     def __str__(self) -> str:
         return f"{self.name}{self._signature}"
 
-    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Any]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Arguments:
         """Return the arguments of a call by parameter, defaults included, as pydantic makes them.
 
         Raises:
@@ -59,7 +72,7 @@ class Signature:
             ContractViolation: one is not of the type of its parameter.
         """
         arguments = self._bind(*args, **kwargs)
-        checked: dict[str, Any] = {}
+        checked = Arguments()
         wrong: list[ViolationDetail] = []
         for name, declared in self.parameters.items():
             try:
@@ -91,11 +104,19 @@ class Signature:
 
     def json_of(self, bound: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return bound arguments as JSON, opaque values included."""
-        return {name: self.parameters[name].json_of(value) for name, value in bound.items()}
+        if isinstance(bound, Arguments) and bound.json is not None:
+            return bound.json
+        made = {name: self.parameters[name].json_of(value) for name, value in bound.items()}
+        if isinstance(bound, Arguments):
+            bound.json = made
+        return made
 
     def shown(self, bound: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return bound arguments as JSON for records and messages, without opaque values."""
-        return {name: self.parameters[name].elided(value) for name, value in bound.items()}
+        made = self.json_of(bound)
+        if not self.has_opaque:
+            return made
+        return {name: self.parameters[name].shown(value) for name, value in made.items()}
 
     def inputs_hash(self, bound: Mapping[str, object]) -> str:
         """Return 12 hex digits that bound arguments have in every process, opaque values included."""

@@ -623,9 +623,11 @@ class Scope:
         """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
         if self._part is not None:
             return self._part
-        run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
-        if run is None:
-            return Part(self.run_id, "", self.root.path)
+        for run in self.lineage():
+            if run.kind in RUNS:
+                break
+        else:
+            return Part(self.run_id, "", (self.root.name,))
         if run._part is None:
             outer = run if run.log is None else run.log.scope
             # As a log has it, where only places are on record: routers have no place of their own.

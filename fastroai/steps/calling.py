@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypedDict
 
 from fastroai.calls.call import AgentCall
 from fastroai.records import NotGiven
-from fastroai.runtime import RetryRules
+from fastroai.runtime import Classifier, RetryPolicies, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
+
+
+class CallOptions(TypedDict):
+    """The fields of an `AgentCall` that a `CallConfig` sets."""
+
+    timeout: float | None
+    default_timeout: float | None
+    request_retries: int | None
+    request_retry_delay: float | None
+    retry: RetryPolicies | None
+    classifiers: tuple[Classifier, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +42,8 @@ class CallConfig:
         if not isinstance(self.retry_delay, NotGiven):
             check_seconds("retry_delay", self.retry_delay, zero=True)
 
-    def applied(self, call: AgentCall, step: ResolvedConfig, *, number: int) -> AgentCall:
-        """Return the call with these settings, and with those of the step where there are none.
-
-        `number` counts the calls of the step, and is the name of a call that has none.
+    def options(self, step: ResolvedConfig) -> CallOptions:
+        """Return these settings for a call, and those of the step where there are none.
 
         Raises:
             ConfigurationError: `retries` or `retry_delay` beside `retry`.
@@ -47,18 +57,16 @@ class CallConfig:
             own = policies_of(self.retry, self.retries, self.retry_delay)
             policies = own if step.retry is None else own.over(step.retry)
             extra = policies.max_retries
-        return replace(
-            call,
-            timeout=None if isinstance(self.timeout, NotGiven) else self.timeout,
-            default_timeout=step.timeout if isinstance(self.timeout, NotGiven) else None,
-            request_retries=extra,
-            request_retry_delay=delay,
-            retry=policies,
-            classifiers=step.classifiers,
-            call=call.call or str(number),
-        )
+        return {
+            "timeout": None if isinstance(self.timeout, NotGiven) else self.timeout,
+            "default_timeout": step.timeout if isinstance(self.timeout, NotGiven) else None,
+            "request_retries": extra,
+            "request_retry_delay": delay,
+            "retry": policies,
+            "classifiers": step.classifiers,
+        }
 
     def rules(self, call: AgentCall, step: ResolvedConfig) -> RetryRules | None:
-        """Return what is tried again of the call, to which this was applied."""
+        """Return what is tried again of a call that has these settings."""
         delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
         return rules_for(call.retry, call.request_retries, delay, call.classifiers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from time import perf_counter
@@ -464,6 +464,8 @@ class StepContext(Generic[DepsT_co]):
             BudgetExceeded: a budget of this call, or of something above it, is used up.
         """
         said = CallConfig(timeout, retries, retry_delay, retry)
+        limits = limits_of(budget, cost_budget)
+        number = self._begin_call(agent)
         call = AgentCall(
             prompt=message,
             deps=self.deps if deps is NOT_GIVEN else deps,
@@ -471,10 +473,10 @@ class StepContext(Generic[DepsT_co]):
             model=model,
             model_settings=model_settings,
             usage_limits=usage_limits,
-            limits=limits_of(budget, cost_budget),
-            call=name,
+            limits=limits,
+            call=name or number,
+            **said.options(self.config),
         )
-        call = self._configured(agent, call, said)
         talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
         with self._clock_paused():
             if talk is not None:
@@ -484,26 +486,27 @@ class StepContext(Generic[DepsT_co]):
             talk.heard(response.new_messages())
         return response
 
-    async def _ask(
+    def _ask(
         self, agent: AgentLike[OutputT], call: AgentCall, rules: RetryRules | None
-    ) -> ChatResponse[OutputT]:
-        async with self._call_scope(call) as scope:
-            if scope is not None:
-                restore_call(scope, self.scope, call)
-            return await retry_calls(
-                lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-                rules=rules,
-                scope=self.scope,
-                on_retry=functools.partial(self._report_call_retry, call),
-                side_by_side=True,
-                used=calls_used(self.scope, call),
-            )
+    ) -> Coroutine[Any, Any, ChatResponse[OutputT]]:
+        attempts = functools.partial(
+            retry_calls,
+            lambda attempt: agent.dispatch(call.for_attempt(attempt)),
+            rules=rules,
+            scope=self.scope,
+            on_retry=functools.partial(self._report_call_retry, call),
+            side_by_side=True,
+            used=calls_used(self.scope, call),
+        )
+        return attempts() if call.limits is None else self._within_limits(call, attempts)
 
-    def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[Scope | None]:
-        """A scope around all attempts of a call that has a budget, so that they share it."""
-        if call.limits is None:
-            return nullcontext()
-        return Scope("call", "call", parent=self.scope, limits=call.limits, deps=call.deps)
+    async def _within_limits(
+        self, call: AgentCall, attempts: Callable[[], Coroutine[Any, Any, ChatResponse[OutputT]]]
+    ) -> ChatResponse[OutputT]:
+        """Make all attempts of a call that has a budget in one scope, so that they share it."""
+        async with Scope("call", "call", parent=self.scope, limits=call.limits, deps=call.deps) as scope:
+            restore_call(scope, self.scope, call)
+            return await attempts()
 
     def run_stream(
         self,
@@ -528,6 +531,8 @@ class StepContext(Generic[DepsT_co]):
         and `retry_delay` apply to each request before its first chunk.
         """
         said = CallConfig(timeout, retries, retry_delay, retry)
+        limits = limits_of(budget, cost_budget)
+        number = self._begin_call(agent)
         call = AgentCall(
             prompt=message,
             deps=self.deps if deps is NOT_GIVEN else deps,
@@ -535,9 +540,10 @@ class StepContext(Generic[DepsT_co]):
             model=model,
             model_settings=model_settings,
             usage_limits=usage_limits,
-            limits=limits_of(budget, cost_budget),
+            limits=limits,
+            call=number,
+            **said.options(self.config),
         )
-        call = self._configured(agent, call, said)
         talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
@@ -548,11 +554,12 @@ class StepContext(Generic[DepsT_co]):
 
     run_sync = blocking(run, of="ctx", home=loop_of_run)
 
-    def _configured(self, agent: AgentLike[Any], call: AgentCall, said: CallConfig) -> AgentCall:
+    def _begin_call(self, agent: AgentLike[Any]) -> str:
+        """Count a call of an agent, and return its number, which is its name if it is given none."""
         self._check_open()
         check_agent(agent)
         self._calls += 1
-        return said.applied(call, self.config, number=self._calls)
+        return str(self._calls)
 
     # --- fan-out ---
 

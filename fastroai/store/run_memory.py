@@ -62,7 +62,7 @@ class MemoryRunStore(ReadsRuns):
         name = key_bytes(key)
         check_position("after", after)
         with _gate, self._lock:
-            held = self._held.get(name, _Held())
+            held = self._held.get(name) or _Held()
             values = tuple(held.values[max(after - held.before, 0) :])
             return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
 

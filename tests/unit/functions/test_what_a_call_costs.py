@@ -1,0 +1,62 @@
+"""What a typed function adds to the run of its agent, and what a kept answer takes: function calls."""
+
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.models.test import TestModel
+from support.calls_made import python_calls
+
+from fastroai import FastroAgent, compute, contract, infer
+from fastroai.functions import configured
+from fastroai.store import MemoryRunStore
+
+MOST_OF_A_HIT = 101
+MOST_ADDED_TO_AN_AGENT = 269
+MOST_OF_A_COMPUTATION = 62
+
+
+@contract
+class Sentiment(BaseModel):
+    label: Literal["positive", "negative", "neutral"]
+    confidence: float
+
+
+def model() -> TestModel:
+    return TestModel(call_tools=[], custom_output_args={"label": "positive", "confidence": 0.9})
+
+
+@infer(intent="Classify", ensure=lambda r: r.confidence > 0.7, model=model())
+async def classify(text: str) -> Sentiment:
+    raise NotImplementedError
+
+
+@infer(intent="Classify", ensure=lambda r: r.confidence > 0.7, model=model(), cache="global")
+async def classify_once(text: str) -> Sentiment:
+    raise NotImplementedError
+
+
+@compute
+async def length(text: str) -> int:
+    return len(text)
+
+
+@pytest.fixture(autouse=True)
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the suite wraps around every run calls functions too."""
+    monkeypatch.undo()
+
+
+async def test_an_answer_that_is_kept_costs_few_function_calls() -> None:
+    with configured(cache_store=MemoryRunStore()):
+        assert await python_calls(lambda: classify_once("It is fine")) <= MOST_OF_A_HIT
+
+
+async def test_a_function_adds_few_function_calls_to_the_run_of_its_agent() -> None:
+    agent = FastroAgent(model(), output_type=Sentiment)
+    bare = await python_calls(lambda: agent.run('Classify\n\nInputs:\n- text: "It is fine"'))
+    assert await python_calls(lambda: classify("It is fine")) - bare <= MOST_ADDED_TO_AN_AGENT
+
+
+async def test_a_function_with_a_body_costs_few_function_calls() -> None:
+    assert await python_calls(lambda: length("It is fine")) <= MOST_OF_A_COMPUTATION
