@@ -109,6 +109,7 @@ def test_a_thread_may_fork_inside_of_the_gate() -> None:
     nested()
 
 
+@pytest.mark.slow
 def test_a_call_before_a_fork_has_nobody_inside_and_sees_what_was_left() -> None:
     own = ForkGate()
     seen: list[int] = []

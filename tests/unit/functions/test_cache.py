@@ -169,6 +169,7 @@ async def test_two_calls_that_would_wait_for_each_other_both_ask() -> None:
     assert [answer for answer, _ in results] == [["answer"], ["answer"]]
 
 
+@pytest.mark.slow
 async def test_loops_of_other_threads_do_not_wait_for_each_other() -> None:
     cache = GlobalCache(MemoryRunStore())
 

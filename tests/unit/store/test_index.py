@@ -17,6 +17,7 @@ from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.run_logs import START, Log, definition, failure
 from support.run_stores import KINDS, run_stores
 from support.stored_runs import header_of
+from support.virtual_time import in_virtual_time
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
@@ -126,6 +127,7 @@ async def test_a_purge_reads_only_the_runs_that_began_before_its_time() -> None:
 
 @pytest.mark.parametrize("number", range(1, 13))
 @pytest.mark.parametrize("after", [False, True])
+@in_virtual_time
 async def test_a_process_that_dies_at_any_write_leaves_a_run_that_is_found_as_what_it_is(
     number: int, after: bool
 ) -> None:

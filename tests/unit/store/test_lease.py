@@ -122,6 +122,7 @@ class Blocked:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.slow
 def test_a_step_that_blocks_its_event_loop_for_many_leases_keeps_its_run(kind: str, tmp_path: Path) -> None:
     store: Any = MemoryRunStore() if kind == "memory" else SQLiteRunStore(tmp_path / "runs.db")
     run = Blocked(store, lease=SHORT.seconds)
@@ -190,6 +191,7 @@ def test_a_run_that_nobody_has_taken_goes_on_after_a_stall() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.slow
 async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(after: bool) -> None:
     store = FaultyStore()
     run = await begin(store, SHORT)

@@ -16,6 +16,7 @@ from support.faulty_store import FaultyStore, Write, gone
 from support.run_logs import Log, definition
 from support.run_stores import KINDS, run_stores
 from support.stored_runs import change_header, header_of
+from support.virtual_time import in_virtual_time
 
 from fastroai.errors import ConfigurationError, RunConflict, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, Node
@@ -243,6 +244,7 @@ async def test_a_filter_that_is_none_is_refused(filters: Any) -> None:
 
 @pytest.mark.parametrize("number", range(1, 14))
 @pytest.mark.parametrize("after", [False, True])
+@in_virtual_time
 async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_found(
     number: int, after: bool
 ) -> None:

@@ -131,6 +131,7 @@ async def test_a_user_without_rights_gets_an_unavailable_store_and_with_rights_n
     kept.execute(f"DROP ROLE {role}")
 
 
+@pytest.mark.slow
 async def test_who_finds_an_account_locked_for_too_long_changes_nothing(kept: KeptInPostgres) -> None:
     await kept.store.reserve(claim("a"))
     impatient = PostgresSpendStore(kept.dsn, schema=kept.schema, timeout=1)

@@ -318,6 +318,7 @@ def model_classes() -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
+@pytest.mark.slow
 def test_every_model_class_is_here_or_has_a_reason() -> None:
     tested = {type(build()).__name__ for build, _ in PRICED.values()}
     tested |= {type(build()).__name__ for build in UNPRICED.values()}

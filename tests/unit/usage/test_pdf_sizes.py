@@ -32,6 +32,7 @@ def test_what_cannot_be_read_has_no_size() -> None:
         assert read_pdf(data) is None
 
 
+@pytest.mark.slow
 def test_what_no_provider_takes_has_no_size() -> None:
     assert read_pdf(pdf(*["x"] * 1_000)) is not None
     assert read_pdf(pdf(*["x"] * 1_001)) is None
