@@ -194,5 +194,5 @@ def _field_of(output: object, name: str, default: object = _MISSING) -> Any:
         if value is _MISSING:
             if default is not _MISSING:
                 return default
-            raise ConfigurationError("agree_on", name, f"a field of {type(output).__name__}")
+            raise ConfigurationError("the field to agree on", name, f"a field of {type(output).__name__}")
     return value
