@@ -48,7 +48,7 @@
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
     ├── RunStatusConflict                    the run has a status in which this cannot be asked of it
-    ├── RunTakenOver                         another process has taken up the run, or deleted it
+    ├── RunTakenOver                         another process has taken up the run, or it is gone
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── RunCorrupt                           the record of a run cannot be read
