@@ -1,7 +1,7 @@
 """What runs next in a workflow: a pure state machine, `fact -> decisions`.
 
-No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the check
-of the output of an inner flow, when that flow is complete.
+No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the
+check of the output of an inner flow, when that flow is complete.
 """
 
 from __future__ import annotations
@@ -194,6 +194,8 @@ class WorkflowMachine:
                 self._on_answer(step_id, GateAnswer.of(fact.answer, fact.rationale))
             case facts.SkipRequested(step_id=step_id, reason=reason):
                 self._skip(step_id, "somebody asked for it", reason, visit=fact.visit)
+            case _:
+                assert_never(fact)
 
     def _on_iteration(
         self, fact: facts.IterationStarted | facts.IterationReported | facts.IterationAborted
