@@ -103,6 +103,11 @@ class Checks:
         violations = _violations(self._contracts[name], value)
         return CheckFailure("contract", violations) if violations else None
 
+    def fits(self, name: str, value: JsonValue) -> tuple[str, ...]:
+        """Return what is wrong with a value, by a contract of the spec; nothing if it passes."""
+        failed = self.of_contract(name, value)
+        return () if failed is None else failed.violations
+
     def _schema(self, schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:
         validator = self._schemas.get(id(schema))
         if validator is None:
