@@ -22,6 +22,7 @@ from fastroai import Inbox, RunHistory, RunTrace, SQLiteRunStore, send_message
 from fastroai.cli.app import app
 from fastroai.errors import FlowStopped, RunFromNewerVersion
 from fastroai.pipelines import StepFinished
+from fastroai.runtime import facts
 from fastroai.runtime.facts import FORMAT, AnyFact
 from fastroai.store import RunStore
 from fastroai.store.checksums import with_checksum, without_checksum
@@ -42,6 +43,15 @@ DOORS: Final[Mapping[str, Callable[[World], Any]]] = {
     "triage": doors.typed_flow,
 }
 """What the runs are of, by name."""
+OF_WORKFLOWS: Final = (
+    facts.SkipRequested,
+    facts.IterationStarted,
+    facts.IterationReported,
+    facts.IterationAborted,
+    facts.CheckpointSet,
+    facts.CheckpointRestored,
+)
+"""Nothing writes these to a store yet. What does will be recorded."""
 
 
 def door_of(run_id: str, world: World | None = None) -> Any:
@@ -72,7 +82,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 def test_every_kind_of_fact_is_on_record() -> None:
     recorded = {kind for run in RUNS.values() for kind in run["facts"]}
-    assert recorded == {fact.kind for fact in get_args(AnyFact)}, "make record"
+    known = {fact.kind for fact in get_args(AnyFact)}
+    assert recorded == known - {fact.kind for fact in OF_WORKFLOWS}, "make record"
 
 
 async def test_the_runs_are_listed_and_found(store: Any) -> None:
