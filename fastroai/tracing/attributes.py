@@ -74,6 +74,7 @@ ROUTE: Final = "fastroai.router.route"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
 FLOW_NAME: Final = "fastroai.flow.name"
+WORKFLOW_NAME: Final = "fastroai.workflow.name"
 FLOW_ID: Final = "fastroai.flow.id"
 """The innermost flow around a call of a typed function."""
 FUNCTION_NAME: Final = "fastroai.function.name"
@@ -99,9 +100,14 @@ CANCELLED: Final = "fastroai.cancelled"
 AMOUNTS: Final = frozenset({COST_USD, COST_BOUND_USD, BUDGET_RESERVED_USD})
 """Exact amounts of money, which are texts."""
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "flow"]
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
 """What a run is of."""
-_NAMES: Final[Mapping[RunKind, str]] = {"pipeline": PIPELINE_NAME, "graph": GRAPH_NAME, "flow": FLOW_NAME}
+_NAMES: Final[Mapping[RunKind, str]] = {
+    "pipeline": PIPELINE_NAME,
+    "graph": GRAPH_NAME,
+    "flow": FLOW_NAME,
+    "workflow": WORKFLOW_NAME,
+}
 
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 
