@@ -194,7 +194,10 @@ class WorkflowMachine:
             return
         match fact:
             case facts.StepFinished(step_id=step_id, output=output):
-                self._succeed(step_id, output)
+                if self.plan.steps[step_id][1].gate is None:
+                    self._succeed(step_id, output)
+                else:
+                    self._on_answer(step_id, GateAnswer.of(output))
             case facts.StepFailed():
                 self._on_failure(fact)
             case facts.AnswerGiven(step_id=step_id):
