@@ -1190,9 +1190,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
+        by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
         if too_much or self.resets_at is None:
-            return f"{self._lower}raise the limit".capitalize()
-        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit"
+            return f"{self._lower}raise the limit".capitalize() + by_hand
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"
 
 
 class TokenBudgetExceeded(BudgetExceeded):

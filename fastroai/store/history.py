@@ -320,7 +320,7 @@ class RunHistory:
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunInProgress: a process has it.
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such run. What a run without a header has left, `purge` removes.
         """
         check_run_id(run_id)
         for _ in range(_TRIES):

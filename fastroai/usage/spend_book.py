@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.spend_limit import known_window, usable_store
+from fastroai.usage.spend_limit import BY_TENANT, known_window, usable_store
 from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendStatus, SpendStore, Window
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
@@ -117,11 +117,15 @@ class SpendBook:
 
 
 def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:
-    """Return the error for a key that nothing was counted for, with what may have been meant."""
+    """Return the error for a key or window that the store does not know, with the likely one."""
     if windows := [each.window for each in known if each.key == account.key]:
         return ConfigurationError(
             "window", account.window, f"a window of {account.key!r}: {', '.join(map(repr, windows))}"
         )
-    keys = sorted({each.key for each in known})
-    expected = "a key that the store has counted for" if keys else "a key; the store has not counted for any"
-    return ConfigurationError("key", account.key, f"{expected}.{nearest_hint(account.key, keys)}")
+    keys = {each.key for each in known}
+    if not keys:
+        return ConfigurationError("key", account.key, "a key; the store has not counted for any yet")
+    of_tenant = f"{BY_TENANT}:{account.key}"
+    hint = f" Did you mean {of_tenant!r}?" if of_tenant in keys else nearest_hint(account.key, sorted(keys))
+    expected = "a key that the store counts for; SpendBook.list and `fastroai spend limits` show them"
+    return ConfigurationError("key", account.key, f"{expected}.{hint}")
