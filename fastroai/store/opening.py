@@ -1,4 +1,4 @@
-"""A store of runs or of spending by the text that names it, as on a command line."""
+"""Open a store of runs or of spending by its path or URL, as on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spend limits of a store: what is spent and left of each, looking back, and changes by hand."""
+"""The spend limits of a store: what is spent and left of each, now and before, and changes by hand."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class SpendBook:
             print(status.key, status.window, status.remaining_usd)
         await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
 
-    A store knows a key from its first request on, and until `SpendLimit(keep=...)` after its last window.
+    A store knows a key from its first request until `SpendLimit(keep=...)` after the end of its last window.
     """
 
     def __init__(self, store: SpendStore | None = None) -> None:
-        """`store` is that of the limits; by default the memory of this process.
+        """`store` is the store of the limits; by default the memory of this process.
 
         Raises:
             ConfigurationError: it is no `SpendStore`.
@@ -37,9 +37,12 @@ class SpendBook:
     async def list(
         self, *, key: str | None = None, window: Window | None = None, closed: bool = False
     ) -> tuple[SpendStatus, ...]:
-        """Return the open window of each key, and with `closed` those that are over, newest first.
+        """Return the open window of each key, sorted by key, each with its changes by hand.
 
-        Sorted by key. Each has what was changed in it by hand (`adjustments`).
+        Args:
+            key: Only this key.
+            window: Only windows of this kind.
+            closed: Also windows that are over, newest first for each key.
 
         Raises:
             ConfigurationError: there is no such kind of window.
@@ -58,21 +61,21 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again; with `None`, this one has. What is spent and reserved
-        stays. If it is more than the new limit, no request is admitted until the window ends.
+        The next window has the amount in code again. What is spent and reserved stays: if it is more than the
+        new limit, no request is admitted until the window ends.
 
         Args:
-            key: The key that the limit counts by, as `list` tells it.
-            usd: The new limit in US dollars.
-            window: The window of the limit.
-            by: Who changes it. It is kept on record, as is the reason.
-            reason: Why it is changed.
+            key: The key that the limit counts by, as `list` shows it.
+            usd: The new limit in US dollars; `None` for the amount in code.
+            window: The kind of window that the limit has.
+            by: The person who changes it, who is kept on record.
+            reason: The reason, which is kept on record.
 
         Returns:
             The open window, with the adjustment as the last of its `adjustments`.
 
         Raises:
-            ConfigurationError: nothing was counted for this key and window, or the amount is none.
+            ConfigurationError: nothing was counted for this key and window, or an argument is invalid.
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
@@ -81,7 +84,7 @@ class SpendBook:
         return await self._adjust("limit", key, limit_usd, window, by, reason)
 
     async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
-        """Let the open window of a key start from zero again. Requests in flight stay reserved.
+        """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
 
         The arguments, the result and the errors are those of `set_limit`.
         """
