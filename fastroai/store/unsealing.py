@@ -1,6 +1,6 @@
-"""Seal and unseal what users' data is in: the payloads, the texts and the names in the entries of a log.
+"""Seal and unseal users' data in the entries of a log: payloads, texts and names.
 
-Each field of a fact is in one of the tables below, or holds nothing of users' data: a test compares them.
+Each field of a fact is in one of the tables below, or holds no data of users: a test compares them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.MessagesAdded: ("messages",),
     facts.CallEnded: ("call", "output"),
 }
-"""The fields with values of users, besides inputs, questions and schemas; read where they are due."""
+"""The fields with values of users, except inputs, questions and schemas. They are unsealed when they are
+needed."""
 
 TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     facts.RunFinished: ("reason", "failure"),
