@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.spend_amounts import TOO_MUCH_USD
 from fastroai.usage.spend_limit import BY_TENANT, known_window, usable_store
 from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendStatus, SpendStore, Window
 
@@ -79,7 +80,7 @@ class SpendBook:
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
-        if limit_usd == 0:
+        if limit_usd is not None and not 0 < limit_usd < TOO_MUCH_USD:
             raise ConfigurationError("usd", usd, _LIMIT)
         return await self._adjust("limit", key, limit_usd, window, by, reason)
 
