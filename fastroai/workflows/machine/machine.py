@@ -1,7 +1,7 @@
 """What runs next in a workflow: a pure state machine, `fact -> decisions`.
 
-No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the check
-of the output of an inner flow, when that flow is complete.
+No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the
+check of the output of an inner flow, when that flow is complete.
 """
 
 from __future__ import annotations
@@ -187,13 +187,18 @@ class WorkflowMachine:
             return
         match fact:
             case facts.StepFinished(step_id=step_id, output=output):
-                self._succeed(step_id, output)
+                if self.plan.steps[step_id][1].gate is None:
+                    self._succeed(step_id, output)
+                else:
+                    self._on_answer(step_id, GateAnswer.of(output))
             case facts.StepFailed():
                 self._on_failure(fact)
             case facts.AnswerGiven(step_id=step_id):
                 self._on_answer(step_id, GateAnswer.of(fact.answer, fact.rationale))
             case facts.SkipRequested(step_id=step_id, reason=reason):
                 self._skip(step_id, "somebody asked for it", reason, visit=fact.visit)
+            case _:
+                assert_never(fact)
 
     def _on_iteration(
         self, fact: facts.IterationStarted | facts.IterationReported | facts.IterationAborted
