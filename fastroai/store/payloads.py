@@ -1,4 +1,4 @@
-"""What users' data goes through on its way to the store: a codec, that encrypts or redacts."""
+"""Codecs, which encrypt or redact users' data on its way to the store."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Changes values, texts and names of users before they reach the store, and back.
+    """Encodes values, texts and names of users for the store, and decodes what is read from it.
 
-    `EncryptingCodec` is one. They are given and taken as JSON text. What `decode` gives need not be what
-    `encode` was given: a codec that redacts leaves it so. Only names by which a run finds its own record,
-    such as those of `ctx.once`, must come back as they were. Both methods are called on the event loop, so
-    they must not block.
+    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to something else than
+    it was given: only the names by which a run finds its own record, such as those of `ctx.once`, must come
+    back as they were. Both methods are called on the event loop, so they must not block.
     """
 
     def encode(self, payload: bytes) -> bytes:
-        """What is stored instead of `payload`, which is JSON text."""
+        """Return the bytes to store instead of `payload`, which is JSON text."""
         ...
 
     def decode(self, payload: bytes) -> bytes:
-        """JSON text again."""
+        """Return the JSON text of an encoded payload."""
         ...
 
 
@@ -54,10 +53,10 @@ def check_codec(codec: object) -> None:
 
 
 def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it is stored.
+    """Return a value as it is stored.
 
     Raises:
-        RunStoreUnavailable: the codec fails. It stops the run, as a store does that fails.
+        RunStoreUnavailable: the codec fails. It stops the run, as a failing store does.
     """
     if codec is None:
         return {_PLAIN: value} if _opened(value)[0] else value
@@ -106,7 +105,7 @@ def seal_name(name: str, codec: PayloadCodec | None) -> str:
 
 
 def unseal_name(stored: str, codec: PayloadCodec | None) -> str:
-    """Return a name as it was; as it is stored, where it was sealed and there is no codec.
+    """Return a name as it was; if it was sealed and there is no codec, as it is stored.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.
@@ -126,7 +125,7 @@ def _sealed_text(text: str, codec: PayloadCodec | None) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text for people, in which texts that are sealed still are only said to be."""
+    """Return a text for people, in which texts that are still sealed are named as such."""
     return _SEALED_WITHIN.sub("(sealed)", text)
 
 
@@ -145,7 +144,7 @@ def seal_definition(definition: JsonValue, codec: PayloadCodec | None) -> JsonVa
 
 
 def unseal_definition(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """Return a definition as it was; its outline, where it was sealed and there is no codec.
+    """Return a definition as it was; if it was sealed and there is no codec, its outline.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.
@@ -157,7 +156,7 @@ def unseal_definition(stored: JsonValue, codec: PayloadCodec | None) -> JsonValu
 
 
 def is_sealed_definition(stored: JsonValue) -> bool:
-    """Whether a definition went through a codec, and with it everything else of its run."""
+    """Return whether a definition was sealed, and with it everything else of its run."""
     return isinstance(stored, dict) and _SEALED in stored
 
 
@@ -167,7 +166,7 @@ def is_sealed(stored: JsonValue) -> bool:
 
 
 def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it was; as it is stored, where it was sealed and there is no codec.
+    """Return a value as it was; if it was sealed and there is no codec, as it is stored.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.

@@ -1,6 +1,6 @@
-"""Seal, unseal and redact users' data: the payloads, the texts and the names in the entries of a log.
+"""Seal, unseal and redact users' data in the entries of a log: payloads, texts and names.
 
-Each field of a fact is in one of the tables below, or holds nothing of users' data: a test compares them.
+Each field of a fact is in one of the tables below, or holds no data of users: a test compares them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.MessagesAdded: ("messages",),
     facts.CallEnded: ("call", "output"),
 }
-"""The fields with values of users, besides inputs, questions and schemas; read where they are due."""
+"""The fields with values of users, except inputs, questions and schemas. They are unsealed when they are
+needed."""
 
 TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     facts.RunFinished: ("reason", "failure"),
