@@ -9,8 +9,8 @@ from fastroai.workflows import load_spec
 from fastroai.workflows.checks import Checks
 
 MOST_OVER_TEN_TIMES = 1.5
-"""Times ten: how much longer a spec may take that has ten times as many steps. What a step costs must not grow
-with their number."""
+"""Times ten: how much longer a spec may take that has ten times as many steps. What one step costs must not
+grow with their number."""
 MOST_OF_A_CHECK = 200e-6
 """Seconds."""
 CHECKS = 100
