@@ -65,9 +65,9 @@ def test_patterns_take_linear_time_or_are_refused(pattern: str) -> None:
 
 def test_patterns_that_are_slow_elsewhere_are_fast() -> None:
     validator = compiled({"pattern": "^(a+)+$"})
-    started = time.perf_counter()
+    started = time.process_time()
     assert not validator.is_valid("a" * 100_000 + "b")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_schemas_that_are_huge_when_written_out_are_refused() -> None:
     defs: dict[str, Any] = {"d0": {"type": "string"}}
     for number in range(1, 40):
         defs[f"d{number}"] = {"anyOf": [{"$ref": f"#/$defs/d{number - 1}"}] * 2}
-    started = time.perf_counter()
+    started = time.process_time()
     (told,) = problems({"$defs": defs, "$ref": "#/$defs/d39"})
     assert "more than 5,000 values when its references are written out" in told
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_contract_is_an_object_with_its_fields_and_others() -> None:
