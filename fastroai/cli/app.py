@@ -66,9 +66,7 @@ By = Annotated[
 Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
 Output = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE", help="The file to write; by default standard output.", show_default=False
-    ),
+    typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
 ]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]

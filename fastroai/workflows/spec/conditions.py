@@ -108,7 +108,7 @@ class Scope:
                 self.steps.at(str(rest[0]), rest[2:], way, problems, text, offset)
         elif name not in self.values:
             known = (*self.names, *self.values, *(["steps"] if self.steps else []))
-            message = f"{text}: there is no {cut(name)!r} here; there are {listed(known)}."
+            message = f"{text}: there is no {cut(name)!r} here; known: {listed(known)}."
             problems.add(message, way, name=name, allowed=known, offset=offset)
 
 

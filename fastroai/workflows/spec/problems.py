@@ -81,7 +81,7 @@ class Problems:
     def unknown(self, what: str, name: str, way: Way, known: Iterable[str]) -> None:
         """Note a name that is not there. Raises `TooManyProblems`, as `add`."""
         names = tuple(known)
-        there = f"there are {listed(names)}." if names else "there is none."
+        there = f"known: {listed(names)}." if names else "there is none."
         self.add(f"{what} {cut(name)!r} is not there; {there}", way, name=name, allowed=names)
 
     def choice(self, way: Way, said: str, allowed: Collection[str]) -> bool:
