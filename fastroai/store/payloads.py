@@ -18,7 +18,8 @@ _PLAIN: Final = "$plain"
 _SEALED_TEXT: Final = f"{_SEALED}:"
 _PLAIN_TEXT: Final = f"{_PLAIN}:"
 _SEALED_WITHIN: Final = re.compile(re.escape(_SEALED_TEXT) + "[A-Za-z0-9+/=]+")
-_OUTLINE: Final = ("name", "kind", "version")
+OUTLINE: Final = ("name", "kind", "version")
+"""What of a definition can always be read, besides the ids of its steps."""
 _MEND: Final = "mend the codec, without which nothing is stored"
 _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
@@ -137,7 +138,7 @@ def seal_definition(definition: JsonValue, codec: PayloadCodec | None) -> JsonVa
     if codec is None or not isinstance(definition, dict):
         return definition
     steps = definition.get("steps")
-    outline: dict[str, JsonValue] = {name: definition[name] for name in _OUTLINE if name in definition}
+    outline: dict[str, JsonValue] = {name: definition[name] for name in OUTLINE if name in definition}
     outline["steps"] = {step_id: {} for step_id in steps} if isinstance(steps, dict) else {}
     return {**outline, _SEALED: b64encode(_encoded(definition, codec)).decode()}
 
