@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fastroai.cli.exits import perform
+from fastroai.cli.exits import finish, perform
 
 app = typer.Typer(
     help="FastroAI: runs that are on record.",
@@ -22,6 +22,8 @@ spend = typer.Typer(
     help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
 )
 app.add_typer(spend, name="spend")
+workflow = typer.Typer(help="Check, find, write and draw workflow specs.", no_args_is_help=True)
+app.add_typer(workflow, name="workflow")
 
 Store = Annotated[
     str,
@@ -62,6 +64,12 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="The file to write; by default standard output.", show_default=False
+    ),
+]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -352,3 +360,58 @@ def spend_adjustments(
     from fastroai.cli import limits
 
     perform(limits.adjustments(store, key, form, as_json))
+
+
+@workflow.command("validate")
+def validate_workflow(
+    files: Annotated[
+        list[str], typer.Argument(metavar="SPEC...", help="Files with specs.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check specs, and tell everything that is wrong with them."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.validate(files, as_json))
+
+
+@workflow.command("list")
+def list_workflows(
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where to look.")] = ".",
+    as_json: AsJson = False,
+) -> None:
+    """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.list_specs(folder, as_json))
+
+
+@workflow.command("compile")
+def compile_workflow(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Where the task files *.md are.", show_default=False)
+    ],
+    flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a spec of task files of spec-kit."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.compile_tasks(folder, flow, output, as_json))
+
+
+@workflow.command("draw")
+def draw_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a flow of a spec, with every way between its steps."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.draw(file, flow, form, output, as_json))

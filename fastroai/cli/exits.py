@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastroai.errors import (
@@ -56,8 +56,13 @@ def exit_code_of(error: FastroAIError) -> int:
 
 def perform(command: Coroutine[Any, Any, int]) -> None:
     """Run a command to its end, and exit."""
+    finish(lambda: asyncio.run(command))
+
+
+def finish(command: Callable[[], int]) -> None:
+    """Carry out a command that waits for nothing, and exit."""
     try:
-        code = asyncio.run(command)
+        code = command()
     except FastroAIError as error:
         complain(error)
         code = exit_code_of(error)
