@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_store(place: str) -> AsyncGenerator[RunStore]:
-    """The store that `--store` names."""
+    """Open the store that `--store` names."""
     store = open_run_store(existing_place(place))
     try:
         yield store
@@ -28,7 +28,7 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 
 @asynccontextmanager
 async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
-    """Its runs, for commands that import no code of the user besides the codec that `--codec` names."""
+    """Open the runs of a store. Imports none of the user's code except the codec of `--codec`."""
     # Pydantic imports its plugins with the first model, which takes half a second where Logfire is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     async with opened_store(place) as store:
@@ -37,7 +37,7 @@ async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator
 
 @asynccontextmanager
 async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
-    """The spend limits of the store that `--store` names."""
+    """Open the spend limits of the store that `--store` names."""
     from fastroai.store.opening import open_spend_store
     from fastroai.usage.spend_book import SpendBook
 
