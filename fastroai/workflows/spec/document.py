@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -184,7 +184,3 @@ class WorkflowSpec:
     workflow: WorkflowInfo | None
     entry: str
     """The flow that runs unless another one is named: the first that no other flow runs."""
-
-
-MAX_STEPS: Final = 10_000
-"""The most steps that a workflow may have when its sub-flows are written out."""
