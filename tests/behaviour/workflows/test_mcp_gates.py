@@ -9,7 +9,8 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.workflow_servers import ARTICLE, DRAFT, Flow, ForkedServer, Tools, answering
+from support.workflow_servers import Flow, ForkedServer, Tools, answering
+from support.workflow_specs import ARTICLE, DRAFT
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx2
 import pytest
 from mcp.client.client import Client
-from support.workflow_servers import ARTICLE, DRAFT, Tools, answering, environment
+from support.workflow_servers import Tools, answering, environment
+from support.workflow_specs import ARTICLE, DRAFT
 
 pytestmark = pytest.mark.slow
 

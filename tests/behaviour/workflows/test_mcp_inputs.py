@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.workflow_servers import ARTICLE, DRAFT, ForkedServer, Tools
+from support.workflow_servers import ForkedServer, Tools
+from support.workflow_specs import ARTICLE, DRAFT
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.workflow_servers import ARTICLE, DRAFT, ForkedServer, Tools
+from support.workflow_servers import ForkedServer, Tools
+from support.workflow_specs import ARTICLE, DRAFT
 
 pytestmark = pytest.mark.slow
 

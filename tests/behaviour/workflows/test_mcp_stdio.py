@@ -9,7 +9,8 @@ from typing import Any
 import jsonschema
 import mcp_types
 import pytest
-from support.workflow_servers import ARTICLE, DRAFT, stdio_server
+from support.workflow_servers import stdio_server
+from support.workflow_specs import ARTICLE, DRAFT
 
 pytestmark = pytest.mark.slow
 
