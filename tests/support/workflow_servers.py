@@ -21,6 +21,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import SessionMessage
 from pydantic import JsonValue
 
+from fastroai.store import SQLiteRunStore
+from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.server.app import workflow_server
+from fastroai.workflows.server.desk import Desk
+from fastroai.workflows.server.home import sealing_key
+
 Flow = dict[str, Any]
 """An answer of a tool, as data."""
 
@@ -47,6 +53,20 @@ class Tools:
         assert isinstance(text, mcp_types.TextContent)
         assert result.structured_content == json.loads(text.text)
         return result.structured_content
+
+
+@asynccontextmanager
+async def server_here(folder: Path, *, trusts_client: bool = False, **of_client: Any) -> AsyncIterator[Tools]:
+    """A server in this process. Those on one folder know of each other no more than processes do."""
+    place = folder / "flows.db"
+    store = SQLiteRunStore(place)
+    runs = WorkflowRuns(store, workspace=folder)
+    server = workflow_server(Desk(runs, folder, trusts_client), sealing_key(str(place)))
+    try:
+        async with Client(server, **of_client) as client:
+            yield Tools(client)
+    finally:
+        await store.aclose()
 
 
 @asynccontextmanager

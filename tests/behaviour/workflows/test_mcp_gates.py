@@ -9,10 +9,8 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.workflow_servers import Flow, ForkedServer, Tools, answering
+from support.workflow_servers import Flow, Tools, answering, server_here
 from support.workflow_specs import ARTICLE, DRAFT
-
-pytestmark = pytest.mark.slow
 
 BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
 """Questions in the answer of a call, since 2026-07-28; and questions in mid-call, before."""
@@ -34,7 +32,7 @@ async def decision(call: Tools, flow: str) -> tuple[str, str, str]:
 @BOTH
 async def test_the_client_asks_its_user_when_a_step_leads_to_a_gate(tmp_path: Path, mode: str) -> None:
     user, asked = answering(APPROVED)
-    async with ForkedServer(tmp_path).tools(mode=mode, elicitation_callback=user) as call:
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
         flow, end = await at_gate(call)
         assert end["status"] == "complete"
         assert await decision(call, flow) == ("approve", "agent", "well written")
@@ -50,8 +48,7 @@ async def test_the_decision_is_one_of_a_person_if_the_operator_trusts_the_client
     tmp_path: Path, mode: str
 ) -> None:
     user, _ = answering(APPROVED)
-    server = ForkedServer(tmp_path, "--trust-client")
-    async with server.tools(mode=mode, elicitation_callback=user) as call:
+    async with server_here(tmp_path, trusts_client=True, mode=mode, elicitation_callback=user) as call:
         flow, _ = await at_gate(call)
         assert await decision(call, flow) == ("approve", "human", "well written")
 
@@ -59,7 +56,7 @@ async def test_the_decision_is_one_of_a_person_if_the_operator_trusts_the_client
 @BOTH
 async def test_each_round_asks_anew(tmp_path: Path, mode: str) -> None:
     user, asked = answering(("accept", {"outcome": "revise"}), ("accept", {"outcome": "kill"}))
-    async with ForkedServer(tmp_path).tools(mode=mode, elicitation_callback=user) as call:
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
         flow, again = await at_gate(call)
         assert (again["status"], again["step_id"], again["round"]) == ("execute_step", "draft", 1)
         end = await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
@@ -73,7 +70,7 @@ async def test_a_user_who_does_not_decide_leaves_the_flow_at_the_gate(
     tmp_path: Path, mode: str, action: str
 ) -> None:
     user, asked = answering((action, None), APPROVED)
-    async with ForkedServer(tmp_path).tools(mode=mode, elicitation_callback=user) as call:
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
         flow, gate = await at_gate(call)
         assert gate["status"] == "await_gate"
         assert len(asked) == 1
@@ -83,11 +80,11 @@ async def test_a_user_who_does_not_decide_leaves_the_flow_at_the_gate(
 
 @BOTH
 async def test_a_flow_that_is_resumed_at_a_gate_asks(tmp_path: Path, mode: str) -> None:
-    async with ForkedServer(tmp_path).tools(mode=mode) as call:
+    async with server_here(tmp_path, mode=mode) as call:
         flow, gate = await at_gate(call)
         assert gate["status"] == "await_gate"
     user, _ = answering(APPROVED)
-    async with ForkedServer(tmp_path).tools(mode=mode, elicitation_callback=user) as call:
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
         assert (await call("resume", flow_id=flow))["status"] == "complete"
 
 
@@ -100,7 +97,7 @@ async def test_a_gate_that_cannot_revise_does_not_offer_it(tmp_path: Path) -> No
         return mcp_types.ElicitResult(action="decline")
 
     final = ARTICLE.replace("on_revise: draft", "on_revise: null")
-    async with ForkedServer(tmp_path).tools(elicitation_callback=user) as call:
+    async with server_here(tmp_path, elicitation_callback=user) as call:
         for spec in (ARTICLE, final):
             flow = (await call("plan", spec=spec, inputs={"topic": "tides"}))["flow_id"]
             await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
@@ -110,7 +107,6 @@ async def test_a_gate_that_cannot_revise_does_not_offer_it(tmp_path: Path) -> No
 
 @BOTH
 async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_path: Path, mode: str) -> None:
-    other = ForkedServer(tmp_path)
     asked, killed = asyncio.Event(), asyncio.Event()
 
     async def user(*_: Any) -> mcp_types.ElicitResult:
@@ -119,8 +115,8 @@ async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_pat
         return mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})
 
     async with (
-        other.tools() as elsewhere,
-        ForkedServer(tmp_path).tools(mode=mode, elicitation_callback=user) as call,
+        server_here(tmp_path) as elsewhere,
+        server_here(tmp_path, mode=mode, elicitation_callback=user) as call,
     ):
         flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
         waiting = asyncio.create_task(call("step_done", flow_id=flow, step_id="draft", result=DRAFT))
@@ -131,8 +127,8 @@ async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_pat
         assert await decision(call, flow) == ("kill", "human", "")
 
 
-async def test_another_server_process_understands_what_the_first_one_has_sealed(tmp_path: Path) -> None:
-    async with ForkedServer(tmp_path).tools(elicitation_callback=answering()[0]) as call:
+async def test_another_server_understands_what_the_first_one_has_sealed(tmp_path: Path) -> None:
+    async with server_here(tmp_path, elicitation_callback=answering()[0]) as call:
         flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
         done = {"flow_id": flow, "step_id": "draft", "result": DRAFT}
         question = await call.client.session.call_tool("fastroai_step_done", done, allow_input_required=True)
@@ -141,7 +137,7 @@ async def test_another_server_process_understands_what_the_first_one_has_sealed(
     (name,) = question.input_requests
     answer = {name: mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})}
 
-    async with ForkedServer(tmp_path).tools(elicitation_callback=answering()[0]) as call:
+    async with server_here(tmp_path, elicitation_callback=answering()[0]) as call:
 
         async def second_round(arguments: dict[str, Any], state: str | None) -> Any:
             return await call.client.session.call_tool(

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.workflow_servers import ForkedServer, Tools
+from support.workflow_servers import Tools, server_here
 from support.workflow_specs import ARTICLE, DRAFT
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 async def call(tmp_path: Path) -> AsyncIterator[Tools]:
-    async with ForkedServer(tmp_path).tools() as tools:
+    async with server_here(tmp_path) as tools:
         yield tools
 
 
