@@ -854,6 +854,21 @@ class ConvergenceFailure(FastroAIError):
         )
 
 
+class ResultRejected(FastroAIError):
+    """The result of a step of a workflow did not pass its checks.
+
+    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` say everything that is wrong
+    with the `output`.
+    """
+
+    def __init__(self, step_id: str, check: str, violations: tuple[str, ...], output: object) -> None:
+        super().__init__(step_id, check, violations, output)
+        self.step_id, self.check, self.violations, self.output = step_id, check, violations, output
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r}: the result did not pass its checks: {'; '.join(self.violations)}"
+
+
 class ConsensusFailure(FastroAIError):
     """Too few members of a quorum agree.
 

@@ -63,6 +63,8 @@ class YamlText:
     values: dict[Way, Place] = field(default_factory=dict)
     """Where values are; under a key, a mapping, a list or nothing is where the key is."""
     problems: list[DocumentProblem] = field(default_factory=list)
+    is_whole: bool = False
+    """Whether it was read to its end, in spite of its problems."""
 
     def place(self, way: Way, *, of_key: bool = False) -> Place:
         """Where something is, or what is the nearest around it."""
@@ -91,6 +93,7 @@ def read_yaml(text: str, feature: str, *, max_depth: int = MAX_DEPTH) -> YamlTex
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
             reader.take(event)
+        read.is_whole = True
     except _Stop:
         pass
     except yaml.MarkedYAMLError as error:

@@ -70,6 +70,7 @@ ROUTE: Final = "fastroai.router.route"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
 FLOW_NAME: Final = "fastroai.flow.name"
+WORKFLOW_NAME: Final = "fastroai.workflow.name"
 FLOW_ID: Final = "fastroai.flow.id"
 """The innermost flow around a call of a typed function."""
 FUNCTION_NAME: Final = "fastroai.function.name"
@@ -92,9 +93,14 @@ REQUEST_COUNT: Final = "fastroai.requests"
 CANCELLED: Final = "fastroai.cancelled"
 """True on a span that cancellation ended."""
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "flow"]
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
 """What a run is of."""
-_NAMES: Final[Mapping[RunKind, str]] = {"pipeline": PIPELINE_NAME, "graph": GRAPH_NAME, "flow": FLOW_NAME}
+_NAMES: Final[Mapping[RunKind, str]] = {
+    "pipeline": PIPELINE_NAME,
+    "graph": GRAPH_NAME,
+    "flow": FLOW_NAME,
+    "workflow": WORKFLOW_NAME,
+}
 
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 

@@ -58,20 +58,20 @@ ErrorType: TypeAlias = Literal[
 ]
 """What went wrong.
 
-`invalid_spec`: the spec has problems, all of which are in `problems`. `invalid_input`: the inputs are not those
-that the flow takes, or an argument is no JSON or too large. `unknown_flow`: the spec has no flow of this name.
-`flow_exists`, `flow_not_found`: by its id in the store. `not_a_workflow`: the run is one of a pipeline or graph.
-`flow_running`: another process runs it. `flow_ended`: nothing is due in it any more. `flow_unreadable`: its record
-is damaged. `conflict`: another call changed the flow first; nothing of this one is on record, so read the flow
-with `resume` and decide again. `store_unavailable`: the store fails.
+`invalid_spec`: the spec has problems, all of which are in `problems`. `invalid_input`: the inputs are not
+those that the flow takes, or an argument is no JSON or too large. `unknown_flow`: the spec has no flow of
+this name. `flow_exists`, `flow_not_found`: by its id in the store. `not_a_workflow`: the run is one of a
+pipeline or graph. `flow_running`: another process runs it. `flow_ended`: nothing is due in it any more.
+`flow_unreadable`: its record is damaged. `conflict`: another call changed the flow first; nothing of this one
+is on record, so read the flow with `resume` and decide again. `store_unavailable`: the store fails.
 
-`step_not_found`, `step_not_due`: `available` has the steps that are. `invalid_result`, `invalid_usage`: no JSON,
-or too large, or not of the form that is asked for. `gate_step_requires_gate_resolve`, `not_a_gate_step`: the call
-is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: of a gate.
-`child_flow_unfinished`: a step that runs a flow is done when that flow is. `no_iterations`: the step has no
-`max_iterations`. `iteration_active`: finish or abort the loop first. `iteration_not_active`: start one first.
-`iteration_ended`: the loop is over, so report the step. `invalid_label`, `checkpoint_not_found`, `not_revertible`:
-of checkpoints.
+`step_not_found`, `step_not_due`: `available` has the steps that are. `invalid_result`, `invalid_usage`: no
+JSON, or too large, or not of the form that is asked for. `gate_step_requires_gate_resolve`,
+`not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`,
+`missing_on_revise`: of a gate. `child_flow_unfinished`: a step that runs a flow is done when that flow is.
+`no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
+`iteration_not_active`: start one first. `iteration_ended`: the loop is over, so report the step.
+`invalid_label`, `checkpoint_not_found`, `not_revertible`: of checkpoints.
 """
 
 
@@ -128,7 +128,7 @@ class LoopState(Answer):
 class ExecuteStep(_Next):
     """Do the step, then report its result with `step_done`.
 
-    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`; do
+    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`. Do
     the step again.
     """
 
@@ -193,7 +193,7 @@ class StepRecord(Answer):
     """`policy`: a gate that was approved by its policy."""
     step_id: str
     outcome: str
-    """Of a step `succeeded`, `failed` or `open`; of a gate `approve`, `revise`, `kill` or `open`; `skipped`."""
+    """`open`, `skipped`; of a step `succeeded` or `failed`; of a gate `approve`, `revise` or `kill`."""
     attempts: int = 0
     duration_ms: float = 0.0
     step_mode: Literal["function", "inline", "flow"] | None = None

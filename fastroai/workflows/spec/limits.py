@@ -14,6 +14,8 @@ MAX_STEPS: Final = 10_000
 """Steps of a workflow when its sub-flows are written out."""
 MAX_NESTING: Final = 20
 """Flows in each other."""
+MAX_SCHEMA_VALUES: Final = 5_000
+"""Values in an `output_schema` when its references are written out, so that it takes a bounded time."""
 MAX_RESULT_CHARACTERS: Final = 1_000_000
 """Characters of a result as JSON text."""
 MAX_RESULT_DEPTH: Final = 100
