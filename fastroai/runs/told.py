@@ -69,9 +69,11 @@ Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | 
 class ToldRun(Generic[T]):
     """A run as one call sees it: what its log says, and what the call adds."""
 
-    def __init__(self, recorded: RecordedRun, found: FoundHeader | None, driven: T) -> None:
-        """`found` is the header that was read; `None` for a new run."""
-        self.recorded, self.found, self.driven = recorded, found, driven
+    def __init__(
+        self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
+    ) -> None:
+        """`found` is the header that was read; `None` for a new run. `clock` gives the seconds since 1970."""
+        self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
         self.revision = 0 if found is None else len(recorded.entries)
         """How many entries the store has."""
         self.decided: list[AnyFact] = []
@@ -101,14 +103,14 @@ class ToldRun(Generic[T]):
         replay, part = self.driven.replay, self.recorded.opened.part
         replay.decided.clear()
         for one in entries:
-            entry = replace(one, part=part, timestamp=time())
+            entry = replace(one, part=part, timestamp=self.clock())
             self._append([entry])
             replay.read(len(self.recorded.entries), entry)
         self.decide()
 
     def decide(self) -> None:
         """Add what the machine has decided, but for the end of the run, which may not last."""
-        replay, part, at = self.driven.replay, self.recorded.opened.part, time()
+        replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
         while decided := [one for one in self.driven.decisions if not isinstance(one, RunFinished)]:
             replay.decided.clear()
             for one in decided:
@@ -122,7 +124,8 @@ class ToldRun(Generic[T]):
         """Add the end of the run, if it has come to one that is not on record."""
         finish = self.finish
         if finish is not None and finish is not self.recorded.ended:
-            ended = _with_failure(replace(finish, part=self.recorded.opened.part, timestamp=time()))
+            part, at = self.recorded.opened.part, self.clock()
+            ended = _with_failure(replace(finish, part=part, timestamp=at))
             self.decided.append(ended)
             self._append([ended])
             self.driven.replay.finish = ended
@@ -162,15 +165,15 @@ class ToldRun(Generic[T]):
 class ToldRuns(Generic[T]):
     """The runs of a store, as calls from outside need them."""
 
-    def __init__(self, keeper: RunKeeper, retell: Retell[T]) -> None:
-        """`keeper` knows the store and the codec."""
-        self.keeper, self._retell = keeper, retell
+    def __init__(self, keeper: RunKeeper, retell: Retell[T], clock: Callable[[], float] = time) -> None:
+        """`keeper` knows the store and the codec. `clock` gives the seconds since 1970."""
+        self.keeper, self._retell, self._clock = keeper, retell, clock
         self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
 
     def begun(self, opened: RunStarted) -> ToldRun[T]:
         """Return a new run, which is not on record."""
         recorded = RecordedRun(opened.run_id, [opened])
-        told = ToldRun(recorded, None, self._told(recorded))
+        told = ToldRun(recorded, None, self._told(recorded), self._clock)
         told.decide()
         return told
 
@@ -217,7 +220,7 @@ class ToldRuns(Generic[T]):
             if not known.take_in(entries):
                 return known
         recorded, found = await keeper.read(run_id, running_too=True)
-        return ToldRun(recorded, found, self._told(recorded))
+        return ToldRun(recorded, found, self._told(recorded), self._clock)
 
     def _told(self, recorded: RecordedRun) -> T:
         inputs = self.keeper.restored(recorded.opened.run_id, recorded.inputs)
@@ -229,7 +232,7 @@ class ToldRuns(Generic[T]):
     def resume(self, told: ToldRun[T], inputs: Mapping[str, object] | None = None) -> None:
         """Take a run up that has ended or is paused; `inputs` replace those of the same names."""
         part = told.recorded.opened.part
-        entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})))
+        entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})), timestamp=self._clock())
         if not told.resumed(entry) or inputs:
             told.driven = self._told(told.recorded)
         told.decide()
