@@ -46,8 +46,8 @@ def test_schemas_are_taken(schema: Any) -> None:
 
 def test_what_is_no_schema_is_told_at_its_place() -> None:
     assert problems({"properties": {"a": {"type": "strng"}, "b": {"minimum": "x"}}}) == [
-        "3:31 output_schema: type is 'strng'; expected one of string, number, integer, boolean, array, object, "
-        "null, or a list of them",
+        "3:31 output_schema: type is 'strng'; expected one of string, number, integer, boolean, array, "
+        "object, null, or a list of them",
         '3:58 output_schema: "x" is not of type "number"',
     ]
     assert problems({"required": "a"}) == ['3:14 output_schema: "a" is not of type "array"']
