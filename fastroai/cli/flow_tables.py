@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def flows_table(flows: Iterable[ListedFlow]) -> Table:
     """A line for each flow."""
-    table = columns("flow", "workflow", "status", "started", "changed", "gates", "error")
+    table = columns("flow", "workflow", "status", "started", "changed", "waits", "error")
     for flow in flows:
         table.add_row(
             text_cell(flow.flow_id),
@@ -26,7 +26,7 @@ def flows_table(flows: Iterable[ListedFlow]) -> Table:
             status_cell(flow.status),
             Text(local(flow.started_at)),
             Text(local(flow.updated_at)),
-            Text(str(flow.gates or ""), justify="right"),
+            Text("at a gate" if flow.awaits else ""),
             text_cell(flow.error or "", "red", one_line=True),
         )
     return table

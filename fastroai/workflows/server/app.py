@@ -49,7 +49,9 @@ _TOOLS: Final = (
     (flow_tools.iteration_start, _ADDS),
     (flow_tools.iteration_report, _ADDS),
     (flow_tools.iteration_abort, _ENDS),
+    (document_tools.compile_speckit, _READS),
     (document_tools.list_workflows, _READS),
+    (document_tools.draft_pipeline, _READS),
 )
 
 

@@ -10,17 +10,15 @@ from anyio.to_thread import run_sync
 from mcp_types import CallToolResult
 from pydantic import Field, RootModel
 
-from fastroai.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.answers import Answer, ErrorAnswer, Problem, error
 from fastroai.workflows.server.desk import Call, desk_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
-from fastroai.workflows.spec.document import WorkflowSpec
+from fastroai.workflows.spec import catalog, drafting, speckit
 from fastroai.workflows.spec.reading import load_spec
 
-_PATTERNS: Final = ("*.workflow.yaml", "*.stratum.yaml")
-"""The names of files that have specs."""
-_MOST_FILES: Final = 1_000
-"""Files of a folder that are read at once."""
+_MOST_LISTED: Final = 100
+"""Files that an answer names because they are not in order."""
 
 Spec: TypeAlias = Annotated[str, Field(description="The text of the spec, in YAML; not the path of a file.")]
 
@@ -58,8 +56,36 @@ class WorkflowList(Answer):
     """What is wrong with files that have no valid spec."""
 
 
-class WorkflowListResult(RootModel[WorkflowList | ErrorAnswer]):
+class WrittenTask(Answer):
+    """A task of spec-kit, as a step."""
+
+    id: str
+    title: str
+    parallel: bool
+    ensures: tuple[str, ...]
+    """The acceptance criteria that are checked."""
+    judgment: tuple[str, ...]
+    """Those that only you can judge; they are in the intent of the step."""
+
+
+class WrittenSpec(Answer):
+    """A spec that was made of something else. It is in no file yet."""
+
+    status: Literal["ok"]
+    yaml: str
+    """The text of the spec, for `fastroai_plan`."""
+    flow_name: str
+    steps: tuple[WrittenTask, ...] = ()
+
+
+class ListResult(RootModel[WorkflowList | ErrorAnswer]):
     """The workflows in a folder."""
+
+    model_config = AN_OBJECT
+
+
+class WrittenResult(RootModel[WrittenSpec | ErrorAnswer]):
+    """A spec that was made of something else."""
 
     model_config = AN_OBJECT
 
@@ -80,10 +106,9 @@ async def validate(call: Call, spec: Spec) -> Annotated[CallToolResult, Validate
 async def list_workflows(
     call: Call,
     workflows_dir: Annotated[
-        str,
-        Field(description="A folder of the workspace; the workspace itself unless given."),
+        str, Field(description="A folder of the workspace; the workspace itself unless given.")
     ] = ".",
-) -> Annotated[CallToolResult, WorkflowListResult]:
+) -> Annotated[CallToolResult, ListResult]:
     """List the workflows whose specs are in a folder: files *.workflow.yaml and *.stratum.yaml.
 
     To begin one, read its file and give the text of it to fastroai_plan.
@@ -91,46 +116,101 @@ async def list_workflows(
     return reply(await run_sync(_listed, desk_of(call).workspace, workflows_dir))
 
 
+async def compile_speckit(
+    call: Call,
+    tasks_dir: Annotated[str, Field(description="A folder of the workspace with task files, *.md.")],
+    flow_name: Annotated[str, Field(description="The name of the flow.")] = "tasks",
+) -> Annotated[CallToolResult, WrittenResult]:
+    """Make a workflow spec of the task files of spec-kit. Pass its `yaml` to fastroai_plan, or edit it first.
+
+    Each task is a step. Its acceptance criteria become checks where they say that a file exists or contains a
+    text, that tests pass, or that there are no lint errors. Tasks marked [P] do not wait for each other.
+    """
+    return reply(await run_sync(_compiled, desk_of(call).workspace, tasks_dir, flow_name))
+
+
+async def draft_pipeline(
+    call: Call,
+    draft: Annotated[
+        drafting.PipelineDraft, Field(description="A name, and phases in the order in which they are done.")
+    ],
+) -> Annotated[CallToolResult, WrittenResult]:
+    """Make a workflow spec of a list of phases. Pass its `yaml` to fastroai_plan, or edit it first.
+
+    A phase has a name, and perhaps an intent, a capability (scout looks around, builder makes something,
+    critic reviews) and a policy, which puts a gate after it: gate asks a person, flag approves and puts it on
+    record, skip approves.
+    """
+    text = await run_sync(drafting.draft_spec, draft)
+    spec = await run_sync(load_spec, text)
+    return reply(WrittenSpec(status="ok", yaml=text, flow_name=spec.entry))
+
+
 def _listed(workspace: Path, folder: str) -> WorkflowList | ErrorAnswer:
-    within = _within(workspace, folder)
-    if within is None or not within.is_dir():
-        return error("invalid_input", f"{folder[:200]!r} is no folder of the workspace")
-    workflows: dict[str, FoundWorkflow] = {}
-    errors: list[str] = []
-    for file in sorted({path for pattern in _PATTERNS for path in within.glob(pattern)})[:_MOST_FILES]:
-        path = file.relative_to(workspace).as_posix()
-        if (inside := _within(workspace, path)) is None or not inside.is_file():
-            errors.append(f"{path}: it leads out of the workspace, or to no file")
-            continue
-        try:
-            found = _described(load_spec(file), path)
-        except (WorkflowValidationError, OSError) as invalid:
-            errors.append(f"{path}: {invalid}"[:2_000])
-            continue
-        if (other := workflows.setdefault(found.name, found)) is not found:
-            errors.append(f"{path}: workflow {found.name!r} is in {other.path} as well")
-    return WorkflowList(status="ok", workflows=tuple(workflows.values()), errors=tuple(errors))
-
-
-def _described(spec: WorkflowSpec, path: str) -> FoundWorkflow:
-    info, entry = spec.workflow, spec.flows[spec.entry]
-    return FoundWorkflow(
-        name=spec.entry if info is None else info.name,
-        description="" if info is None else info.description,
-        input={name: field.type for name, field in (entry.input if info is None else info.input).items()},
-        path=path,
+    within = _folder(workspace, folder, *catalog.PATTERNS)
+    if isinstance(within, ErrorAnswer):
+        return within
+    found = catalog.find_specs(within)
+    workflows = tuple(
+        FoundWorkflow(
+            name=entry.name,
+            description=entry.description,
+            input={name: field.type for name, field in entry.inputs.items()},
+            path=entry.path.relative_to(workspace).as_posix(),
+        )
+        for entry in found.entries
     )
+    errors = [
+        f"{path.relative_to(workspace).as_posix()}: {'; '.join(map(str, problems[:3]))}"
+        for path, problems in list(found.invalid.items())[:_MOST_LISTED]
+    ]
+    return WorkflowList(status="ok", workflows=workflows, errors=tuple(errors))
 
 
-def _within(workspace: Path, path: str) -> Path | None:
-    """Return a path of the workspace with all links followed; `None` if it leads out of there."""
+def _compiled(workspace: Path, folder: str, flow: str) -> WrittenSpec | ErrorAnswer:
+    within = _folder(workspace, folder, "*.md")
+    if isinstance(within, ErrorAnswer):
+        return within
     try:
-        found = (workspace / path).resolve()
+        made = speckit.compile_speckit(within, flow)
+    except ConfigurationError as invalid:
+        return error("invalid_input", str(invalid))
+    except OSError as unreadable:
+        return error("invalid_input", f"a task file cannot be read: {unreadable.strerror}")
+    steps = tuple(
+        WrittenTask(
+            id=task.id,
+            title=task.title,
+            parallel=task.parallel,
+            ensures=task.ensures,
+            judgment=task.judgment,
+        )
+        for task in made.tasks
+    )
+    return WrittenSpec(status="ok", yaml=made.text, flow_name=made.flow, steps=steps)
+
+
+def _folder(workspace: Path, name: str, *patterns: str) -> Path | ErrorAnswer:
+    """Return a folder of the workspace whose files of some names are in the workspace as well."""
+    try:
+        folder = (workspace / name).resolve()
+        if not folder.is_relative_to(workspace) or not folder.is_dir():
+            return error("invalid_input", f"{name[:200]!r} is no folder of the workspace")
+        for file in (file for pattern in patterns for file in folder.glob(pattern)):
+            if not file.resolve().is_relative_to(workspace):
+                return error("invalid_input", f"{file.name!r} is a link that leads out of the workspace")
     except (OSError, ValueError, RuntimeError):
-        return None
-    return found if found.is_relative_to(workspace) else None
+        return error("invalid_input", f"{name[:200]!r} is no folder that can be read")
+    return folder
 
 
 def _problem(problem: WorkflowProblem) -> Problem:
-    path = ".".join(part for part in (problem.flow, problem.step) if part is not None)
-    return Problem(message=problem.message, line=problem.line, column=problem.column, path=path)
+    return Problem(
+        message=problem.message,
+        line=problem.line,
+        column=problem.column,
+        flow=problem.flow,
+        step=problem.step,
+        allowed=problem.allowed,
+        nearest=problem.nearest,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from mcp.server.mcpserver import Resolve
 from mcp_types import CallToolResult
@@ -27,10 +27,19 @@ from fastroai.workflows.server.replies import (
     reply,
 )
 
+_LONGEST_ID: Final = 5_000
+"""Characters of an id; those of flows inside of flows are paths."""
+
 FlowId: TypeAlias = Annotated[
-    str, Field(description="The `flow_id` of the answer before, or of a flow that is to go on.")
+    str,
+    Field(
+        description="The `flow_id` of the answer before, or of a flow that is to go on.",
+        max_length=_LONGEST_ID,
+    ),
 ]
-StepId: TypeAlias = Annotated[str, Field(description="The `step_id` of the answer before.")]
+StepId: TypeAlias = Annotated[
+    str, Field(description="The `step_id` of the answer before.", max_length=_LONGEST_ID)
+]
 Label: TypeAlias = Annotated[str, Field(description="The name of the checkpoint, such as `analysed`.")]
 Result: TypeAlias = Annotated[
     JsonValue,
