@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CheckKind: TypeAlias = Literal["schema", "contract", "ensure"]
 """What a result did not pass."""
 
-_STATUS: Final[Mapping[CheckKind, str]] = {
+_STATUS: Final[Mapping[CheckKind, Literal["ensure_failed", "schema_failed"]]] = {
     "schema": "schema_failed",
     "contract": "schema_failed",
     "ensure": "ensure_failed",
@@ -52,7 +52,7 @@ class CheckFailure:
     """At most 50, each of at most 500 characters."""
 
     @property
-    def status(self) -> str:
+    def status(self) -> Literal["ensure_failed", "schema_failed"]:
         """The status that answers give it: `schema_failed` or `ensure_failed`."""
         return _STATUS[self.kind]
 

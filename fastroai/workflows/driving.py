@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt
+from fastroai.errors import RunCorrupt, WorkflowValidationError
 from fastroai.runs.machine import Decided, OfWorkflow
 from fastroai.runtime import facts
 from fastroai.store.definitions import kind_of
@@ -17,6 +17,7 @@ from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
+from fastroai.workflows.definition import spec_in, width_in
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import WorkflowReplay, replayed
@@ -44,11 +45,6 @@ class Loaded:
     plan: WorkflowPlan
     checks: Checks
 
-    def fits(self, contract: str, value: JsonValue) -> Sequence[str]:
-        """Return what is wrong with a value, by the name of the contract that it has to meet."""
-        failed = self.checks.of_contract(contract, value)
-        return () if failed is None else failed.violations
-
 
 class Specs:
     """Specs by their text. As many are kept as were used last."""
@@ -74,31 +70,6 @@ class Specs:
         return loaded
 
 
-def definition_of(plan: WorkflowPlan, *, width: int | None) -> dict[str, JsonValue]:
-    """Return what the log of a run has of its workflow: the whole spec, so that any process can go on.
-
-    `width` is how many units run at once, at most.
-    """
-    steps: dict[str, JsonValue] = {
-        step_id: {"needs": [flow.step_id(one) for one in flow.flow.needs.get(step.id, ())]}
-        for step_id, (flow, step) in plan.steps.items()
-    }
-    return {
-        "name": name_of(plan),
-        "kind": "workflow",
-        "flow": plan.entry.flow.name,
-        "width": width,
-        "spec": plan.spec.text,
-        "steps": steps,
-    }
-
-
-def name_of(plan: WorkflowPlan) -> str:
-    """Return the name that the spec gives the workflow, or that of the flow with which it begins."""
-    info, flow = plan.spec.workflow, plan.entry.flow.name
-    return info.name if info is not None and flow == plan.spec.entry else flow
-
-
 class DrivenWorkflow:
     """A workflow whose steps somebody else does. See `ToldState`."""
 
@@ -115,7 +86,7 @@ class DrivenWorkflow:
         self._codec = codec
         given = cast("Mapping[str, JsonValue]", inputs)
         self.replay: WorkflowReplay = replayed(
-            loaded.plan, given, recorded, codec=codec, width=width, fits=loaded.fits
+            loaded.plan, given, recorded, codec=codec, width=width, fits=loaded.checks.fits
         )
 
     @property
@@ -151,13 +122,12 @@ def retold(
         NotAWorkflow: the run is not one of a workflow.
         RunCorrupt: the log cannot be replayed.
     """
-    definition: Any = recorded.definition
-    if kind_of(definition) != "workflow":
+    text = spec_in(recorded.definition)
+    if text is None or kind_of(recorded.definition) != "workflow":
         raise NotAWorkflow
     try:
-        loaded = specs.load(definition["spec"], definition["flow"])
-        width = definition["width"]
-    except (KeyError, TypeError, ValueError) as error:
+        loaded = specs.load(text, recorded.opened.pipeline)
+    except (KeyError, WorkflowValidationError) as error:
         reason = f"its spec cannot be read: {error}"
         raise RunCorrupt(recorded.opened.run_id, 1, reason) from error
-    return DrivenWorkflow(loaded, recorded, inputs, codec, width)
+    return DrivenWorkflow(loaded, recorded, inputs, codec, width_in(recorded.definition))

@@ -63,7 +63,8 @@ from fastroai.workflows.answers import (
 from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
-from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, definition_of, retold
+from fastroai.workflows.definition import define
+from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, retold
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
 from fastroai.workflows.machine.values import GateAnswer
@@ -241,11 +242,10 @@ class WorkflowRuns:
         given = {name: _json(value, f"input {name!r}", "invalid_input") for name, value in inputs.items()}
         if problems := input_problems(plan.entry.flow, given):
             raise refuse("invalid_input", "; ".join(problems), None, *plan.entry.flow.input)
-        definition = definition_of(plan, width=1)
-        name = str(definition["name"])
+        name = plan.entry.flow.name
         opened = RunStarted(
             part=facts.Part(run_id, name, (name,)),
-            definition=definition,
+            definition=define(plan, width=1),
             inputs=self._keeper.stored(with_defaults(plan.entry.flow, given)),
             timestamp=self._clock(),
         )
