@@ -39,7 +39,7 @@ def next_lines(answer: NextAnswer) -> Iterator[str]:
             yield f"{answer.error_type}: {answer.message}"
         case "complete" | "killed" | "failed":
             yield f"{answer.flow_id} of {answer.flow}: {answer.status}"
-            if answer.reason:
+            if answer.reason and answer.status != "complete":
                 yield f"because {answer.reason}"
             yield from (f"  {violation}" for violation in answer.violations)
             yield f"output: {json.dumps(answer.output, ensure_ascii=False)}"
@@ -69,7 +69,7 @@ def audit_lines(audit: AuditAnswer) -> list[str]:
         f"{seconds(audit.total_duration_ms / 1000)}, "
         f"{audit.tokens:,} tokens, {dollars(audit.cost_usd)}{known}",
     ]
-    if audit.reason:
+    if audit.reason and audit.status != "complete":
         parts.append(f"because {audit.reason}")
     if audit.checkpoints:
         parts.append(f"checkpoints: {', '.join(audit.checkpoints)}")

@@ -172,5 +172,6 @@ def _told(answer: NextAnswer, as_json: bool) -> int:
 def _refused(answer: ErrorAnswer, as_json: bool) -> int:
     if as_json:
         print_json(answer.to_json())
-    complain(answer.message)
+    hint = f" Possible: {', '.join(answer.available)}." if answer.available else ""
+    complain(f"{answer.message}{hint}")
     return _CODES.get(answer.error_type, FAILED)

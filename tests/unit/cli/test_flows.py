@@ -123,7 +123,7 @@ def test_a_gate_is_approved_with_a_note(gate: str) -> None:
     assert (audit["status"], audit["trace"][-1]["resolved_by"]) == ("complete", "human")
     assert audit["trace"][-1]["rationale"] == "good work"
     table = fastroai("flow", "audit", gate).stdout
-    assert "result.words >= 3" in table
+    assert "result.words (1) >= 3 is false" in table
     assert "good work" in table
 
 
@@ -180,7 +180,7 @@ def test_a_gate_that_is_resolved_takes_no_other_decision(gate: str) -> None:
 def test_nobody_else_can_resolve_a_gate(gate: str) -> None:
     done = fastroai("gate", "approve", gate, "--resolved-by", "nobody")
     assert done.exit_code != 0
-    assert "human, agent" in done.stderr
+    assert "'nobody' resolves no gates. Possible: human, agent, system." in done.stderr
 
 
 def test_the_inbox_shows_and_answers_gates(gate: str) -> None:
