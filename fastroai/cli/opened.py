@@ -49,8 +49,7 @@ async def opened_flow_store(
 @asynccontextmanager
 async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
     """Its runs, for commands that import no code of the user besides the codec that `--codec` names."""
-    # Pydantic imports its plugins with the first model, which takes half a second where Logfire is installed.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    without_plugins()
     async with opened_store(place) as store:
         yield RunHistory(store, codec=codec_at(codec))
 
@@ -66,6 +65,11 @@ async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
         yield SpendBook(store)
     finally:
         await _close(store)
+
+
+def without_plugins() -> None:
+    """Keep Pydantic from importing its plugins with the first model: half a second where Logfire is there."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 async def _close(store: object) -> None:
