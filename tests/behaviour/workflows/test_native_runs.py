@@ -392,7 +392,9 @@ async def test_the_budget_of_an_inner_flow_stops_before_it_is_crossed(
     assert len(server.ledger.entries) == 1
 
 
-async def test_checks_see_the_files_of_the_workspace(tmp_path: Path, server: ModelServer, model: Model) -> None:
+async def test_checks_see_the_files_of_the_workspace(
+    tmp_path: Path, server: ModelServer, model: Model
+) -> None:
     spec = """
 version: "0.2"
 flows:
