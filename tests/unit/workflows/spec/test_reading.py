@@ -221,6 +221,11 @@ def test_values_have_the_right_types() -> None:
         "flows.main.steps[1].retries is a text, 'two'; expected a whole number",
         "flows.main.steps[2] is a text, 'c'; expected a mapping",
     )
+    check_steps(
+        "    - {id: a, intent: b, skip_if: «1, max_iterations: 2, exit_criterion: «2}\n",
+        "flows.main.steps[0].skip_if is a number, 1; expected a text; put it in quotes",
+        "flows.main.steps[0].exit_criterion is a number, 2; expected a text",
+    )
     check("version: '0.2'\nflows:\n  main: {«steps: }\n", "steps is empty; expected a list")
     check_steps("    - «{intent: Do it}\n", "flows.main.steps[0].id is missing")
 
