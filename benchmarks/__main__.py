@@ -19,6 +19,7 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
+    workflows,
 )
 
 
@@ -38,6 +39,7 @@ async def main(words: list[str]) -> None:
         run_stores,
         spending,
         durable_runs,
+        workflows,
         startup,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
