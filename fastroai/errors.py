@@ -345,7 +345,7 @@ class FastroAIWarning(UserWarning):
 
 
 def _shown(value: object) -> str:
-    """A value as a message can have it: not longer than a few lines."""
+    """Return a value as text for a message, not longer than a few lines."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -731,7 +731,7 @@ class ContractViolation(FastroAIError):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """Everything that is wrong, a text each."""
+        """All violations, a text each."""
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
@@ -1105,12 +1105,12 @@ class BudgetExceeded(FastroAIError):
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
-        """What was reserved of it for requests in flight that there was no waiting for, such as open streams;
-        or, where it stopped a run, all that was reserved."""
+        """Amount that was reserved for requests in flight that the request could not wait for, such as open
+        streams; if it stopped a run, for all requests in flight."""
         self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
-        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; a run
-        that was to reserve its quote, before it began; or the code that `recorded` spending which had
-        happened already, and is charged."""
+        """What it stopped. `request`: a model request, before it was sent. `spend`: a purchase of `spend`,
+        before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`: code that
+        recorded spending, which is charged, as it had happened already."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
@@ -1239,10 +1239,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
 
     key: str = ""
-    """Whose spending the ceiling counts."""
+    """The key of the limit: whose spending it counts."""
     window: str = ""
     resets_at: datetime | None = None
-    """When the next window starts from zero; `None` for a total."""
+    """Time at which the next window starts from zero; `None` for a total."""
 
     @property
     def _name(self) -> str:
@@ -1251,9 +1251,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
+        by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
         if too_much or self.resets_at is None:
-            return f"{self._lower}raise the limit".capitalize()
-        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit"
+            return f"{self._lower}raise the limit".capitalize() + by_hand
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"
 
 
 class TokenBudgetExceeded(BudgetExceeded):
@@ -1394,7 +1395,7 @@ class RunTakenOver(FastroAIError):
         super().__init__(run_id, is_gone)
         self.run_id = run_id
         self.is_gone = is_gone
-        """Whether what this process has written is gone from the store, so that nobody can resume the run."""
+        """Whether the record of the run is gone from the store, so that nobody can resume it."""
 
     def __str__(self) -> str:
         if self.is_gone:
@@ -1538,7 +1539,7 @@ class HumanTimeoutError(QuestionTimedOut):
 
     @property
     def review_id(self) -> str:
-        """The id of the question, as the inbox has it."""
+        """The id of the question in the inbox."""
         return self.question_id
 
     def __str__(self) -> str:

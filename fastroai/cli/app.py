@@ -73,13 +73,14 @@ Question = Annotated[
 Key = Annotated[
     str,
     typer.Argument(
-        metavar="KEY", help="Whose spending the limit counts, as `spend limits` shows it.", show_default=False
+        metavar="KEY", help="The key of the limit, as `spend limits` shows it.", show_default=False
     ),
 ]
 WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or total.")]
 By = Annotated[
-    str | None, typer.Option(help="The person who changes it; this user of the machine, unless given.")
+    str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
+<<<<<<< HEAD
 Reason = Annotated[str, typer.Option(help="The reason, which is kept on record.", show_default=False)]
 FlowId = Annotated[
     str,
@@ -93,9 +94,12 @@ GateStep = Annotated[
 ]
 Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
 ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
+=======
+Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+>>>>>>> wf-machine
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Target = Annotated[
     str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")
 ]
@@ -145,12 +149,14 @@ def trace(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) 
 @runs.command()
 def diff(
     run: Run,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The id of another.", show_default=False)],
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="The id of the other run.", show_default=False)
+    ],
     store: Store,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what another run did otherwise, ids and times aside. Exits with 1 if anything."""
+    """Compare two runs, ignoring ids and times. Exits with 1 if they differ."""
     from fastroai.cli import reading
 
     perform(reading.diff(run, other, store, codec, as_json))
@@ -172,7 +178,7 @@ def resume(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Although the pipeline has changed, or a process has the run."),
+        typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
     ] = False,
     codec: Codec = None,
     as_json: AsJson = False,
@@ -211,7 +217,7 @@ def delete(
     run: Run,
     store: Store,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if a process has it, or it cannot be read.")
+        bool, typer.Option("--force", help="Delete it even if a process has it, or it cannot be read.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -225,13 +231,13 @@ def delete(
 @runs.command()
 def purge(
     store: Store,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="As in 12h, 30d or 8w.")],
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="An age, as in 12h, 30d or 8w.")],
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the runs in which nothing has happened for so long. Never those that a process has."""
+    """Forget the runs in which nothing has happened for the age given. Runs that a process has are kept."""
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
@@ -459,7 +465,7 @@ def spend_report(
         str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="The same; it is not part of the period.")
+        str | None, typer.Option(metavar="WHEN", help="As --since; the period ends before it.")
     ] = None,
     form: Form = "table",
     as_json: AsJson = False,
@@ -517,7 +523,7 @@ def spend_reset(
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the open window of a spend limit start from zero again."""
+    """Set the spending of the open window of a spend limit to zero."""
     from fastroai.cli import limits
 
     perform(limits.reset(store, key, window, by, reason, as_json))
@@ -530,7 +536,7 @@ def spend_adjustments(
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """List the changes that were made by hand: who, when, why, from what, to what."""
+    """List the changes by hand: the person, the time, the reason, and the amounts before and after."""
     from fastroai.cli import limits
 
     perform(limits.adjustments(store, key, form, as_json))

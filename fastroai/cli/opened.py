@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_store(place: str) -> AsyncGenerator[RunStore]:
-    """The store that `--store` names."""
+    """Open the store that `--store` names."""
     store = open_run_store(existing_place(place))
     try:
         yield store
@@ -30,7 +30,7 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
-    """The store of flows, and the place that names it: this user's own store unless another one is named."""
+    """Open the store of flows, which is this user's own one unless another is named, and say where it is."""
     from fastroai.workflows.server.home import home_store, private_file
 
     if place is None:
@@ -48,7 +48,7 @@ async def opened_flow_store(
 
 @asynccontextmanager
 async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
-    """Its runs, for commands that import no code of the user besides the codec that `--codec` names."""
+    """Open the runs of a store. Imports none of the user's code except the codec of `--codec`."""
     without_plugins()
     async with opened_store(place) as store:
         yield RunHistory(store, codec=codec_at(codec))
@@ -56,7 +56,7 @@ async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator
 
 @asynccontextmanager
 async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
-    """The spend limits of the store that `--store` names."""
+    """Open the spend limits of the store that `--store` names."""
     from fastroai.store.opening import open_spend_store
     from fastroai.usage.spend_book import SpendBook
 

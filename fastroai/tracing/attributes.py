@@ -34,6 +34,10 @@ USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_to
 USAGE_REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 AGENT_NAME: Final = "gen_ai.agent.name"
 ERROR_TYPE: Final = "error.type"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
+EXCEPTION_ESCAPED: Final = "exception.escaped"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 
@@ -92,6 +96,9 @@ REQUEST_OUTCOME: Final = "fastroai.request.outcome"
 REQUEST_COUNT: Final = "fastroai.requests"
 CANCELLED: Final = "fastroai.cancelled"
 """True on a span that cancellation ended."""
+
+AMOUNTS: Final = frozenset({COST_USD, COST_BOUND_USD, BUDGET_RESERVED_USD})
+"""Exact amounts of money, which are texts."""
 
 RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
 """What a run is of."""
