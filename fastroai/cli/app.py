@@ -80,8 +80,7 @@ WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or t
 By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
-<<<<<<< HEAD
-Reason = Annotated[str, typer.Option(help="The reason, which is kept on record.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
 FlowId = Annotated[
     str,
     typer.Argument(metavar="FLOW", help="The id of a flow, or RUN/STEP for one inside.", show_default=False),
@@ -94,9 +93,6 @@ GateStep = Annotated[
 ]
 Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
 ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
-=======
-Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
->>>>>>> wf-machine
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
