@@ -516,6 +516,8 @@ class WorkflowProblem:
     """One thing that is wrong with a workflow spec. As text: the message, with the place in front."""
 
     message: str
+    file: str | None = None
+    """The file that the spec was read from; `None` for a text."""
     line: int = 1
     """The line in the spec, from 1."""
     column: int = 1

@@ -194,8 +194,9 @@ def test_a_file_is_given_as_a_path(tmp_path: Path) -> None:
     file.write_text(HEAD + "    - {id: a, intent: Do it}\n", encoding="utf-8")
     assert load_spec(file).source == str(file)
     file.write_text("flows: 3\n", encoding="utf-8")
-    with pytest.raises(WorkflowValidationError, match="a.stratum.yaml"):
+    with pytest.raises(WorkflowValidationError, match="a.stratum.yaml") as caught:
         load_spec(file)
+    assert {problem.file for problem in caught.value.problems} == {str(file)}
     assert "give its pathlib.Path" in found(str(file))[0].message
     with pytest.raises(ConfigurationError, match="Path"):
         load_spec(3)  # type: ignore[arg-type]
