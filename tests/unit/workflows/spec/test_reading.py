@@ -176,6 +176,16 @@ def test_a_spec_of_version_01_has_functions_only() -> None:
     )
 
 
+def test_gates_are_of_version_02() -> None:
+    check(
+        "version: '0.1'\nfunctions:\n  g: {«mode: gate, «timeout: 3}\n"
+        "contracts: {Out: {a: {type: string}}}\nflows: {main: {steps: [{id: a, «intent: b}]}}\n",
+        'mode is not in version "0.1" like this',
+        "timeout is not",
+        "intent is not",
+    )
+
+
 def test_the_version_is_a_text() -> None:
     check(
         "version: «0.2\nflows:\n  main:\n    steps:\n    - {id: a, function: «nope}\n",
@@ -198,6 +208,9 @@ def test_a_file_is_given_as_a_path(tmp_path: Path) -> None:
         load_spec(file)
     assert {problem.file for problem in caught.value.problems} == {str(file)}
     assert "give its pathlib.Path" in found(str(file))[0].message
+    file.write_bytes(b"\xff")
+    with pytest.raises(WorkflowValidationError, match="it is not UTF-8"):
+        load_spec(file)
     with pytest.raises(ConfigurationError, match="Path"):
         load_spec(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
@@ -304,6 +317,15 @@ def test_gates_have_no_ensure_budget_or_retries() -> None:
         "no budget",
         "no retries",
     )
+
+
+def test_values_are_of_the_types_of_json() -> None:
+    text = "version: '0.2'\nflows:\n  main:\n    input:\n"
+    steps = "    steps: [{id: a, intent: b}]\n"
+    check(text + "      a: {type: integer, default: «true}\n" + steps, "default is a truth value, True")
+    check(text + "      a: {type: integer, values: [1], default: «2}\n" + steps, "expected one of 1")
+    check(text + "      a: {type: boolean, values: [true], default: «1}\n" + steps, "default is a number, 1")
+    assert load_spec(text + "      a: {type: integer, default: 3.0}\n" + steps)
 
 
 def test_the_inputs_of_the_workflow_are_those_of_its_flow() -> None:

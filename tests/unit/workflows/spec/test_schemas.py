@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
 import pytest
 
-from fastroai.errors import WorkflowValidationError
+from fastroai.errors import MissingExtraError, WorkflowValidationError
 from fastroai.workflows.spec.document import ContractSpec, FieldSpec
 from fastroai.workflows.spec.reading import load_spec
 from fastroai.workflows.spec.schemas import compiled, contract_schema
@@ -55,6 +56,12 @@ def test_what_is_no_schema_is_told_at_its_place() -> None:
         "$schema is 'http://nope'; expected https://json-schema.org"
         in problems({"$schema": "http://nope"})[0]
     )
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    with pytest.raises(MissingExtraError, match="workflows"):
+        problems({"type": "object"})
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{1000}{1000}"])
