@@ -581,6 +581,10 @@ def test_expressions_are_parsed_with_their_places() -> None:
     check_steps("    - {id: a, intent: b, ensure: [«result.__class__]}\n", "belong to Python")
 
 
+def test_none_is_asked_for_as_in_python() -> None:
+    assert spec("    - {id: a, intent: b, ensure: [result.x is not None, result.y is None]}\n")
+
+
 def test_expressions_name_fields_that_are_there() -> None:
     out = "output_contract: Out"
     check_steps(
