@@ -19,6 +19,8 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
+    workflow_server,
+    workflow_specs,
     workflows,
 )
 
@@ -39,8 +41,10 @@ async def main(words: list[str]) -> None:
         run_stores,
         spending,
         durable_runs,
-        workflows,
         startup,
+        workflow_specs,
+        workflows,
+        workflow_server,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"

@@ -23,6 +23,7 @@
     │   ├── PreconditionFailed               ... what a typed function is given
     │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
     │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ResultRejected                       the result of a step of a workflow did not pass its checks
     ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
     ├── ConsensusFailure                     too few members of a quorum agree
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
@@ -147,6 +148,7 @@ __all__ = [
     "ParseFailure",
     "PipelineValidationError",
     "PostconditionFailed",
+    "ResultRejected",
     "PreconditionFailed",
     "PriceUpdateError",
     "QuestionClosed",

@@ -13,7 +13,7 @@ from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpe
 from fastroai.workflows.spec.fields import read_contracts, read_fields
 from fastroai.workflows.spec.flows import check_flows, check_names, entry_of, read_flow, same_inputs
 from fastroai.workflows.spec.functions import read_functions, uses_of
-from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH
+from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH, MAX_SPEC_VALUES
 from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_keys
 from fastroai.workflows.spec.problems import Problems, TooManyProblems, cut
 from fastroai.workflows.spec.steps import Library
@@ -34,7 +34,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
             `workflows`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH)
+    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
     problems = Problems(text, text.text.splitlines())
     try:
         spec = _read(text, file, problems)
