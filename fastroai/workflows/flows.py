@@ -471,6 +471,7 @@ class WorkflowRuns:
         async with self._runs.opened(run_id) as told:
             call = FlowCall(told, path)
             _check_path(call)
+            await self._runs.see_header(told)
             found, ended = told.found, told.recorded.ended
             is_paused = ended is not None and ended.status == "paused"
             is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
