@@ -11,8 +11,8 @@ from pydantic import Field, JsonValue
 from fastroai.workflows.answers import (
     GateOutcome,
     NextAnswer,
+    ReportedUsage,
     ResolvedBy,
-    UsageReport,
     awaited_gate,
     error,
 )
@@ -48,7 +48,7 @@ Result: TypeAlias = Annotated[
     ),
 ]
 Usage: TypeAlias = Annotated[
-    UsageReport | None,
+    ReportedUsage | None,
     Field(description="Tokens that a model has used for the step, if you know them; they count on budgets."),
 ]
 Next: TypeAlias = Annotated[CallToolResult, NextResult]
@@ -76,7 +76,7 @@ async def plan(
 
 
 async def _reported(
-    call: Call, flow_id: str, step_id: str, result: JsonValue, usage: UsageReport | None
+    call: Call, flow_id: str, step_id: str, result: JsonValue, usage: ReportedUsage | None
 ) -> NextAnswer:
     runs = desk_of(call).runs
     if is_second_round(call):
