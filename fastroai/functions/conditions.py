@@ -37,6 +37,14 @@ OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None
 """The same of conditions on an output, which type checkers know to take one argument."""
 
 
+_FAULT: Final = "_fastroai_fault_of_condition"
+
+
+def is_fault(error: BaseException) -> bool:
+    """Return whether a condition raised this, as it failed in a way that says nothing about the value."""
+    return _FAULT in error.__dict__
+
+
 class _OneCondition:
     """A condition that can say why it does not hold."""
 
@@ -127,6 +135,7 @@ class _OneCondition:
 
     def _raise_noted(self, error: Exception) -> NoReturn:
         error.add_note(f"Raised by {self._option}: {self.name}")
+        error.__dict__[_FAULT] = True
         raise error
 
     def _violated(self, what: str, why: str) -> str:

@@ -95,7 +95,7 @@ class Inference(Generic[T]):
             return self.asker.ask(self.context, self.draft, prompt, f"{name}member {member}, ")
 
         try:
-            return await agreed(ballot, ask, function=self.asker.function, scope=self.context.scope)
+            return await agreed(ballot, ask, function=self.asker.function)
         finally:
             told = {number: self._told(number, answer) for number, answer in ballot.votes.items()}
             told |= {number: _failed(number, error) for number, error in ballot.errors.items()}

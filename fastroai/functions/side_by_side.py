@@ -177,6 +177,10 @@ class _Tally(Generic[T]):
     def failed(self, member: int, error: Exception) -> None:
         self._errors[member] = error
 
+    def ends_all(self, error: Exception) -> bool:
+        """See `Tally`: a coroutine fails for itself."""
+        return False
+
     def all_results(self) -> list[T]:
         """Return every result in the order of the members. Raises the first failure."""
         if self._errors:
