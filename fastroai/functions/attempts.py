@@ -16,7 +16,7 @@ from fastroai.agent import FastroAgent
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import FailedAttempt, ParseFailure, PostconditionFailed
+from fastroai.errors import BudgetExceeded, FailedAttempt, ParseFailure, PostconditionFailed
 from fastroai.functions.answers import Answer, AnswerType, said_in
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Postcondition
@@ -28,6 +28,8 @@ from fastroai.usage import Quote
 T = TypeVar("T")
 
 _NOT_ACCEPTED: Final = "Not accepted."
+_ANSWER_LIMIT: Final = "Budget(max_tokens_per_request=...)"
+"""What bounds an answer where there is no agent of the user's to say `max_tokens`."""
 _REJECTED: Final = "Exceeded maximum output retries"
 """How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
 
@@ -157,6 +159,10 @@ class Attempt(Generic[T]):
             if self.is_output:
                 raise  # of another function, which a tool calls
             self.text = said_in(self._messages)
+        except BudgetExceeded as stop:
+            if self._asker.is_own_agent and len(stop.stopped_runs) == 1:  # no agent of a tool
+                stop.answer_limit = _ANSWER_LIMIT
+            raise
         else:
             self._messages = response.result.all_messages()
             self.text = self._asker.answers.text_of(response.output)
