@@ -31,9 +31,9 @@ _BY_HASH: Final = re.compile(r"[^/]*#[0-9a-f]{12}(\.\d{1,9})?")
 class FlowRun:
     """The run of a flow, which all scopes inside of it know."""
 
-    def __init__(self, name: str, scope: Scope) -> None:
+    def __init__(self, name: str, signature: object, scope: Scope) -> None:
         """`scope` is that of the step that the body of the flow is."""
-        self.name = name
+        self.name, self.signature = name, signature
         self.outer: FlowRun | None = flow_run_of(scope)
         self.outermost: FlowRun = self if self.outer is None else self.outer.outermost
         place = scope.part.place

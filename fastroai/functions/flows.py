@@ -154,11 +154,11 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls that flows of this name have made in this process, oldest first, among its last 10,000.
+        """The calls that this flow has made in this process, oldest first, among its last 10,000.
 
         Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
-        return tuple(one for one in kept_records() if one.flow == self.name)
+        return kept_records(self.signature)
 
     async def _begin(
         self,
@@ -307,7 +307,7 @@ class _Body(BaseStep[Any, Any]):
         if around is not None:
             around.make(scope.part.place, shown_call(self._flow.name, signature.shown(bound.arguments)))
             around.made(scope.part.place)
-        flow_run = FlowRun(self._flow.name, scope)
+        flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):
             return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))

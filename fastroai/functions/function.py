@@ -92,11 +92,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls of functions of this name in this process, oldest first, among its last 10,000.
+        """The calls of this function in this process, oldest first, among its last 10,000.
 
         One that was given back from the record of its run has what it cost when it was made.
         """
-        return tuple(one for one in kept_records() if one.function == self.name and one.kind == self.kind)
+        return kept_records(self.signature)
 
     def inferred_output(self) -> Annotation:
         """The type of what a call gives."""
@@ -154,6 +154,7 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         around: StepContext[Any] | None = None,
     ) -> Coroutine[Any, Any, OutputT]:
         call: FunctionCall[OutputT] = FunctionCall(
+            signature=self.signature,
             name=self.name,
             kind=self.kind,
             inputs=self.signature.shown(arguments),

@@ -208,6 +208,28 @@ async def test_the_calls_of_a_function_outside_of_flows_are_in_its_records(serve
     assert [record.output for record in double_for_records.records] == [4]
 
 
+async def test_functions_and_flows_of_one_name_have_records_of_their_own() -> None:
+    def made(factor: int) -> tuple[Any, Any]:
+        @compute
+        async def times(number: int) -> int:
+            return factor * number
+
+        @flow
+        async def calculate(number: int) -> int:
+            return await times(number)
+
+        return times, calculate
+
+    (double, doubling), (triple, tripling) = made(2), made(3)
+    await doubling(1)
+    await tripling(1)
+    await triple(5)
+    assert [record.output for record in double.records] == [2]
+    assert [record.output for record in triple.records] == [3, 15]
+    assert [record.output for record in doubling.records] == [2]
+    assert [record.output for record in tripling.records] == [3]
+
+
 async def test_spans_have_the_flow_at_the_root_calls_below_it_and_retries_as_events(
     server: ModelServer,
 ) -> None:

@@ -46,6 +46,7 @@ class Calls:
 
             return await perform(
                 FunctionCall(
+                    signature=signature,
                     name=name,
                     kind="compute",
                     inputs=signature.shown(bound),
