@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import pydantic.dataclasses
 from pydantic import BaseModel, Field, PydanticUndefinedAnnotation, PydanticUserError
@@ -21,8 +21,12 @@ ClassT = TypeVar("ClassT")
 _REGISTERED: Final = "__fastroai_contract__"
 
 
+@overload
+def contract(cls: type[ClassT], /) -> type[ClassT]: ...
+@overload
+def contract() -> Callable[[type[ClassT]], type[ClassT]]: ...
 @dataclass_transform(field_specifiers=(Field, dataclasses.field))
-def contract(cls: type[ClassT]) -> type[ClassT]:
+def contract(cls: Any = None, /) -> Any:
     """Declare that a model can give values of this class: a pydantic model, a dataclass, or a plain class.
 
         @contract
@@ -31,18 +35,21 @@ def contract(cls: type[ClassT]) -> type[ClassT]:
             confidence: Annotated[float, Field(ge=0, le=1)]
 
     A plain class with annotations becomes a dataclass that pydantic checks. In JSON, bytes are base64 text.
+    `@contract()` is the same.
 
     Raises:
         CompileError: it has no fields; a field has no JSON Schema or accepts anything (`Any`), such as a
             function; or a field refers back to the class. Every field with a problem is named.
     """
+    if cls is None:
+        return contract
     name = getattr(cls, "__name__", repr(cls))
     if not isinstance(cls, type) or _is_of_another_kind(cls):
         expected = "it is neither a pydantic model, nor a dataclass, nor a plain class with annotations"
         raise CompileError(f"contract {name!r}", (expected,))
     names = {**names_around(), name: cls}
     try:
-        made: type[ClassT] = _completed(cls, names)
+        made: type = _completed(cls, names)
         schema = adapter_for(made).core_schema
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)

@@ -186,6 +186,14 @@ def plain_function(decorated: object) -> FunctionType:
     raise CompileError(f"function {name!r}", ("it must be a function: def or async def",))
 
 
+def without_options(decorator: str, given: object, needed: str) -> CompileError:
+    """Return the error for a decorator that stands without the options that it needs, or with others."""
+    name = getattr(given, "__name__", repr(given))
+    return CompileError(
+        f"function {name!r}", (f"{decorator} takes options, by name: @{decorator}({needed})",)
+    )
+
+
 class FunctionCallStep(BaseStep[Any, OutputT]):
     """A call of a typed function as a step; made by `as_step`."""
 
