@@ -318,6 +318,10 @@ class RecordedRun:
         """Of an agent call that a step makes."""
         return self._calls.get((place, call), NO_RETRIES_USED)
 
+    def was_retried(self, place: str, call: str) -> bool:
+        """Whether another attempt at an agent call, or at what it was made for, is on record."""
+        return (place, call) in self._calls
+
     @property
     def seconds(self) -> float:
         """For how long it has run, in all processes that it was in, as far as they have told."""
