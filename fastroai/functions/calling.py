@@ -26,7 +26,7 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.functions.configuring import configuration
-from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
+from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
@@ -128,7 +128,7 @@ async def _perform_inside(
     known = None if run is None else run.recorded.calls.get(place)
     calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
-        calls.make(place, shown_call(call.name, call.inputs))
+        calls.make(place, call.name, call.inputs)
         if known is not None:
             await calls.turn(place)
     try:

@@ -17,7 +17,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
 from fastroai.functions.calling import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
-from fastroai.functions.flow_run import FlowRun, flow_run_of, shown_call
+from fastroai.functions.flow_run import FlowRun, flow_run_of
 from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
@@ -242,15 +242,21 @@ class _Front(Pipeline[Any, Any, Any]):
     async def perform(self, request: RunRequest[Any]) -> Any:
         """Run to the output."""
         around = current_scope()
+        outer = flow_run_of(around)
+        calls = None if outer is None else outer.calls_in(around)
+        if calls is not None:
+            request = replace(request, in_line=calls.is_in_line())
+        scope = self._execution.scope(request)
+        if calls is not None:
+            place, flow = scope.part.place, self._flow
+            calls.make(place, flow.name, flow.signature.shown(request.inputs or {}))
+            calls.made(place)
         try:
-            run = await self._perform(self._setup, request)
+            run = await self._perform(self._setup, request, scope)
         except StepExecutionError as error:
             if error.step_id != BODY:
                 raise
             raise error.original_error from error.original_error.__cause__
-        outer = flow_run_of(around)
-        if outer is not None and (calls := outer.calls_in(around)) is not None:
-            calls.made(run.scope.part.place)
         result: PipelineResult[Any] = run.result()
         if result.status != "finished":
             raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)
@@ -297,16 +303,11 @@ class _Body(BaseStep[Any, Any]):
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Call the function, and follow what it calls."""
-        scope, signature, run = context.scope, self._flow.signature, context.scope.parent
-        outer = flow_run_of(scope)
-        around = None if outer is None or run is None else outer.calls_in(run.parent)
+        scope, signature = context.scope, self._flow.signature
         bound = inspect.BoundArguments(
             inspect.signature(self._flow.function),
             {**context.inputs},
         )
-        if around is not None:
-            around.make(scope.part.place, shown_call(self._flow.name, signature.shown(bound.arguments)))
-            around.made(scope.part.place)
         flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):

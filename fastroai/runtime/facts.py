@@ -368,6 +368,10 @@ class StepStarted(StepFact):
 
     kind: ClassVar[str] = "step_started"
     cause: str
+    _: KW_ONLY
+    in_line: bool = field(default=False, compare=False)
+    """Of the body of a flow inside of another: whether that made the call in its own task, so that it comes
+    in this order each time."""
 
 
 @dataclass(slots=True)

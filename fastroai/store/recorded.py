@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise, takewhile
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
-from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.errors import ConfigurationError, FlowDiverged, RunCorrupt
 from fastroai.places import attempt_around, is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
@@ -50,6 +50,9 @@ _TAKEN_OVER: Final = (
     facts.OnceFailed,
 )
 """What the fork of a pipeline has from the other run. Its own first fact is another one."""
+
+
+_DIVERGED: Final = f"{FlowDiverged.__module__}.{FlowDiverged.__qualname__}"
 
 
 @dataclass(slots=True)
@@ -97,11 +100,18 @@ class RecordedRun:
         """The last end of each call of a typed function that has one, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
         """The same, by the attempt around them, in the order of these ends."""
-        self.runs_in: dict[str, dict[str, None]] = defaultdict(dict)
-        """The places of nested runs in which a step has started, by the attempt around them."""
+        self.runs_in: dict[str, dict[str, facts.StepStarted]] = defaultdict(dict)
+        """The nested runs in which a step has started, by the attempt around them, then by place."""
+        self.unsure: set[str] = set()
+        """Calls and nested runs that may well not come again: what came before them is tried again, or the
+        code that made them had diverged from the record."""
+        self._since_resumed: list[str] = []
+        """The calls and nested runs that are on record for the first time since the last resumption."""
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
         """Those after which no call has returned."""
+        self._runs_since: list[str] = []
+        """The nested runs in which a step has started since the first of these ended."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -170,6 +180,7 @@ class RecordedRun:
                 self._once[entry.place, entry.name] = entry
             case facts.RunResumed():
                 self._resumed_at.append(len(self.entries))
+                self._since_resumed.clear()
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
@@ -177,11 +188,16 @@ class RecordedRun:
                 self.ended = entry
                 if entry.status == "failed":
                     self._ask_anew()
+                    if entry.failure is not None and entry.failure.error_type == _DIVERGED:
+                        self.unsure.update(self._since_resumed)
             case facts.RunStarted() | facts.PauseRequested() | facts.StopRequested() | facts.StepSkipped():
                 pass  # for those who read the trace
             case facts.StepStarted():
                 if place := entry.part.place:
-                    self.runs_in[attempt_around(place) or ""][place] = None
+                    self._comes(place, self.runs_in[attempt_around(place) or ""])
+                    self.runs_in[attempt_around(place) or ""][place] = entry
+                    if self._failed_calls:
+                        self._runs_since.append(place)
             case facts.CallEnded():
                 self._read_call(entry)
             case facts.QuestionAsked():
@@ -201,12 +217,20 @@ class RecordedRun:
 
     def _read_call(self, entry: facts.CallEnded) -> None:
         inside = self.calls_in[attempt_around(entry.place) or ""]
+        self._comes(entry.place, inside)
         inside.pop(entry.place, None)  # in the order of the last ends
         self.calls[entry.place] = inside[entry.place] = entry
         if entry.failure is None:
             self._failed_calls.clear()
+            self._runs_since.clear()
         elif not entry.goes_on:
             self._failed_calls.append(entry)
+
+    def _comes(self, place: str, known: Container[str]) -> None:
+        """A call or a nested run is on record, perhaps not for the first time."""
+        self.unsure.discard(place)
+        if place not in known:
+            self._since_resumed.append(place)
 
     def _ask_anew(self) -> None:
         """The run has failed: each call whose failure has ended it gets another attempt.
@@ -219,7 +243,9 @@ class RecordedRun:
             if not inner and not (ended.is_code and self.calls_in.get(attempt[:-1])):
                 self._call_attempts[ended.place] = ended.attempt + 1
                 self.mark_step(ended.place, ended.attempt, "failed")
+        self.unsure.update(self._runs_since, (ended.place for ended in self._failed_calls))
         self._failed_calls.clear()
+        self._runs_since.clear()
 
     def call_attempt(self, place: str) -> int:
         """Return the number of the attempt at a call of a typed function that is made next."""
