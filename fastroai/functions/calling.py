@@ -30,8 +30,8 @@ from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
-from fastroai.runtime.facts import CallEnded, FailureFacts
-from fastroai.runtime.failures import leaves
+from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
+from fastroai.runtime.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunData, StepData
@@ -274,6 +274,8 @@ class _Performance(BaseStep[Any, T]):
         await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
 
     async def _ended_with(self, error: BaseException) -> None:
+        if self.flow is not None:  # then this call is made anew, and no agent around it
+            note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
         if isinstance(error, Exception):
             failure = failure_of(self.scope, self.call.config, error)

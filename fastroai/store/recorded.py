@@ -164,6 +164,8 @@ class RecordedRun:
                 self._calls[entry.place, entry.call] = entry.used
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case facts.StepFailed():
+                if entry.failure.error_type == _DIVERGED:
+                    self.unsure.update(self._since_resumed)
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._goes_on(entry):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
@@ -188,8 +190,8 @@ class RecordedRun:
                 self.ended = entry
                 if entry.status == "failed":
                     self._ask_anew()
-                    if entry.failure is not None and entry.failure.error_type == _DIVERGED:
-                        self.unsure.update(self._since_resumed)
+                    for failed in entry.agent_calls:
+                        self._ask_agent_anew(failed)
             case facts.RunStarted() | facts.PauseRequested() | facts.StopRequested() | facts.StepSkipped():
                 pass  # for those who read the trace
             case facts.StepStarted():
@@ -246,6 +248,11 @@ class RecordedRun:
         self.unsure.update(self._runs_since, (ended.place for ended in self._failed_calls))
         self._failed_calls.clear()
         self._runs_since.clear()
+
+    def _ask_agent_anew(self, failed: facts.FailedAgentCall) -> None:
+        self._calls[failed.place, failed.call] = RetriesUsed(attempt=failed.attempt + 1)
+        inside = self._in_agent_call.get((failed.place, failed.call), ())
+        _mark((one.charge for one in inside if one.request.attempt == failed.attempt), "failed")
 
     def call_attempt(self, place: str) -> int:
         """Return the number of the attempt at a call of a typed function that is made next."""

@@ -317,7 +317,7 @@ async def test_a_body_that_has_diverged_can_be_put_right_and_resumed() -> None:
     @flow
     async def both(text: str) -> str:
         found = await asyncio.gather(one(text), one(f"{text}{text}{suffix}"))
-        return "".join(found) + await one("last")
+        return "".join(found) + (await one("last") if not suffix else "")
 
     store = MemoryRunStore()
     with pytest.raises(RunStoreUnavailable):
