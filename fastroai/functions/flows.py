@@ -26,6 +26,7 @@ from fastroai.records import NOT_GIVEN, CallRecord, NotGiven
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import Inputs
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
@@ -45,7 +46,7 @@ BODY: Final = "body"
 """The step of a flow, which is all of it."""
 
 _OPTIONS: Final = frozenset(
-    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout"}
+    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout", "reserve"}
 )
 """Options of `Flow.run`, which no parameter of a flow can be called."""
 
@@ -119,6 +120,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> T:
         """Call it with options of the run, which `execute` describes.
@@ -134,15 +136,17 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             on_existing: As in `execute`.
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
+            reserve: As in `execute`. The quote of a flow is its budget, without which it has none.
             **kwargs: As in a call.
 
         Raises:
             FlowStopped: it waits for a person, or was paused or cancelled.
             RunExists: the store has a run of this id.
+            CostBudgetExceeded: a limit around it has less left than its quote, with `reserve`.
         """
-        inputs = self.signature.bind(args, kwargs)
+        inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
-            inputs, tracer=tracer, run_id=run_id, labels=labels_of(tags, tenant)
+            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -300,6 +304,10 @@ class _Body(BaseStep[Any, Any]):
     def inferred_output(self) -> Annotation | None:
         """The type that the function returns."""
         return self._flow.signature.returns.annotation
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """Nothing is known of what it calls."""
+        return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Call the function, and follow what it calls."""

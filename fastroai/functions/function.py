@@ -130,7 +130,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call whose arguments `find` gives."""
-        return await super().estimate(context)
+        return self._within_budget(await super().estimate(context))
+
+    def _within_budget(self, quote: Quote) -> Quote:
+        limits = self._config.limits
+        return quote.within(None if limits is None else limits.budget)
 
     def as_step(
         self, inputs: StepInputs | None = None, *, config: StepConfig | None = None

@@ -150,8 +150,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         quote = one * (members * self._samples())
         if refinement is not None:
             quote = quote.retried(refinement.max_iterations - 1)
-        limits = self._config.limits
-        return quote.within(None if limits is None else limits.budget)
+        return self._within_budget(quote)
 
     def _samples(self) -> int:
         if self._declaration.stable:

@@ -43,6 +43,7 @@ async def awaited() -> None:
     assert_type(await triage("text"), list[str])
     assert_type(await thrice(1), int)
     assert_type(await triage.run("text", run_id="ticket-42"), list[str])
+    assert_type(await triage.run("text", reserve="quote"), list[str])
     assert_type(await triage.resume("ticket-42"), list[str])
     assert_type(await triage.execute({"text": "text"}), list[str])
     assert_type(triage.records, tuple[CallRecord, ...])

@@ -13,10 +13,22 @@ from support.stored_runs import entries_of, raw_log
 from support.tracing import RecordingTracer
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import FastroAgent, PipelineConfig, compute, contract, flow, infer, opaque
+from fastroai import (
+    FastroAgent,
+    Pipeline,
+    PipelineConfig,
+    budget_scope,
+    compute,
+    contract,
+    flow,
+    infer,
+    opaque,
+)
 from fastroai.errors import (
     BudgetExceeded,
+    ConfigurationError,
     ContractViolation,
+    CostBudgetExceeded,
     FlowStopped,
     ParseFailure,
     PostconditionFailed,
@@ -508,3 +520,43 @@ async def test_of_agents_inside_each_other_the_innermost_is_asked_anew(server: M
     assert await triage.resume(RUN, store=store) == "five"
     assert len(server.ledger.entries) - spent == 2, "the inner agent, and the answer of the outer one"
     assert (await RunHistory(store).trace(RUN)).usage.cost_usd == listed_costs(server)
+
+
+async def test_a_flow_reserves_its_budget_as_its_quote(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, sentiment())
+
+    @flow(budget=Budget(usd="0.01"))
+    async def triage(text: str) -> str:
+        return (await classify(text)).label
+
+    @flow
+    async def unbounded(text: str) -> str:
+        return (await classify(text)).label
+
+    @flow
+    async def around(text: str) -> str:
+        return await triage.run(text, reserve="quote")
+
+    assert (await triage.estimate({"text": "one"})).upper_usd == Decimal("0.01")
+    assert await triage.run("one", reserve="quote") == await around("two") == "positive"
+    sent = len(server.ledger.entries)
+    async with budget_scope(Budget(usd="0.009")) as scope:
+        for begin in (triage.run("one", reserve="quote"), around("two")):
+            with pytest.raises(
+                CostBudgetExceeded, match=r"could cost \$0.01 by its quote, so it was not begun"
+            ):
+                await begin
+        assert scope.remaining.usd == Decimal("0.009")
+    with pytest.raises(ConfigurationError, match=r"give it a budget: @flow\(budget=...\)"):
+        await unbounded.run("one", reserve="quote")
+    assert len(server.ledger.entries) == sent
+
+
+async def test_the_quote_of_a_function_with_a_body_is_its_budget() -> None:
+    @compute(budget=Budget(usd="0.02"))
+    async def search(text: str) -> str:
+        return text
+
+    quote = await Pipeline("p", {"search": search}).estimate({"text": "one"})
+    assert quote.upper_usd == Decimal("0.02")
