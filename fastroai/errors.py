@@ -8,6 +8,7 @@
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
     ├── GraphValidationError (ValueError)    ... or a graph
+    ├── WorkflowValidationError (ValueError) ... or a workflow spec
     ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
     ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
     ├── InputTypeError (TypeError)           an input is not of the type that was asked for
@@ -185,6 +186,8 @@ __all__ = [
     "ValueNotStorable",
     "ViolationDetail",
     "VisitsExhausted",
+    "WorkflowProblem",
+    "WorkflowValidationError",
     "attach_usage",
     "error_chain",
     "nearest_hint",
@@ -237,10 +240,16 @@ class TraceSource(Protocol):
         ...
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like a name; `None` where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return near[0] if near else None
+
+
 def nearest_hint(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return "" if near is None else f" Did you mean {near!r}?"
 
 
 def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRecord] = ()) -> None:
@@ -498,6 +507,43 @@ class GraphValidationError(FastroAIError, ValueError):
     def __str__(self) -> str:
         where = "" if self.source is None else f" in {self.source}"
         return _listed(f"graph {self.graph!r}{where}", self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowProblem:
+    """One thing that is wrong with a workflow spec. As text: the message, with the place in front."""
+
+    message: str
+    line: int = 1
+    """The line in the spec, from 1."""
+    column: int = 1
+    """The column in that line, in characters, from 1."""
+    flow: str | None = None
+    """The flow that it is about, or whose step it is about."""
+    step: str | None = None
+    """The step that it is about: its id, or its number in the flow, from 1, where it has none."""
+    allowed: tuple[str, ...] = ()
+    """What could be there instead, where that is one of a few words or names."""
+    nearest: str | None = None
+    """The allowed name that is most like the one that was found."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.message}"
+
+
+class WorkflowValidationError(FastroAIError, ValueError):
+    """A workflow spec that cannot run. `problems` has every problem that was found, at most 101.
+
+    `source` is the file that the spec was loaded from, if there is one.
+    """
+
+    def __init__(self, problems: tuple[WorkflowProblem, ...], source: str | None = None) -> None:
+        super().__init__(problems, source)
+        self.problems, self.source = problems, source
+
+    def __str__(self) -> str:
+        where = "" if self.source is None else f" {self.source}"
+        return _listed(f"workflow spec{where}", self.problems)
 
 
 def _listed(what: str, problems: tuple[object, ...]) -> str:

@@ -102,10 +102,18 @@ class PipelineMachine:
                 self._pausing = True
             case facts.StopRequested():
                 self._end("cancelled", "cancelled", fact.reason)
-            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
-                raise TypeError(
-                    f"a pipeline has no {type(fact).__name__}: only graphs are told of such facts"
-                )
+            case (
+                facts.QuestionAsked()
+                | facts.AnswerGiven()
+                | facts.BranchTimedOut()
+                | facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
         self._start_ready()

@@ -33,10 +33,17 @@ PartEntry: TypeAlias = (
     | facts.AnswerGiven
     | facts.ValueWritten
     | facts.MessagesAdded
+    | facts.SpendingRecorded
+    | facts.SkipRequested
+    | facts.IterationStarted
+    | facts.IterationReported
+    | facts.IterationAborted
+    | facts.CheckpointSet
+    | facts.CheckpointRestored
     | facts.PauseRequested
     | facts.StopRequested
 )
-"""What decides how a pipeline or graph goes on, and what nodes have left."""
+"""What decides how a pipeline, graph or workflow goes on, and what nodes have left and steps have spent."""
 
 Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
 """What one process did of a pipeline or graph, with positions in the log."""
@@ -213,6 +220,12 @@ class RecordedRun:
             case facts.StepCancelled() | facts.StepHalted() | facts.EdgesResolved() | facts.BranchTimedOut():
                 pass
             case facts.ValueWritten() | facts.MessagesAdded() | facts.ReplayDiverged():
+                pass
+            case facts.CheckpointRestored():
+                self.ended = None
+            case facts.SkipRequested() | facts.CheckpointSet():
+                pass
+            case facts.IterationStarted() | facts.IterationReported() | facts.IterationAborted():
                 pass
             case _:
                 assert_never(entry)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -17,7 +17,7 @@ from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.call_records import call_record
-from fastroai.store.definitions import kind_of, version_of
+from fastroai.store.definitions import RunKind, kind_of, version_of
 from fastroai.store.entries import check_format, decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
@@ -31,6 +31,8 @@ _OfRun: TypeAlias = (
     | facts.PauseRequested
     | facts.StopRequested
     | facts.BranchTimedOut
+    | facts.CheckpointSet
+    | facts.CheckpointRestored
 )
 """Facts that are about no single step."""
 _SHOWN: Final = 60
@@ -125,7 +127,7 @@ class RunTrace:
         return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
 
     @property
-    def kind(self) -> Literal["pipeline", "graph"]:
+    def kind(self) -> RunKind:
         """What it is a run of."""
         return kind_of(self.opened.definition)
 
@@ -143,7 +145,7 @@ class RunTrace:
     def ended(self) -> facts.RunFinished | None:
         """How the run ended, unless it goes on or its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, facts.RunFinished | facts.RunResumed):
+            if isinstance(entry, facts.RunFinished | facts.RunResumed | facts.CheckpointRestored):
                 return entry if isinstance(entry, facts.RunFinished) else None
         return None
 

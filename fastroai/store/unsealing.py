@@ -28,6 +28,8 @@ from fastroai.store.payloads import (
 
 PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.StepFinished: ("output",),
+    facts.StepFailed: ("output",),
+    facts.IterationReported: ("output",),
     facts.RequestEnded: ("response",),
     facts.ToolEnded: ("result", "retry"),
     facts.OnceDone: ("result",),
@@ -42,11 +44,13 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
 TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     facts.RunFinished: ("reason", "failure"),
     facts.StopRequested: ("reason",),
-    facts.StepFailed: ("failure",),
+    facts.StepFailed: ("failure", "violations"),
     facts.StepCancelled: ("cause",),
     facts.StepRetried: ("failure",),
     facts.EdgesResolved: ("edges",),
     facts.BranchTimedOut: ("failure",),
+    facts.SkipRequested: ("reason",),
+    facts.IterationAborted: ("reason",),
     facts.CallEnded: ("failure",),
     facts.QuestionAsked: ("to",),
     facts.AnswerGiven: ("reviewer", "rationale"),
@@ -71,6 +75,8 @@ NAMES: Final[Mapping[type, tuple[str, ...]]] = {
     facts.OnceDone: ("name",),
     facts.OnceFailed: ("name",),
     facts.ReplayDiverged: ("call",),
+    facts.CheckpointSet: ("label",),
+    facts.CheckpointRestored: ("label",),
 }
 """The fields by which a run finds its own record again: names of users, and hashes of their data."""
 

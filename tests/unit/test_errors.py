@@ -87,6 +87,8 @@ from fastroai.errors import (
     ValueNotStorable,
     ViolationDetail,
     VisitsExhausted,
+    WorkflowProblem,
+    WorkflowValidationError,
     attach_usage,
     error_chain,
     nearest_hint,
@@ -133,6 +135,14 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         GraphValidationError("g", (GraphProblem("one"), GraphProblem("two", ("edges", 0), 4, 7)), "g.yaml"),
         "graph 'g' in g.yaml has 2 problems:\n  - one\n  - line 4, column 7: two",
+    ),
+    (
+        WorkflowValidationError((WorkflowProblem(message="no flows", line=2, column=3),)),
+        "workflow spec: line 2, column 3: no flows",
+    ),
+    (
+        WorkflowValidationError((WorkflowProblem(message="a"), WorkflowProblem(message="b")), "w.yaml"),
+        "workflow spec w.yaml has 2 problems:\n  - line 1, column 1: a\n  - line 1, column 1: b",
     ),
     (UnknownPipelineError("r", "helo", ("hello",)), "registered: 'hello'. Did you mean 'hello'?"),
     (UnknownPipelineError("r", "x", ()), "registered: none."),
@@ -431,6 +441,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (MissingExtraError, ImportError),
         (PipelineValidationError, ValueError),
         (GraphValidationError, ValueError),
+        (WorkflowValidationError, ValueError),
         (UnknownPipelineError, KeyError),
         (MissingInputError, KeyError),
         (MissingDependencyError, KeyError),

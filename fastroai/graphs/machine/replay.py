@@ -187,6 +187,17 @@ class GraphReplay(Replay):
                 self._read_outcome(entry)
             case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
                 pass  # decided here, too
+            case facts.SpendingRecorded():
+                pass
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                raise self._corrupt(f"a graph has no {type(entry).__name__}")
             case _:
                 assert_never(entry)
 

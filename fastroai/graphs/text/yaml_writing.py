@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from fastroai.documents.yaml_text import scalar
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.text.yaml import (
@@ -17,7 +18,6 @@ from fastroai.graphs.text.yaml import (
     NodePart,
     PoliciesPart,
 )
-from fastroai.graphs.text.yaml_text import scalar
 from fastroai.usage import Budget
 
 
