@@ -122,6 +122,9 @@ class _OneCondition:
             if isinstance(value, Coroutine):
                 value.close()
             self._raise_noted(ConfigurationError(self._option, value, "a condition that is not async"))
+        if inspect.isroutine(value) or inspect.isgenerator(value):  # which would hold for any value
+            expected = "a condition that is true or false: call it, or write all(...) or any(...) around it"
+            self._raise_noted(ConfigurationError(self._option, value, expected))
         if not self._is_lambda:
             if value is None:
                 return True
