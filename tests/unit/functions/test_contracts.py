@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from datetime import date
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic.dataclasses
 import pytest
@@ -306,3 +306,11 @@ def test_contract_can_have_parentheses() -> None:
     assert schema_of(Grade)["required"] == ["value", "parts"]
     with pytest.raises(CompileError, match="contract '3'"):
         contract(3)  # type: ignore[call-overload]
+
+
+def test_variables_of_the_class_are_no_fields() -> None:
+    with pytest.raises(CompileError, match="it has no fields"):
+
+        @contract
+        class Empty:
+            limit: ClassVar[int] = 3
