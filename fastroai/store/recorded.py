@@ -114,6 +114,8 @@ class RecordedRun:
         code that made them had diverged from the record."""
         self._since_resumed: list[str] = []
         """The calls and nested runs that are on record for the first time since the last resumption."""
+        self._has_diverged = False
+        """Whether the code has diverged since then. Tasks that it has left behind may go on."""
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
         """Those after which no call has returned."""
@@ -172,6 +174,7 @@ class RecordedRun:
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case facts.StepFailed():
                 if entry.failure.error_type == _DIVERGED:
+                    self._has_diverged = True
                     self.unsure.update(self._since_resumed)
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._goes_on(entry):
@@ -190,6 +193,7 @@ class RecordedRun:
             case facts.RunResumed():
                 self._resumed_at.append(len(self.entries))
                 self._since_resumed.clear()
+                self._has_diverged = False
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
@@ -246,6 +250,8 @@ class RecordedRun:
         self.unsure.discard(place)
         if place not in known:
             self._since_resumed.append(place)
+            if self._has_diverged:
+                self.unsure.add(place)
 
     def _ask_anew(self) -> None:
         """The run has failed: each call whose failure has ended it gets another attempt.
