@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fastroai.contracts.contract import Condition
 from fastroai.errors import CompileError
-from fastroai.functions.conditions import OutputConditions, Until
+from fastroai.functions.conditions import Feedback, OutputConditions, Until
 from fastroai.functions.function import without_options
 from fastroai.functions.inferring import InferFunction
 from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
@@ -66,11 +66,12 @@ def refine(
         if not isinstance(decorated, InferFunction):
             name = getattr(decorated, "__name__", repr(decorated))
             raise CompileError(f"function {name!r}", ("refine needs a function with @infer below it",))
-        condition = Until(until, function.signature.returns)
-        problems = [*condition.problems]
-        problems += call_problems("feedback", feedback, InferFunction)
-        if callable(until):
-            problems += call_problems("until", until, InferFunction)
+        condition, said = Until(until, function.signature.returns), feedback if callable(feedback) else None
+        problems: list[str] = []
+        for one in (condition, Feedback(said, function.signature.returns)):
+            problems += one.problems
+            for called in one.functions:
+                problems += call_problems(one.option, called, InferFunction)
         if until is None or until == []:
             problems.append("until=: expected a function of the output, which says whether it is good enough")
         if feedback is not None and not callable(feedback):

@@ -528,6 +528,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
             quorum=3,
             threshold=4,
             model=3,  # type: ignore[arg-type]
+            temperature="hot",  # type: ignore[arg-type]
             agent=Agent(),
             budget=1,  # type: ignore[arg-type]
         )
@@ -544,6 +545,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
         "cache='forever'",
         "threshold=4",
         "model=3",
+        "temperature='hot'",
         "model= goes with no agent=",
         "budget=1",
     ):
