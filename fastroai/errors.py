@@ -23,6 +23,7 @@
     │   ├── PreconditionFailed               ... what a typed function is given
     │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
     │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ResultRejected                       the result of a step of a workflow did not pass its checks
     ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
     ├── ConsensusFailure                     too few members of a quorum agree
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
@@ -147,6 +148,7 @@ __all__ = [
     "ParseFailure",
     "PipelineValidationError",
     "PostconditionFailed",
+    "ResultRejected",
     "PreconditionFailed",
     "PriceUpdateError",
     "QuestionClosed",
@@ -345,7 +347,7 @@ class FastroAIWarning(UserWarning):
 
 
 def _shown(value: object) -> str:
-    """A value as a message can have it: not longer than a few lines."""
+    """Return a value as text for a message, not longer than a few lines."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -731,7 +733,7 @@ class ContractViolation(FastroAIError):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """Everything that is wrong, a text each."""
+        """All violations, a text each."""
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
@@ -852,6 +854,21 @@ class ConvergenceFailure(FastroAIError):
             f"function {self.function!r}: until= does not hold after {len(self.history)} iterations, whose "
             "outputs are in error.history. Allow more with max_iterations=, or ask for less"
         )
+
+
+class ResultRejected(FastroAIError):
+    """The result of a step of a workflow did not pass its checks.
+
+    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` say everything that is wrong
+    with the `output`.
+    """
+
+    def __init__(self, step_id: str, check: str, violations: tuple[str, ...], output: object) -> None:
+        super().__init__(step_id, check, violations, output)
+        self.step_id, self.check, self.violations, self.output = step_id, check, violations, output
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r}: the result did not pass its checks: {'; '.join(self.violations)}"
 
 
 class ConsensusFailure(FastroAIError):
@@ -1090,12 +1107,12 @@ class BudgetExceeded(FastroAIError):
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
-        """What was reserved of it for requests in flight that there was no waiting for, such as open streams;
-        or, where it stopped a run, all that was reserved."""
+        """Amount that was reserved for requests in flight that the request could not wait for, such as open
+        streams; if it stopped a run, for all requests in flight."""
         self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
-        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; a run
-        that was to reserve its quote, before it began; or the code that `recorded` spending which had
-        happened already, and is charged."""
+        """What it stopped. `request`: a model request, before it was sent. `spend`: a purchase of `spend`,
+        before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`: code that
+        recorded spending, which is charged, as it had happened already."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
         self.answer_limit = "max_tokens"
@@ -1230,10 +1247,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
 
     key: str = ""
-    """Whose spending the ceiling counts."""
+    """The key of the limit: whose spending it counts."""
     window: str = ""
     resets_at: datetime | None = None
-    """When the next window starts from zero; `None` for a total."""
+    """Time at which the next window starts from zero; `None` for a total."""
 
     @property
     def _name(self) -> str:
@@ -1242,9 +1259,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
+        by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
         if too_much or self.resets_at is None:
-            return _sentence(f"{self._lower}raise the limit")
-        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit"
+            return _sentence(f"{self._lower}raise the limit") + by_hand
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"
 
 
 class TokenBudgetExceeded(BudgetExceeded):
@@ -1385,7 +1403,7 @@ class RunTakenOver(FastroAIError):
         super().__init__(run_id, is_gone)
         self.run_id = run_id
         self.is_gone = is_gone
-        """Whether what this process has written is gone from the store, so that nobody can resume the run."""
+        """Whether the record of the run is gone from the store, so that nobody can resume it."""
 
     def __str__(self) -> str:
         if self.is_gone:
@@ -1529,7 +1547,7 @@ class HumanTimeoutError(QuestionTimedOut):
 
     @property
     def review_id(self) -> str:
-        """The id of the question, as the inbox has it."""
+        """The id of the question in the inbox."""
         return self.question_id
 
     def __str__(self) -> str:

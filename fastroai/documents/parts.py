@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from copy import deepcopy
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
@@ -38,6 +39,8 @@ class Misfit(NamedTuple):
     """The key, if it is one that the part does not have."""
     allowed: tuple[str, ...] = ()
     """The keys that it has."""
+    is_text: bool = False
+    """Whether it is a number or a truth value that is meant as a text, without quotes around it."""
 
 
 class Misshapen(Exception):
@@ -95,7 +98,26 @@ def _misfit(details: ErrorDetails, text: YamlText, parts_at: PartsAt) -> Misfit:
             expected = _EXPECTED.get(other, details["msg"])
             value = details["input"]
             message = f"{where} is {told(value)}; expected {expected}{_remedy(other, value, way)}"
-            return Misfit(DocumentProblem(message, way, *text.place(way)))
+            is_text = other == "string_type" and isinstance(value, int | float)
+            return Misfit(DocumentProblem(message, way, *text.place(way)), is_text=is_text)
+
+
+def mended(data: JsonValue, misfits: Sequence[Misfit]) -> JsonValue:
+    """Return data without the misfits that can be set right: unknown keys, and texts without quotes.
+
+    So that the rest of a document can be looked through, although it has misfits.
+    """
+    mended = deepcopy(data)
+    for misfit in misfits:
+        *way, last = misfit.problem.way or ("",)
+        around: Any = mended
+        for key in way:
+            around = around[key]
+        if misfit.unknown is not None:
+            del around[last]
+        elif misfit.is_text:
+            around[last] = str(around[last])
+    return mended
 
 
 def _part_at(way: Way, parts_at: PartsAt) -> type[Part]:

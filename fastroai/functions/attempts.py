@@ -32,7 +32,7 @@ T = TypeVar("T")
 _NOT_ACCEPTED: Final = "Not accepted."
 _ANSWER_LIMIT: Final = "Budget(max_tokens_per_request=...)"
 """What bounds an answer where there is no agent of the user's to say `max_tokens`."""
-_REJECTED: Final = "Exceeded maximum output retries"
+NO_OUTPUT: Final = "Exceeded maximum output retries"
 """How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
 
 
@@ -214,7 +214,7 @@ class Attempt(Generic[T]):
             try:
                 return await asker.agent.dispatch(call)
             except UnexpectedModelBehavior as error:
-                if not error.message.startswith(_REJECTED):
+                if not error.message.startswith(NO_OUTPUT):
                     raise
                 self._messages, self.is_output = messages, False
                 self.records = records_of(error)

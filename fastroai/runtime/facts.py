@@ -802,9 +802,9 @@ class CallEnded(Fact):
 
     kind: ClassVar[str] = "call_ended"
     place: str
-    """Place of the call, whatever the attempt: `body@1/classify#3f2a9c1b0d4e`."""
+    """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
-    """Number of the attempt at it: a call whose failure ended the run has another one when it is resumed."""
+    """Number of the attempt. A call whose failure ended the run has another attempt when it is resumed."""
     call: Any
     """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
     output: Any = None
@@ -814,11 +814,12 @@ class CallEnded(Fact):
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
     is_code: bool = False
-    """Whether code is called, and no model."""
+    """Whether the function has a body and asks no model."""
     in_line: bool = True
-    """Whether the code around it made the call in its own task, so that it comes in this order each time."""
+    """Whether the code around made the call in its own task, so that the order of calls is the same each
+    time."""
     is_stored: bool = True
-    """Whether the output is on record. A value that has no form in JSON is not."""
+    """Whether the output is on record. It is not if it has no JSON form."""
 
     @property
     def step_id(self) -> str:

@@ -24,7 +24,7 @@ def kind_of(definition: JsonValue) -> RunKind:
 
 
 def word_for(definition: JsonValue) -> str:
-    """What texts for people call it. A flow is a pipeline of one step."""
+    """Return the word for it in texts for people. A flow is defined as a pipeline of one step."""
     is_flow = isinstance(definition, dict) and definition.get("kind") == "flow"
     return "flow" if is_flow else kind_of(definition)
 

@@ -104,23 +104,23 @@ class RecordedRun:
         self.waited: dict[str, facts.WaitEnded] = {}
         """The waits that are over, by id. This process adds to it."""
         self.calls: dict[str, facts.CallEnded] = {}
-        """The last end of each call of a typed function that has one, by place."""
+        """The last end of each call of a typed function that has ended, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
-        """The same, by the attempt around them, in the order of these ends."""
+        """The same ends by the attempt around the call, in the order in which they came."""
         self.runs_in: dict[str, dict[str, facts.StepStarted]] = defaultdict(dict)
         """The nested runs in which a step has started, by the attempt around them, then by place."""
         self.unsure: set[str] = set()
-        """Calls and nested runs that may well not come again: what came before them is tried again, or the
-        code that made them had diverged from the record."""
+        """Calls and nested runs that may not come again, because a call before them is tried again, or because
+        the code that made them had diverged from the record."""
         self._since_resumed: list[str] = []
         """The calls and nested runs that are on record for the first time since the last resumption."""
         self._has_diverged = False
         """Whether the code has diverged since then. Tasks that it has left behind may go on."""
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
-        """Those after which no call has returned."""
+        """Failed calls since the last call that returned."""
         self._runs_since: list[str] = []
-        """The nested runs in which a step has started since the first of these ended."""
+        """The nested runs in which a step has started since the first of these failed."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -274,7 +274,7 @@ class RecordedRun:
         _mark((one.charge for one in inside if one.request.attempt == failed.attempt), "failed")
 
     def call_attempt(self, place: str) -> int:
-        """Return the number of the attempt at a call of a typed function that is made next."""
+        """Return the number of the next attempt at a call of a typed function."""
         return self._call_attempts.get(place, 1)
 
     def _read_sent(self, entry: facts.RequestSent) -> None:
@@ -311,7 +311,7 @@ class RecordedRun:
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
 
     def _goes_on(self, entry: facts.StepFailed) -> bool:
-        """Whether an attempt that failed goes on. If nothing in it is on record, another one begins."""
+        """Return whether a failed attempt goes on; if nothing in it is on record, another one begins."""
         attempt = f"{entry.place}@{entry.attempt}"
         has_parts = bool(self.calls_in.get(attempt) or self.runs_in.get(attempt))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)

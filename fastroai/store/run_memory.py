@@ -18,7 +18,7 @@ from fastroai.store.run_arguments import KeyRange, check_position, check_values,
 from fastroai.store.run_store import StoredKey, StoredValues
 
 _gate: Final = ForkGate()
-"""So that a forked process goes on with whole copies."""
+"""No fork comes in between, so that a forked process has whole copies."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ from fastroai.store.entries import check_format, decode_entry, encode_entry, loc
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
+from fastroai.store.unsealing import redact_entry
+from fastroai.tracing.redaction import is_redacting
 
 _HAS_OUTPUT: Final = ("succeeded", "reused", "incomplete")
 _OfRun: TypeAlias = (
@@ -259,9 +261,11 @@ class RunTrace:
     def explain(self) -> str:
         """Why each step started, waited, was retried or was skipped, and how the run ended: a line for each.
 
-        The causes are those that were recorded when it was decided. Times are seconds from the start.
+        The causes are those that were recorded when it was decided. Times are seconds from the start. Texts
+        are redacted if the process does so (`fastroai.set_redaction`).
         """
-        return explain(self.entries, self.attempts)
+        shown = self._shown
+        return explain(shown.entries, shown.attempts)
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """What another run did otherwise, ids and times aside; empty if nothing.
@@ -302,11 +306,19 @@ class RunTrace:
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
+    @property
+    def _shown(self) -> RunTrace:
+        """The trace as texts show it."""
+        return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
+
     # --- as text ---
 
     def to_json(self) -> str:
-        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
-        entries = b",".join(map(encode_entry, self.entries))
+        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`.
+
+        Texts and values are redacted if the process does so (`fastroai.set_redaction`).
+        """
+        entries = b",".join(map(encode_entry, self._shown.entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod

@@ -24,7 +24,8 @@ IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "e
 
 EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
 
-FlowStatus: TypeAlias = Literal["in_progress", "complete", "killed", "failed", "cancelled"]
+FlowStatus: TypeAlias = Literal["in_progress", "complete", "killed", "failed", "cancelled", "unreadable"]
+"""How far a flow is. In lists, flows that were cancelled count as killed."""
 
 ErrorType: TypeAlias = Literal[
     "invalid_spec",
@@ -128,8 +129,8 @@ class LoopState(Answer):
 class ExecuteStep(_Next):
     """Do the step, then report its result with `step_done`.
 
-    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`. Do
-    the step again.
+    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`.
+    Do the step again.
     """
 
     status: Literal["execute_step", "ensure_failed", "schema_failed"]
@@ -332,10 +333,10 @@ class ListedFlow(Answer):
     flow_id: str
     workflow: str
     status: FlowStatus
-    started_at: datetime
-    updated_at: datetime
-    gates: int = 0
-    """How many of its gates wait for a decision."""
+    started_at: datetime | None
+    updated_at: datetime | None
+    awaits: bool = False
+    """Whether it waits for a decision at a gate."""
     error: str | None = None
 
 
@@ -350,9 +351,16 @@ class Problem(Answer):
     """Something that is wrong with a spec."""
 
     message: str
-    line: int | None = None
-    column: int | None = None
-    path: str = ""
+    line: int
+    """The line in the spec, from 1."""
+    column: int
+    """The column in that line, in characters, from 1."""
+    flow: str | None = None
+    step: str | None = None
+    allowed: tuple[str, ...] = ()
+    """What could be there instead."""
+    nearest: str | None = None
+    """The allowed name that is most like the one that was found."""
 
 
 class ErrorAnswer(Answer):
@@ -403,3 +411,10 @@ def error(
         available=available,
         problems=problems,
     )
+
+
+def awaited_gate(answer: NextAnswer) -> AwaitGate | None:
+    """Return the gate at which a flow, or a flow inside of it, waits for a decision."""
+    while isinstance(answer, ExecuteFlow):
+        answer = answer.child_step
+    return answer if isinstance(answer, AwaitGate) else None

@@ -56,6 +56,7 @@ from fastroai.errors import (
     QuestionTimedOut,
     RecordedError,
     RequestBudgetExceeded,
+    ResultRejected,
     RevisionConflict,
     RunConflict,
     RunCorrupt,
@@ -180,6 +181,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
     ),
     (
+        ResultRejected("draft", "EnsureFailed", ("result.score (0.5) > 0.7 is false",), {"score": 0.5}),
+        "step 'draft': the result did not pass its checks: result.score (0.5) > 0.7 is false",
+    ),
+    (
         PostconditionFailed("classify", ("one", "two"), 0.4, (FailedAttempt(0.1, ("one",)),) * 2),
         "function 'classify': what it ensures does not hold: one; two (after 2 attempts)",
     ),
@@ -246,7 +251,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         SHARED,
         "spend limit 'tenant' (day) reached: $4.99 of $5 is spent, and the next request could cost $0.02, "
-        "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit",
+        "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
+        "(until its window ends: SpendBook.set_limit, or `fastroai spend set`)",
     ),
     (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
     (

@@ -1,7 +1,7 @@
 """What runs next in a workflow: a pure state machine, `fact -> decisions`.
 
-No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the check
-of the output of an inner flow, when that flow is complete.
+No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the
+check of the output of an inner flow, when that flow is complete.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
 from fastroai.runtime import facts
+from fastroai.workflows.inputs import with_defaults
 from fastroai.workflows.machine.iterations import Loop
 from fastroai.workflows.machine.order import FlowOrder
 from fastroai.workflows.machine.state import (
@@ -29,6 +30,8 @@ from fastroai.workflows.machine.values import GateAnswer, policy_of, values_of
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import StepSpec
 
+SKIP_IF: Final = "its skip_if holds"
+"""The cause of a step that its condition leaves out."""
 MAX_ROUTES: Final = 1_000
 """The most times that steps of a flow may route elsewhere in a round: loops end."""
 
@@ -92,6 +95,10 @@ class WorkflowMachine:
         while flow.parent is not None:
             flow = self.state.flows[flow.parent[0]]
             yield flow
+
+    def key(self, step_id: str) -> tuple[int, ...]:
+        """Return the positions of a step, from the outermost flow on: by them, steps are in order."""
+        return self._keys[step_id]
 
     @property
     def output(self) -> JsonValue:
@@ -187,13 +194,18 @@ class WorkflowMachine:
             return
         match fact:
             case facts.StepFinished(step_id=step_id, output=output):
-                self._succeed(step_id, output)
+                if self.plan.steps[step_id][1].gate is None:
+                    self._succeed(step_id, output)
+                else:
+                    self._on_answer(step_id, GateAnswer.of(output))
             case facts.StepFailed():
                 self._on_failure(fact)
             case facts.AnswerGiven(step_id=step_id):
                 self._on_answer(step_id, GateAnswer.of(fact.answer, fact.rationale))
             case facts.SkipRequested(step_id=step_id, reason=reason):
                 self._skip(step_id, "somebody asked for it", reason, visit=fact.visit)
+            case _:
+                assert_never(fact)
 
     def _on_iteration(
         self, fact: facts.IterationStarted | facts.IterationReported | facts.IterationAborted
@@ -219,25 +231,21 @@ class WorkflowMachine:
             if (before := self.state.flows.pop(place, None)) is not None:
                 self.state.past[place] = (*self.state.past.get(place, ()), before)
         self._begun[plan.path] += 1
-        given = {
-            name: inputs.get(name, field.default)
-            for name, field in plan.flow.input.items()
-            if name in inputs or field.has_default
-        }
-        flow = FlowState(plan.path, self._begun[plan.path], parent, {**given, **inputs})
+        flow = FlowState(plan.path, self._begun[plan.path], parent, with_defaults(plan.flow, inputs))
         self.state.flows[plan.path] = flow
         self._come_up(flow, self._order(flow).begin(flow))
         self._after(flow)
         return flow
 
-    def _plan_of(self, flow: FlowState) -> FlowPlan:
+    def plan_of(self, flow: FlowState) -> FlowPlan:
+        """Return the plan of a flow."""
         if not flow.path:
             return self.plan.entry
         plan, step = self.plan.steps[flow.path]
         return plan.children[step.id]
 
     def _order(self, flow: FlowState) -> FlowOrder:
-        return self._orders[self._plan_of(flow).flow.name]
+        return self._orders[self.plan_of(flow).flow.name]
 
     def _after(self, flow: FlowState) -> None:
         """Something in a flow is over: it may route elsewhere now, or be over itself."""
@@ -245,7 +253,7 @@ class WorkflowMachine:
             return
         if flow.failing is not None and len(flow.todo) == 1:
             position, flow.failing = flow.failing, None
-            step = self._plan_of(flow).flow.steps[position]
+            step = self.plan_of(flow).flow.steps[position]
             assert step.on_fail is not None
             self._clear(flow, step.on_fail, kept=step.id)
             self._route(flow, position, step.on_fail, f"{step.id!r} failed: its on_fail leads here")
@@ -256,7 +264,7 @@ class WorkflowMachine:
                 self._complete(flow, "all that comes before is over")
 
     def _complete(self, flow: FlowState, why: str) -> None:
-        plan = self._plan_of(flow)
+        plan = self.plan_of(flow)
         for position in self._order(flow).left_out(flow, len(plan.flow.steps)):
             self._leave_out(flow, position, why)
         if flow.last is not None:
@@ -338,7 +346,7 @@ class WorkflowMachine:
         self, flow: FlowState, positions: Sequence[int], routed: tuple[int, str, str] | None = None
     ) -> None:
         """Steps may start: each begins an entry. `routed` is a target, the step that leads there, and why."""
-        plan = self._plan_of(flow)
+        plan = self.plan_of(flow)
         for position in positions:
             step = plan.flow.steps[position]
             step_id = plan.step_id(step.id)
@@ -376,10 +384,10 @@ class WorkflowMachine:
     def _enter(self, step_id: str, state: StepState) -> None:
         flow, (plan, step) = self.flow_of(step_id), self.plan.steps[step_id]
         record = Record("gate" if step.gate is not None else "step", step.id)
-        state.record, state.attempt = len(flow.records), 1
+        state.record, state.attempt, record.attempts = len(flow.records), 1, 1
         flow.records.append(record)
         if step.skip_if is not None and step.skip_if.test({"input": flow.inputs, "steps": flow.outputs}):
-            self._skip(step_id, "its skip_if holds", step.skip_reason)
+            self._skip(step_id, SKIP_IF, step.skip_reason)
         elif step.flow is not None:
             state.stage = "inside"
             child = plan.children[step.id]
@@ -441,7 +449,7 @@ class WorkflowMachine:
 
     def _leave_out(self, flow: FlowState, position: int, cause: str) -> None:
         """Leave out a step that has not come up."""
-        plan = self._plan_of(flow)
+        plan = self.plan_of(flow)
         name = plan.flow.steps[position].id
         flow.records.append(Record("skip", name, outcome="skipped", skip_reason=cause))
         flow.outputs[name] = {"output": None}
@@ -465,6 +473,7 @@ class WorkflowMachine:
         code: facts.ReasonCode = "step_failed" if budget is None else "budget_exceeded"
         if fact.violations and budget is None and step.attempt < spec.retries:
             step.attempt += 1
+            record.attempts = step.attempt
             self._push(
                 step_id, f"attempt {step.attempt} of {spec.retries}: the result did not pass its checks"
             )
@@ -540,7 +549,7 @@ class WorkflowMachine:
                     self._route(flow, position, gate.on_kill, f"gate {name!r} was killed: this cleans up")
 
     def _revise(self, flow: FlowState, position: int, target: str) -> None:
-        plan = self._plan_of(flow)
+        plan = self.plan_of(flow)
         name, most = plan.flow.steps[position].id, plan.flow.max_rounds
         if most is not None and flow.round + 1 >= most:
             reason = f"gate {plan.step_id(name)!r} asks for another round, and max_rounds={most} are over"
@@ -557,7 +566,7 @@ class WorkflowMachine:
 
     def _clear(self, flow: FlowState, target: str, kept: str | None = None) -> None:
         """Forget outputs from a step on, except one."""
-        steps, to = self._plan_of(flow).flow.steps, self._order(flow).position[target]
+        steps, to = self.plan_of(flow).flow.steps, self._order(flow).position[target]
         for step in steps[to:]:
             if step.id != kept:
                 flow.outputs.pop(step.id, None)
@@ -567,7 +576,7 @@ class WorkflowMachine:
 
         Everything up to the step that routes is over, and nothing after it has started.
         """
-        plan, order = self._plan_of(flow), self._order(flow)
+        plan, order = self.plan_of(flow), self._order(flow)
         name, to = plan.flow.steps[position].id, order.position[target]
         flow.routes += 1
         if flow.routes > MAX_ROUTES:

@@ -29,6 +29,8 @@ class Record:
     """Its id in the flow."""
     visits: list[int] = field(default_factory=list)
     """The visits of the attempts that have started."""
+    attempts: int = 0
+    """How many attempts have started, as it counts; after a revert, fewer than visits."""
     outcome: str = "open"
     violations: list[tuple[str, ...]] = field(default_factory=list)
     """Of each attempt that was not accepted."""

@@ -15,10 +15,6 @@ from fastroai.expressions import Expression
 from fastroai.workflows.spec.limits import MAX_FILE_BYTES
 
 
-class FileRefused(Exception):
-    """A file cannot be asked for; the message says why."""
-
-
 @final
 class Workspace:
     """The folder that `file_exists` and `file_contains` see, with everything below it and nothing else."""
@@ -40,7 +36,7 @@ class Workspace:
         """Return whether there is a regular file.
 
         Raises:
-            FileRefused: The path is no text, or leads out of the workspace.
+            ValueError: The path is no text, or leads out of the workspace.
         """
         found = self._resolved(path)
         try:
@@ -52,11 +48,11 @@ class Workspace:
         """Return whether there is a regular file with a text in it, as UTF-8.
 
         Raises:
-            FileRefused: The path is no text, or leads out of the workspace; the file is no regular file, is
+            ValueError: The path is no text, or leads out of the workspace; the file is no regular file, is
                 too large, or cannot be read.
         """
         if not isinstance(text, str):
-            raise FileRefused("the second argument is not a text")
+            raise ValueError("the second argument is not a text")
         found = self._resolved(path)
         try:
             # Without O_NONBLOCK, to open a FIFO would wait for somebody who writes into it.
@@ -64,36 +60,39 @@ class Workspace:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise FileRefused(f"{path!r} cannot be read: {error.strerror}") from error
-        with open(descriptor, "rb") as file:
+            raise ValueError(f"{path!r} cannot be read: {error.strerror}") from error
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise FileRefused(f"{path!r} is not a regular file")
-            content = file.read(MAX_FILE_BYTES + 1)
+                raise ValueError(f"{path!r} is not a regular file")
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        finally:
+            os.close(descriptor)
         if len(content) > MAX_FILE_BYTES:
-            raise FileRefused(f"{path!r} has more than {MAX_FILE_BYTES:,} bytes")
+            raise ValueError(f"{path!r} has more than {MAX_FILE_BYTES:,} bytes")
         return text.encode(errors="surrogatepass") in content
 
     def _resolved(self, path: str) -> Path:
         if not isinstance(path, str) or not path or "\0" in path:
-            raise FileRefused("the path of a file is a text, and not empty")
+            raise ValueError("the path of a file is a text, and not empty")
         if Path(path).is_absolute():
-            raise FileRefused(f"{path!r} is an absolute path; expected one below the workspace")
+            raise ValueError(f"{path!r} is an absolute path; expected one below the workspace")
         try:
             root = self.root.resolve()
             found = (root / path).resolve()
         except (OSError, RuntimeError) as error:  # links that lead in a circle
-            raise FileRefused(f"{path!r} cannot be followed") from error
+            raise ValueError(f"{path!r} cannot be followed") from error
         if not found.is_relative_to(root):
-            raise FileRefused(f"{path!r} leads out of the workspace")
+            raise ValueError(f"{path!r} leads out of the workspace")
         return found
 
 
 def _file_exists(path: JsonValue) -> JsonValue:
-    raise FileRefused("there is no workspace to look for files in")
+    raise ValueError("there is no workspace to look for files in")
 
 
 def _file_contains(path: JsonValue, text: JsonValue) -> JsonValue:
-    raise FileRefused("there is no workspace to look for files in")
+    raise ValueError("there is no workspace to look for files in")
 
 
 FILE_FUNCTIONS: Final[Mapping[str, Callable[..., JsonValue]]] = {

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from fastroai.documents.parts import Misshapen, shaped
+from fastroai.documents.parts import Misshapen, mended, shaped
 from fastroai.documents.yaml_text import YamlText, read_yaml_of
 from fastroai.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import read_contracts, read_fields
 from fastroai.workflows.spec.flows import check_flows, check_names, entry_of, read_flow, same_inputs
 from fastroai.workflows.spec.functions import read_functions, uses_of
-from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH
+from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH, MAX_SPEC_VALUES
 from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_keys
 from fastroai.workflows.spec.problems import Problems, TooManyProblems, cut
 from fastroai.workflows.spec.steps import Library
@@ -33,7 +34,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
             `workflows`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH)
+    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
     problems = Problems(text, text.text.splitlines())
     try:
         spec = _read(text, file, problems)
@@ -51,15 +52,24 @@ def _in_order(problems: list[WorkflowProblem]) -> tuple[WorkflowProblem, ...]:
 def _read(text: YamlText, file: str | None, problems: Problems) -> WorkflowSpec | None:
     for found in text.problems:
         problems.add_found(found)
-    if problems.found:
+    if not text.is_whole:
         return None
+    part = _shaped(text, problems)
+    return None if part is None else _spec(part, text.text, file, problems)
+
+
+def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
+    """The data in its form; without what has another one, where the rest can be looked through."""
     try:
-        part = shaped(SpecPart, text.data, text, PARTS_AT)
+        return shaped(SpecPart, text.data, text, PARTS_AT)
     except Misshapen as error:
         for misfit in error.misfits:
             problems.add_misfit(misfit)
+        data = mended(text.data, error.misfits)
+    try:
+        return shaped(SpecPart, data, text, PARTS_AT)
+    except Misshapen:
         return None
-    return _spec(part, text.text, file, problems)
 
 
 def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> WorkflowSpec | None:
@@ -90,7 +100,9 @@ def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> Wo
     )
     flows = {name: read_flow(name, flow, library, problems) for name, flow in part.flows.items()}
     check_flows(flows, part.flows, problems)
-    entry = entry_of(flows) if part.workflow is None else _entry(part.workflow, flows, problems)
+    entry = entry_of(flows)
+    if part.workflow is not None:
+        entry = _entry(part.workflow, flows, problems) or entry
     return WorkflowSpec(
         version=cast("Literal['0.1', '0.2']", part.version),
         text=text,
@@ -98,29 +110,32 @@ def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> Wo
         contracts=contracts,
         functions=functions,
         flows=flows,
-        workflow=None if part.workflow is None else _info(part.workflow, flows[entry], problems),
+        workflow=None
+        if part.workflow is None
+        else WorkflowInfo(
+            name=part.workflow.name,
+            description=part.workflow.description or "",
+            input=flows[entry].input,
+        ),
         entry=entry,
     )
 
 
-def _entry(part: WorkflowPart, flows: dict[str, FlowSpec], problems: Problems) -> str:
-    """The flow of the same name, or the only one."""
-    if part.name in flows:
-        return part.name
-    if len(flows) > 1:
-        problems.unknown(
-            f"workflow {cut(part.name)!r} runs the flow of its name; flow",
-            part.name,
-            ("workflow", "name"),
-            flows,
-        )
-    return next(iter(flows))
-
-
-def _info(part: WorkflowPart, entry: FlowSpec, problems: Problems) -> WorkflowInfo:
-    inputs = read_fields(part.input, ("workflow", "input"), problems)
-    difference = same_inputs(inputs, entry.input)
+def _entry(part: WorkflowPart, flows: dict[str, FlowSpec], problems: Problems) -> str | None:
+    """The flow of the same name, or the only one. It gets what the workflow says of its inputs."""
+    name = part.name if part.name in flows else next(iter(flows)) if len(flows) == 1 else None
+    if name is None:
+        what = "the workflow runs the flow of its name; flow"
+        problems.unknown(what, part.name, ("workflow", "name"), flows)
+        return None
+    said = read_fields(part.input, ("workflow", "input"), problems)
+    difference = same_inputs(said, flows[name].input)
     if difference is not None:
-        message = f"the inputs of the workflow are not those of its flow {cut(entry.name)!r}: {difference}"
-        problems.add(message, ("workflow", "input"), of_key=True)
-    return WorkflowInfo(name=part.name, description=part.description or "", input=inputs)
+        message = f"the inputs of the workflow are not those of its flow {cut(name)!r}: {difference}"
+        key = "name" if part.input is None else "input"
+        problems.add(message, ("workflow", key), of_key=True)
+        return name
+    more = {key for key, one in (part.input or {}).items() if one.model_fields_set & {"required", "default"}}
+    inputs = {key: said[key] if key in more else field for key, field in flows[name].input.items()}
+    flows[name] = replace(flows[name], input=inputs)
+    return name

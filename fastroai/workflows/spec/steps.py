@@ -263,7 +263,8 @@ class StepReader:
         missing = [name for name, one in taken.items() if one.required and name not in (part.inputs or {})]
         if missing:
             message = f"step {cut(part.id)!r} does not give {part.function or part.flow} what it takes: "
-            self._problems.add(f"{message}{listed(missing)}", (*way, "inputs"), of_key=True)
+            key = "id" if part.inputs is None else "inputs"
+            self._problems.add(f"{message}{listed(missing)}", (*way, key), of_key=key == "inputs")
 
     # --- conditions ---
 
