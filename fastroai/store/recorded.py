@@ -110,7 +110,7 @@ class RecordedRun:
         self.runs_in: dict[str, dict[str, facts.StepStarted]] = defaultdict(dict)
         """The nested runs in which a step has started, by the attempt around them, then by place."""
         self.unsure: set[str] = set()
-        """Calls and nested runs that may not come again, because a call before them is tried again, or because
+        """Calls and nested runs that may not come again: a call before them is tried again, or
         the code that made them had diverged from the record."""
         self._since_resumed: list[str] = []
         """The calls and nested runs that are on record for the first time since the last resumption."""
