@@ -20,6 +20,7 @@ from benchmarks import (
     spending,
     startup,
     workflow_server,
+    workflow_specs,
     workflows,
 )
 
@@ -41,6 +42,7 @@ async def main(words: list[str]) -> None:
         spending,
         durable_runs,
         startup,
+        workflow_specs,
         workflows,
         workflow_server,
     )

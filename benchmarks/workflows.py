@@ -1,85 +1,119 @@
-"""What it takes to validate a workflow spec, by its size; and to check a result."""
+"""What a call costs that drives a workflow, with few and with many calls behind it, and flows beside it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
+from statistics import median
+from time import perf_counter
 
-from benchmarks.measure import Row, medians
-from fastroai.workflows import load_spec
-from fastroai.workflows.checks import Checks
+from benchmarks.measure import Row
+from fastroai.store import MemoryRunStore, RunStore, SQLiteRunStore
+from fastroai.workflows.answers import ExecuteFlow, ExecuteStep
+from fastroai.workflows.flows import WorkflowRuns
 
-MOST_OVER_TEN_TIMES = 1.5
-"""Times ten: how much longer a spec may take that has ten times as many steps. What one step costs must not
-grow with their number."""
-MOST_OF_A_CHECK = 200e-6
-"""Seconds."""
-CHECKS = 100
-"""Checks in a row."""
+CALLS = 50
+"""Calls that are timed, one after the other."""
+BEHIND = 1_000
+"""Calls behind a flow that is not new."""
+FLOWS = 10_000
+"""Flows in a store that is not new."""
+PART = 400
+"""Steps of an inner flow. Three of them have enough steps for all calls."""
 
 
-def spec_of(steps: int) -> str:
-    """A spec in which each step uses the two before it, half of them with schemas and conditions."""
-    lines = []
-    for number in range(steps):
-        inputs = "".join(
-            f"      v{back}: $.steps.s{number - back}.output.items[0]\n"
-            for back in (1, 2)
-            if number - back >= 0
-        )
-        lines.append(f"    - id: s{number}\n      function: work\n")
-        if inputs:
-            lines.append(f"      inputs:\n{inputs.replace('      v', '        v')}")
-        if number % 2:
-            lines.append(
-                "      output_schema: {type: object, properties: {items: {items: {type: string}}}}\n"
-            )
-            lines.append(f"      skip_if: $.steps.s{number - 1}.output.ok and $.input.quick\n")
+def spec() -> str:
+    """Return a spec with 1,200 steps."""
+    steps = "\n".join(
+        f'      - {{id: s{number}, intent: Do it, ensure: ["result.ok"], retries: 2}}'
+        for number in range(PART)
+    )
+    parts = "\n".join(f"      - {{id: p{number}, flow: part}}" for number in range(3))
     return (
-        "version: '0.2'\ncontracts:\n  Out: {ok: {type: boolean}, items: {type: array}}\nfunctions:\n"
-        "  work: {mode: infer, intent: Work, output: Out, ensure: [result.ok, len(result.items) > 0]}\n"
-        f"flows:\n  main:\n    input: {{quick: {{type: boolean}}}}\n    steps:\n{''.join(lines)}"
+        f'version: "0.2"\nflows:\n  part:\n    input: {{}}\n    steps:\n{steps}\n'
+        f"  main:\n    input: {{}}\n    steps:\n{parts}\n"
     )
 
 
-async def validation() -> AsyncIterator[Row]:
-    small, large = spec_of(100), spec_of(1_000)
+class Flow:
+    """A flow whose steps are done one after the other."""
 
-    async def load_small() -> None:
-        load_spec(small)
+    def __init__(self, runs: WorkflowRuns, answer: ExecuteFlow) -> None:
+        self._runs, self._answer = runs, answer
 
-    async def load_large() -> None:
-        load_spec(large)
+    async def step_done(self) -> None:
+        """Report the step that is due."""
+        step = self._answer.child_step
+        assert isinstance(step, ExecuteStep)
+        answer = await self._runs.step_done(step.flow_id, step.step_id, {"ok": True})
+        assert isinstance(answer, ExecuteFlow)
+        self._answer = answer
 
-    took = await medians({"small": load_small, "large": load_large}, rounds=9)
-    ratio = took["large"] / took["small"] / 10
-    yield Row(
-        "validation of a spec of 1,000 steps, beside ten times one of 100",
-        f"{took['large'] * 1e3:.0f} ms",
-        f"{took['small'] * 1e4:.0f} ms",
-        ratio,
-        f"≤ {MOST_OVER_TEN_TIMES} x",
-        ratio <= MOST_OVER_TEN_TIMES,
-    )
-
-
-async def result_check() -> AsyncIterator[Row]:
-    spec = load_spec(spec_of(2))
-    checks, step = Checks(spec), spec.flows["main"].steps[1]
-    result = {"ok": True, "items": ["a", "b"]}
-
-    async def check() -> None:
-        for _ in range(CHECKS):
-            assert checks.of_result(step, result, {}) is None
-
-    took = (await medians({"check": check}, rounds=15))["check"] / CHECKS
-    yield Row(
-        "check of a result by schema, contract and two conditions",
-        f"{took * 1e6:.0f} µs",
-        "",
-        None,
-        f"≤ {MOST_OF_A_CHECK * 1e6:.0f} µs",
-        took <= MOST_OF_A_CHECK,
-    )
+    async def seconds(self) -> float:
+        """Return what a report costs, in the median."""
+        taken = []
+        for _ in range(CALLS):
+            started = perf_counter()
+            await self.step_done()
+            taken.append(perf_counter() - started)
+        return median(taken)
 
 
-BENCHMARKS = (validation, result_check)
+async def planned(runs: WorkflowRuns, text: str) -> Flow:
+    """Begin a flow."""
+    answer = await runs.plan(text, "main")
+    assert isinstance(answer, ExecuteFlow), answer
+    return Flow(runs, answer)
+
+
+def shown(seconds: float) -> str:
+    """Return a time with the calls in a second."""
+    return f"{seconds * 1000:.2f} ms ({1 / seconds:,.0f}/s)"
+
+
+async def driven_calls() -> AsyncIterator[Row]:
+    """`plan` and `step_done`, in memory and in SQLite."""
+    text = spec()
+    small = text.replace("flow: part", "intent: Do it")
+    with tempfile.TemporaryDirectory() as folder:
+        stores: dict[str, RunStore] = {
+            "memory": MemoryRunStore(),
+            "SQLite": SQLiteRunStore(Path(folder) / "f.db"),
+        }
+        for name, store in stores.items():
+            runs = WorkflowRuns(store)
+            flow = await planned(runs, text)
+            few = await flow.seconds()
+            for _ in range(BEHIND - CALLS):
+                await flow.step_done()
+            many = await flow.seconds()
+            aim = "1,000 calls behind cost no more than 1.3 times a few"
+            yield Row(
+                f"step_done, {name}: 1,000 calls behind, beside a few",
+                shown(many),
+                shown(few),
+                many / few,
+                aim,
+                many < 1.3 * few,
+            )
+            fresh = WorkflowRuns(store)
+            started = perf_counter()
+            for _ in range(CALLS):
+                await fresh.plan(small, "main")
+            plan = (perf_counter() - started) / CALLS
+            for _ in range(FLOWS):
+                await fresh.plan(small, "main")
+            started = perf_counter()
+            for _ in range(CALLS):
+                await fresh.plan(small, "main")
+            full = (perf_counter() - started) / CALLS
+            aim = "10,000 flows beside it cost no more than 1.5 times"
+            what = f"plan, {name}: 10,000 flows in the store, beside a few"
+            yield Row(what, shown(full), shown(plan), full / plan, aim, full < 1.5 * plan)
+            crowded = await (await planned(runs, text)).seconds()
+            what = f"step_done, {name}: 10,000 flows in the store, beside a few"
+            yield Row(what, shown(crowded), shown(few), crowded / few, aim, crowded < 1.5 * few)
+
+
+BENCHMARKS = (driven_calls,)

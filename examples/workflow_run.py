@@ -1,4 +1,4 @@
-"""A workflow spec, run by FastroAI itself: a failed check, a second attempt, and a gate where a person decides.
+"""A workflow spec, run by FastroAI itself: a failed check, a second attempt, a gate where a person decides.
 
 `workflow_agent.py` drives the same spec over MCP. This runs offline: the lines that say so stand for OpenAI.
 """

@@ -23,7 +23,7 @@ spend = typer.Typer(
     help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
 )
 app.add_typer(spend, name="spend")
-workflow = typer.Typer(help="Check, find, write and draw workflow specs.", no_args_is_help=True)
+workflow = typer.Typer(help="Check, find, write, draw and run workflow specs.", no_args_is_help=True)
 app.add_typer(workflow, name="workflow")
 flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
 app.add_typer(flow, name="flow")
@@ -581,6 +581,63 @@ def compile_workflow(
     from fastroai.cli import specs
 
     finish(lambda: specs.compile_tasks(folder, flow, output, as_json))
+
+
+@workflow.command("run")
+def run_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=VALUE", help="An input: text, or JSON where it is no string. Repeatable."
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="All inputs: a JSON object, or @file.")
+    ] = None,
+    functions: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of functions by name, as in app:functions."),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of FastroAgents by name, as in app:agents."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model of steps whose spec names none.")
+    ] = None,
+    deps: Deps = None,
+    store: FlowStore = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The id of the run. If the store has that run, it goes on.")
+    ] = None,
+    workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a workflow with agents, functions and people. Exits with 0 if it is complete or waits at a gate."""
+    from fastroai.cli import workflow_runs
+
+    perform(
+        workflow_runs.run(
+            file,
+            flow,
+            inputs,
+            given or [],
+            functions,
+            agents,
+            model,
+            deps,
+            store,
+            run_id,
+            workspace,
+            codec,
+            as_json,
+        )
+    )
 
 
 @workflow.command("draw")

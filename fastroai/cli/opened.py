@@ -30,7 +30,7 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
-    """The store of flows, and the place that names it: this user's own store unless another one is named."""
+    """Open the store of flows, which is this user's own one unless another is named, and say where it is."""
     from fastroai.workflows.server.home import home_store, private_file
 
     if place is None:

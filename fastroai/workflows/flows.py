@@ -171,14 +171,14 @@ class WorkflowRuns:
         codec: Encrypts what users have in flows.
         clock: Gives the seconds since 1970.
         """
-        self._store, self._codec = adapt_run_store(store), codec
+        self.store, self._codec = adapt_run_store(store), codec
         self._calculator = CostCalculator() if calculator is None else calculator
         self._specs = Specs(None if workspace is None else Workspace(workspace))
         self._keeper = RunKeeper(
             definition={},
             input_types={},
             output_types={},
-            store=self._store,
+            store=self.store,
             durability="sync",
             codec=codec,
             kind="workflow",
@@ -452,7 +452,7 @@ class WorkflowRuns:
     async def list_flows(self, *, limit: int = 100) -> FlowList | ErrorAnswer:
         """Return the flows in the store, the latest first."""
         try:
-            found = await RunHistory(self._store, codec=self._codec).list(tag=TAG, limit=limit)
+            found = await RunHistory(self.store, codec=self._codec).list(tag=TAG, limit=limit)
         except FastroAIError as raised:
             return _error_of(raised, None)
         return FlowList(status="ok", flows=tuple(map(_listed, found)))

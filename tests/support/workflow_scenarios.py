@@ -91,6 +91,29 @@ def _call(given: dict[str, Any]) -> Call:
     return Call(name, {"seconds": arguments} if name == "wait" else arguments or {}, answers)
 
 
+class Clock:
+    """Time that passes when a scenario says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.now += seconds
+
+
+def workspace(scenario: Scenario, folder: Path) -> Path:
+    """The workspace of a scenario, with its files."""
+    root = folder / "workspace"
+    root.mkdir()
+    for name, text in scenario.files.items():
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
 async def run_scenario(scenario: Scenario, do: Do, pass_time: Callable[[float], None] | None = None) -> str:
     """Make the calls, and compare each answer with what is expected. Return the id of the flow."""
     plan = {"spec": scenario.spec, "flow": scenario.flow, "inputs": dict(scenario.inputs)}

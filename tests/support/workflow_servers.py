@@ -8,7 +8,8 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,20 @@ class Tools:
 
 
 @asynccontextmanager
-async def server_here(folder: Path, *, trusts_client: bool = False, **of_client: Any) -> AsyncIterator[Tools]:
+async def server_here(
+    folder: Path,
+    *,
+    workspace: Path | None = None,
+    clock: Callable[[], float] = time.time,
+    trusts_client: bool = False,
+    **of_client: Any,
+) -> AsyncIterator[Tools]:
     """A server in this process. Those on one folder know of each other no more than processes do."""
+    root = folder if workspace is None else workspace
     place = folder / "flows.db"
     store = SQLiteRunStore(place)
-    runs = WorkflowRuns(store, workspace=folder)
-    server = workflow_server(Desk(runs, folder, trusts_client), sealing_key(str(place)))
+    runs = WorkflowRuns(store, workspace=root, clock=clock)
+    server = workflow_server(Desk(runs, root, trusts_client), sealing_key(str(place)))
     try:
         async with Client(server, **of_client) as client:
             yield Tools(client)

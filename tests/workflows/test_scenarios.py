@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.workflow_scenarios import Scenario, run_scenario, scenarios
+from support.workflow_scenarios import Clock, Scenario, run_scenario, scenarios, workspace
 
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.workflows.answers import Answer
@@ -19,27 +19,6 @@ from fastroai.workflows.replay import first_divergence
 from fastroai.workflows.spec.reading import load_spec
 
 ALL = list(scenarios())
-
-
-class Clock:
-    """Time that passes when a scenario says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def passes(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def workspace(scenario: Scenario, tmp_path: Path) -> Path:
-    root = tmp_path / "workspace"
-    root.mkdir()
-    for name, text in scenario.files.items():
-        (root / name).write_text(text, encoding="utf-8")
-    return root
 
 
 async def call(runs: WorkflowRuns, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Workflows that FastroAI runs itself: agents, callables, gates, budgets, on a real server and with stores."""
+"""Workflows that FastroAI runs itself: agents, callables, gates and budgets, on a real server and stores."""
 
 from __future__ import annotations
 
