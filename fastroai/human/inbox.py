@@ -168,7 +168,7 @@ class Inbox:
             found = await read_header(self._store, run_id)
             header = found.header
             answered = Wait(what="question", id=given.id)
-            asked = positions_of([answered], await read_log(self._store, header))
+            asked = positions_of([answered], enumerate(await read_log(self._store, header), 1))
             left = tuple(position for position in header.questions if position not in asked)
             if header.owner is not None or left == header.questions:
                 return not left

@@ -76,7 +76,7 @@ class PipelineRun:
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
-        plan, units = setup.plan, {step: unit for (step, _), unit in runner.units.items()}
+        plan, units = setup.plan, runner.units
         stopping = _first_incomplete(outputs, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
@@ -84,7 +84,7 @@ class PipelineRun:
         assert finish is not None
         errors = {
             step: unit.error
-            for step, unit in units.items()
+            for (step, _), unit in units.open.items()
             if unit.error is not None and not isinstance(unit.error, CancelledError)
         }
         return PipelineResult(
@@ -103,7 +103,7 @@ class PipelineRun:
             run_id=scope.run_id,
             log=self.log,
             plan=plan,
-            quality=quality_of(scope, errors, units.values()),
+            quality=quality_of(scope, errors, units.open.values()),
             waits=finish.waits,
             questions=self._questions(),
         )

@@ -273,7 +273,7 @@ class DrivenRuns:
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         stored = [entry_to_store(seal_texts(one, self._keeper.codec)) for one in entries]
-        questions = positions_of(retold.waits, [*before, *entries])
+        questions = positions_of(retold.waits, enumerate([*before, *entries], 1))
         announced = await self._announced(found, questions)
         try:
             await append_own(store, log_key(found.header), stored, revision)
@@ -304,7 +304,7 @@ class DrivenRuns:
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
-        questions = positions_of(retold.waits, recorded.entries)
+        questions = positions_of(retold.waits, enumerate(recorded.entries, 1))
         held, header = found.header, self._header(found, recorded.ended, questions)
         if held.status != header.status or (held.owner is None and held.questions != header.questions):
             await self._write_header(found, recorded.ended, questions)
@@ -324,7 +324,7 @@ class DrivenRuns:
             recorded, found = await self._keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken it up
-            questions = positions_of(self._retold(recorded).waits, recorded.entries)
+            questions = positions_of(self._retold(recorded).waits, enumerate(recorded.entries, 1))
             with suppress(RevisionConflict):
                 header = self._header(found, recorded.ended, questions)
                 await change_header(self._keeper.store, found, header)

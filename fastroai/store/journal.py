@@ -17,10 +17,11 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.runtime import backoff_delay
-from fastroai.runtime.facts import AnyFact
+from fastroai.runtime.facts import AnyFact, QuestionAsked, WaitStarted
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import entry_to_store
+from fastroai.store.packed import PackedFacts
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import seal_texts
@@ -61,8 +62,10 @@ class Journal:
         self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
-        self.entries: list[AnyFact] = []
+        self.entries = PackedFacts()
         """What was added in this process."""
+        self.halting: dict[int, QuestionAsked | WaitStarted] = {}
+        """Those of it that say what steps wait for, by position, from 1."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -176,6 +179,8 @@ class Journal:
         self._waiting.append(stored)
         self.entries.append(entry)
         self._added += 1
+        if isinstance(entry, QuestionAsked | WaitStarted):
+            self.halting[self._added] = entry
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -54,6 +54,7 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
+from fastroai.store.telling import as_told
 from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
 
 _FORESEEN: Final = timedelta(seconds=10)
@@ -114,8 +115,10 @@ class DurableRun:
                 raise self.journal.give_up(error) from None
 
     def entries(self) -> list[AnyFact]:
-        """Return the whole log so far. Payloads that went through a codec stay sealed."""
-        return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
+        """Return the whole log so far, as traces show it. Payloads that went through a codec stay sealed."""
+        before = map(as_told, self.recorded.entries)
+        entries = (*before, *self.journal.entries.told(self.recorded.opened.part))
+        return [unseal_payloads(entry, None) for entry in entries]
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
@@ -288,16 +291,22 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
+    def _halting(self) -> dict[int, AnyFact]:
+        """By position in the log, the facts of which some say what steps wait for."""
+        before = dict[int, AnyFact](enumerate(self.recorded.entries, 1))
+        new = self.journal.halting.items()
+        return before | {len(before) + position: entry for position, entry in new}
+
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """What the header says of a run that waits."""
-        entries = (*self.recorded.entries, *self.journal.entries)
-        questions = positions_of(ended.waits, entries)
+        entries = self._halting()
+        questions = positions_of(ended.waits, entries.items())
         if ended.reason_code not in WAITS:
             return {"questions": questions, "receives": (), "due_at": None}
         names = {one.id: one.name for one in ended.waits if one.what == "message"}
         started = {
             entry.wait.id: position
-            for position, entry in enumerate(entries, 1)
+            for position, entry in entries.items()
             if isinstance(entry, WaitStarted) and entry.wait.id in names
         }
         return {
@@ -308,9 +317,9 @@ class DurableRun:
 
     async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
         """Whether a message has come that a step has halted for, since it has looked."""
-        entries = (*self.recorded.entries, *self.journal.entries)
+        entries = self._halting()
         for position, name in receives:
-            started = entries[position - 1]
+            started = entries[position]
             assert isinstance(started, WaitStarted)
             mail = await read_mail(self.store, self.header, after=started.seen)
             if any(message.name == name for _, message in mail):
