@@ -88,7 +88,8 @@ class PipelineResult(Generic[OutputT]):
     output_step: str
     """The step that gives the output."""
     step_outputs: Mapping[str, Any]
-    """Outputs of all steps that finished, by step id."""
+    """Outputs of all steps that finished, by step id. Of a run that was resumed, those of earlier processes
+    are decoded when they are read, which raises `RunCorrupt` if their step declares another type now."""
     usage: PipelineUsage
     status: RunStatus = "finished"
     """`"paused"`: a step waits for an answer, a message or a time; its conversation needs more from the

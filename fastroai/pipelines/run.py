@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fastroai.pipelines.replay import replayed
+from fastroai.pipelines.replay import OutputsOnRecord, replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
@@ -34,8 +34,6 @@ class PipelineRun:
         declared = {} if kept is None else setup.declared
         shared = RunData(setup.name, part.path, setup.calculator, Shared.of(request.context), declared)
         outputs = Outputs(plan.dependencies)
-        self.outputs: Mapping[str, object] = outputs.values
-        """By step id, of those that have finished."""
         self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,
@@ -63,10 +61,12 @@ class PipelineRun:
         if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
-            outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
+            outputs.values = replay.outputs(setup, kept.recorded, kept.codec)
             self.decisions = replay.decisions
             for past in replay.past.values():
                 self.runner.reopen(past)
+        self.outputs: Mapping[str, object] = outputs.values
+        """By step id, of those that have finished."""
 
     @property
     def scope(self) -> Scope:
@@ -77,7 +77,8 @@ class PipelineRun:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
         plan, units = setup.plan, runner.units
-        stopping = _first_incomplete(outputs, plan.dependencies)
+        decoded = outputs.decoded if isinstance(outputs, OutputsOnRecord) else outputs
+        stopping = _first_incomplete(decoded, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
         finish = runner.finish
@@ -90,7 +91,7 @@ class PipelineRun:
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
-            step_outputs=dict(outputs),
+            step_outputs=outputs,
             usage=PipelineUsage(scope, units),
             status=finish.status,
             reason=finish.reason,
