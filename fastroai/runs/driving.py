@@ -39,11 +39,13 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import labels_of
 from fastroai.steps.durability import failure_facts
-from fastroai.store.entries import RunHeader, entry_to_store
+from fastroai.store.entries import RunHeader
+from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_header
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
 from fastroai.store.unsealing import seal_texts
 
@@ -272,7 +274,8 @@ class DrivenRuns:
         run_id, store, revision = found.header.run_id, self._keeper.store, len(before)
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
-        stored = [entry_to_store(seal_texts(one, self._keeper.codec)) for one in entries]
+        largest = largest_value(self._keeper.store)
+        stored = [entry_for(largest, seal_texts(one, self._keeper.codec)) for one in entries]
         questions = positions_of(retold.waits, enumerate([*before, *entries], 1))
         announced = await self._announced(found, questions)
         try:

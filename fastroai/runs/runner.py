@@ -343,6 +343,8 @@ class Runner:
             self._end(begun, scope)
             finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
+            if run is not None:
+                run.journal.check(finished if stored is None else stored)
         except BaseException as error:
             del self._active[unit]
             if unit in self._cancelled:

@@ -34,6 +34,7 @@ from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
 )
+from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import (
     FoundHeader,
     decode_header,
@@ -53,7 +54,7 @@ from fastroai.store.mailbox import read_mail
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.telling import as_told
 from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
 
@@ -208,9 +209,9 @@ class DurableRun:
     ) -> DurableRun:
         """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
         with _owned(taken) as header:
+            stored = [entry_for(largest_value(store), entry) for entry in new]
             await add_to_index(store, header, before=held.header)
             await replace_header(store, header, held.revision)
-            stored = [entry_to_store(entry) for entry in new]
             for _ in range(_TRIES):
                 with suppress(RevisionConflict):
                     await append_own(store, log_key(header), stored, position)
@@ -407,7 +408,7 @@ async def begin_record(
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
-    stored = [entry_to_store(entry) for entry in entries]
+    stored = [entry_for(largest_value(store), entry) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
         await replace_header(store, header, 0 if replacing is None else replacing.revision)
