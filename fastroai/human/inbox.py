@@ -19,7 +19,7 @@ from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.runs import append_own, change_header, foresee
-from fastroai.store.unsealing import seal_texts, unseal_entry
+from fastroai.store.unsealing import unseal_entry
 
 _TRIES: Final = 10
 
@@ -151,7 +151,7 @@ class Inbox:
                 rationale=rationale,
             )
             try:
-                stored = [entry_for(largest_value(self._store), seal_texts(given, self._codec))]
+                stored = [entry_for(largest_value(self._store), given, self._codec)]
             except ValueNotStorable as error:
                 raise AnswerRejected(question_id, str(error)) from error
             is_due = recorded.ended is None or recorded.ended.reason_code in WAITS

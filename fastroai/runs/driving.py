@@ -47,7 +47,6 @@ from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import seal_texts
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """What can be reported of a step or a visit that is due."""
@@ -175,7 +174,7 @@ class DrivenRuns:
         decided = _as_facts(retold.decisions, opened.part)
         labels = labels_of(tags, tenant)
         header, _ = await new_header(keeper.store, opened, tags=labels.tags, tenant=labels.tenant)
-        await begin_record(keeper.store, header, [opened, *decided])
+        await begin_record(keeper.store, header, [opened, *decided], keeper.codec)
         return _state(run_id, 1 + len(decided), retold, decided)
 
     async def state(self, run_id: str) -> DrivenState:
@@ -275,7 +274,7 @@ class DrivenRuns:
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         largest = largest_value(self._keeper.store)
-        stored = [entry_for(largest, seal_texts(one, self._keeper.codec)) for one in entries]
+        stored = [entry_for(largest, one, self._keeper.codec) for one in entries]
         questions = positions_of(retold.waits, enumerate([*before, *entries], 1))
         announced = await self._announced(found, questions)
         try:

@@ -10,7 +10,8 @@ from pydantic_core import to_json
 from fastroai.errors import ValueNotStorable
 from fastroai.runtime import facts
 from fastroai.store.entries import entry_to_store
-from fastroai.store.payloads import is_sealed
+from fastroai.store.payloads import PayloadCodec, is_sealed
+from fastroai.store.unsealing import seal_texts
 
 _WHAT: Final = {
     "step_finished": "the output of {place!r}",
@@ -27,13 +28,14 @@ _WHAT: Final = {
 _VALUES: Final = ("output", "question", "answer", "value", "messages", "response", "result", "call")
 
 
-def entry_for(largest: int | None, entry: facts.AnyFact) -> bytes:
-    """Return an entry as it is stored.
+def entry_for(largest: int | None, entry: facts.AnyFact, codec: PayloadCodec | None) -> bytes:
+    """Return an entry, whose payloads are sealed, as it is stored.
 
     Raises:
         ValueNotStorable: it has more than `largest` bytes, which are the most that the store takes.
+        RunStoreUnavailable: the codec fails on a name, or would give back another one.
     """
-    stored = entry_to_store(entry)
+    stored = entry_to_store(seal_texts(entry, codec))
     if largest is not None and len(stored) > largest:
         raise _too_large(entry, len(stored), largest)
     return stored
@@ -55,9 +57,7 @@ def _too_large(entry: facts.AnyFact, size: int, largest: int) -> ValueNotStorabl
         what, value = f"input {name!r}" if name else "the definition", named[name]
     else:
         what, value = _name_of(entry), _value_of(entry)
-    field, part = "", value
-    for field, part in _largest_parts(value):  # the innermost one  # noqa: B007
-        pass
+    *_, (field, part) = [("", value), *_largest_parts(value)]
     kind = "a value that went through a codec" if is_sealed(part) else type(part).__name__
     return ValueNotStorable(what, field, kind, size_reason(size, largest))
 

@@ -24,7 +24,6 @@ from fastroai.store.entry_sizes import entry_for
 from fastroai.store.packed import PackedFacts
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore, largest_value
-from fastroai.store.unsealing import seal_texts
 
 T = TypeVar("T")
 
@@ -115,7 +114,7 @@ class Journal:
         self._encoded(entry)
 
     def _encoded(self, entry: AnyFact) -> bytes:
-        return entry_for(self._largest, seal_texts(entry, self._codec))
+        return entry_for(self._largest, entry, self._codec)
 
     async def commit(self, entry: AnyFact) -> None:
         """Write an entry, and wait until it is stored; with `durability="async"`, only until there is room.

@@ -56,7 +56,7 @@ from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.telling import as_told
-from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
+from fastroai.store.unsealing import unseal_payloads, unseal_texts
 
 _FORESEEN: Final = timedelta(seconds=10)
 """How long after it was announced a run is due for something that nobody has said has come."""
@@ -149,8 +149,7 @@ class DurableRun:
         recorded, began = RecordedRun("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
-            sealed = [seal_texts(entry, codec) for entry in entries]
-            await begin_record(store, header, sealed, replacing=replacing)
+            await begin_record(store, header, entries, codec, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec, terms)
 
@@ -209,7 +208,7 @@ class DurableRun:
     ) -> DurableRun:
         """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
         with _owned(taken) as header:
-            stored = [entry_for(largest_value(store), entry) for entry in new]
+            stored = [entry_for(largest_value(store), entry, codec) for entry in new]
             await add_to_index(store, header, before=held.header)
             await replace_header(store, header, held.revision)
             for _ in range(_TRIES):
@@ -399,16 +398,18 @@ async def begin_record(
     store: RunStore,
     header: RunHeader,
     entries: Sequence[AnyFact],
+    codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
 ) -> None:
-    """Put a new run on record, as a whole or not at all.
+    """Put a new run on record, as a whole or not at all. The payloads of `entries` are sealed.
 
     Raises:
+        ValueNotStorable: an entry is larger than the store takes.
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
-    stored = [entry_for(largest_value(store), entry) for entry in entries]
+    stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
         await replace_header(store, header, 0 if replacing is None else replacing.revision)

@@ -125,6 +125,10 @@ async def test_an_input_that_is_too_large_is_refused_before_anything() -> None:
         await pipeline.execute({"text": LARGE, "n": 1})
     assert not await store.list("")
     assert caught.value.what == "input 'text'"
+    sealed = Pipeline("p", {"first": first}, config=PipelineConfig(store=store, codec=CODECS[1]))
+    with pytest.raises(ValueNotStorable, match="input 'text' cannot be stored: a value that went through"):
+        await sealed.execute({"text": LARGE, "n": 1})
+    assert not await store.list("")
     await pipeline.execute({"text": "short"}, run_id="r")
     before = await everything_in(store)
     with pytest.raises(ValueNotStorable, match="input 'text'"):
