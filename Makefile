@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep power-loss clean
+.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -95,6 +95,13 @@ fuzz: $(VENV)/dev.stamp ## expressions against Python, nonsense and foreign valu
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and thousands of times at random; TIMES=3 for more
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability -o timeout=0 -q
+
+promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and the suite of stores
+	$(BIN)/python -m pytest -q -n auto tests/unit/store/test_run_stores.py \
+		$$(grep -oh 'tests/[a-z_0-9/]*\.py::test_[a-z_0-9]*' docs/guides/promises.md | sort -u)
+
+record: $(VENV)/dev.stamp ## record the runs of the current format of stores anew (tests/recorded); never after its release
+	$(BIN)/python tests/recorded/format_2/record.py
 
 power-loss: $(VENV)/dev.stamp ## runs on SQLite whose power is lost at every write; needs a C compiler
 	FASTROAI_POWER_LOSS=1 $(BIN)/python -m pytest tests/durability/test_power_loss.py -o timeout=0 -q -rP

@@ -28,7 +28,7 @@ from fastroai.usage import Quote
 T = TypeVar("T")
 
 _NOT_ACCEPTED: Final = "Not accepted."
-_REJECTED: Final = "Exceeded maximum output retries"
+NO_OUTPUT: Final = "Exceeded maximum output retries"
 """How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
 
 
@@ -199,7 +199,7 @@ class Attempt(Generic[T]):
             try:
                 return await asker.agent.dispatch(call)
             except UnexpectedModelBehavior as error:
-                if not error.message.startswith(_REJECTED):
+                if not error.message.startswith(NO_OUTPUT):
                     raise
                 self._messages, self.is_output = messages, False
         raise ParseFailure(asker.function, (), "")  # not from PydanticAI's, which quotes the answer

@@ -228,7 +228,7 @@ class GraphWork:
                 question = self._as_json(fact, fact.question, "question")
                 self._store_messages(fact)
                 return seal_payloads(replace(fact, question=question), self._codec)
-            case facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
+            case facts.StepFailed() | facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
                 return None
             case _:
                 assert_never(fact)

@@ -45,8 +45,17 @@ class PipelineReplay(Replay):
                 pass  # the step asks anew when the run is resumed, and finds the answer
             case facts.BranchTimedOut() | facts.EdgesResolved():
                 pass  # of a graph: the place may have been that of one, which was replaced by force
-            case facts.ValueWritten() | facts.MessagesAdded():
+            case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
                 pass
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                pass  # of a workflow, likewise
             case _:
                 assert_never(entry)
 

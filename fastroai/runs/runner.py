@@ -65,10 +65,14 @@ class Runner:
         began: float,
         deps: object,
         tracer: Tracer | None,
+        scope_around: Callable[[str], Scope] | None = None,
     ) -> None:
-        """`began` is when the run began in this process, as `perf_counter` has it."""
+        """`began` is when the run began in this process, as `perf_counter` has it.
+
+        `scope_around` returns the scope in which a unit runs, by its step, where that is not the run's.
+        """
         self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
-        self.scope, self._log, self._part = scope, log, scope.part
+        self.scope, self._log, self._part, self._scope_around = scope, log, scope.part, scope_around
         self.units = BegunUnits()
         """What was started."""
         self.skipped: dict[str, str] = {}
@@ -138,11 +142,13 @@ class Runner:
             self._log.note(request)
             self._note(decisions)
 
-    def tell(self, fact: Told) -> None:
-        """Let the machine know of something that no unit did."""
+    def tell(self, fact: Told, stored: AnyFact | None = None) -> None:
+        """Let the machine know of something that is no outcome of a unit. `stored` is how a store has it."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
-        self._log.note(fact)
+        if stored is not None:
+            stored.part, stored.timestamp = self._part, fact.timestamp
+        self._log.note(fact, stored)
         self._note(decisions)
         for decision in decisions:  # at once, whoever listens
             if isinstance(decision, Cancel):
@@ -295,7 +301,7 @@ class Runner:
         scope = Scope(
             "step",
             started.step_id,
-            parent=self.scope,
+            parent=self.scope if self._scope_around is None else self._scope_around(started.step_id),
             limits=config.limits,
             deps=self._deps,
             tracer=self._tracer if config.trace else _NO_TRACER,
@@ -349,7 +355,10 @@ class Runner:
             del self._active[unit]
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            return await self._raised(started, begun, scope, error), None
+            outcome = await self._raised(started, begun, scope, error)
+            if run is None or not isinstance(outcome, StepFailed):
+                return outcome, None
+            return outcome, self._work.stored(outcome)
         del self._active[unit]
         if unit in self._cancelled:
             await self._uncancel(worker, False)

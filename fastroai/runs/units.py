@@ -83,6 +83,10 @@ class BegunUnits:
             self._times.extend((begun.started_ms, begun.duration_ms))
         self.pack_above = len(self.open) + PACKED_AFTER
 
+    def __getitem__(self, unit: Unit) -> BegunUnit:
+        found = self.open.get(unit)
+        return dict(self._unpacked())[unit] if found is None else found
+
     def items(self) -> Iterator[tuple[Unit, BegunUnit]]:
         """Yield all units, in the order in which they started."""
         yield from sorted((*self._unpacked(), *self.open.items()), key=lambda one: one[1].started_ms)

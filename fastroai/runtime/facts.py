@@ -48,10 +48,12 @@ ReasonCode = Literal[
     "incomplete",
     "pause_requested",
     "cancelled",
+    "killed",
     "step_failed",
     "branch_timeout",
     "max_visits",
     "max_steps",
+    "max_rounds",
     "no_terminal",
     "memory_conflict",
     "budget_exceeded",
@@ -61,9 +63,11 @@ ReasonCode = Literal[
 """Why a run ended or paused, for programs.
 
 Finished: `completed`. Paused: for a `question` to a person, else for a `message`, else for the end of a
-`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`. Failed: a step or node,
+`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`, or `killed` at a gate.
+Failed: a step or node,
 or the decision after one (`step_failed`); a branch that took too long (`branch_timeout`) or went in a circle
-of nodes that have all reached their `max_visits`; the `max_steps` of a graph; `no_terminal` of it was
+of nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
+`max_rounds` of a workflow; `no_terminal` of a graph was
 reached; what its branches wrote could not be brought together (`memory_conflict`); a budget of the run or
 one around it (`budget_exceeded`), a time limit of them (`timed_out`); any other exception from around the
 steps (`error`).
@@ -412,8 +416,14 @@ class StepFailed(StepFact):
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
     """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
+    budget_of: str | None = None
+    """Of a workflow: the flow whose budget that is, by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, as what it did is on record."""
+    violations: tuple[str, ...] = ()
+    """Of a workflow: why the result was not accepted, if that is the reason."""
+    output: Any = None
+    """That result; in a fact from a log, and in a trace, its JSON."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -708,6 +718,57 @@ class MessagesAdded(Fact):
     """The value itself; in a fact from a log, and in a trace, its JSON."""
 
 
+# --- workflows ---
+
+
+@dataclass(slots=True)
+class SkipRequested(StepFact):
+    """Somebody asked to leave out a step that had started; its output is `None`."""
+
+    kind: ClassVar[str] = "skip_requested"
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class IterationStarted(StepFact):
+    """A loop of iterations of a step began."""
+
+    kind: ClassVar[str] = "iteration_started"
+
+
+@dataclass(slots=True)
+class IterationReported(StepFact):
+    """An iteration of a step has given a result."""
+
+    kind: ClassVar[str] = "iteration_reported"
+    output: Any
+    """The value itself; in a fact from a log, and in a trace, its JSON."""
+
+
+@dataclass(slots=True)
+class IterationAborted(StepFact):
+    """A loop of iterations was ended before its time."""
+
+    kind: ClassVar[str] = "iteration_aborted"
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointSet(Fact):
+    """Somebody noted the state of a workflow, to go back to it."""
+
+    kind: ClassVar[str] = "checkpoint_set"
+    label: str
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointRestored(Fact):
+    """A workflow went back to a checkpoint. What happened since then counts no longer, but for its cost."""
+
+    kind: ClassVar[str] = "checkpoint_restored"
+    label: str
+
+
 # --- calls of typed functions ---
 
 
@@ -717,9 +778,9 @@ class CallEnded(Fact):
 
     kind: ClassVar[str] = "call_ended"
     place: str
-    """Place of the call, whatever the attempt: `body@1/classify#3f2a9c1b0d4e`."""
+    """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
-    """Number of the attempt at it: a call whose failure ended the run has another one when it is resumed."""
+    """Number of the attempt. A call whose failure ended the run has another attempt when it is resumed."""
     call: Any
     """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
     output: Any = None
@@ -729,11 +790,12 @@ class CallEnded(Fact):
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
     is_code: bool = False
-    """Whether code is called, and no model."""
+    """Whether the function has a body and asks no model."""
     in_line: bool = True
-    """Whether the code around it made the call in its own task, so that it comes in this order each time."""
+    """Whether the code around made the call in its own task, so that the order of calls is the same each
+    time."""
     is_stored: bool = True
-    """Whether the output is on record. A value that has no form in JSON is not."""
+    """Whether the output is on record. It is not if it has no JSON form."""
 
     @property
     def step_id(self) -> str:
@@ -886,6 +948,12 @@ AnyFact: TypeAlias = (
     | WaitEnded
     | ValueWritten
     | MessagesAdded
+    | SkipRequested
+    | IterationStarted
+    | IterationReported
+    | IterationAborted
+    | CheckpointSet
+    | CheckpointRestored
     | CallEnded
     | RequestSent
     | RequestEnded

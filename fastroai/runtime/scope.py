@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "graph", "flow", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "call", "agent", "budget"]
 
-RUNS: Final = ("pipeline", "graph", "flow")
+RUNS: Final = ("pipeline", "graph", "flow", "workflow")
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
 
 _PLACES: Final = ("step", *RUNS)

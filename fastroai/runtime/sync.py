@@ -148,9 +148,9 @@ def background_loop() -> asyncio.AbstractEventLoop:
 def in_background(
     work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
 ) -> concurrent.futures.Future[T]:
-    """Run a coroutine on the background loop. The future is in `kept_in` until it is done.
+    """Run a coroutine on the background loop.
 
-    The loop alone would forget its tasks.
+    The future is in `kept_in` until it is done, because the loop itself forgets its tasks.
     """
     future = asyncio.run_coroutine_threadsafe(work, background_loop())
     kept_in.add(future)

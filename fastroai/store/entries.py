@@ -126,9 +126,9 @@ class RunHeader:
     owner: str | None = None
     """The process that runs it."""
     lease_until: datetime | None = None
-    """When that process counts as dead, unless it renews this. By the clock of the store."""
+    """Time at which that process counts as dead, unless it renews the lease; by the clock of the store."""
     steady_until: float | None = None
-    """The same by the clock of its machine that nobody sets, which holds on that machine."""
+    """The same time by the steady clock of its machine, for other processes on that machine."""
     requests: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""

@@ -23,6 +23,7 @@ _WHAT: Final = {
     "call_ended": "the output of {place!r}",
     "request_ended": "a response of model {model!r}",
     "tool_ended": "the result of tool {tool!r} in {place!r}",
+    "iteration_reported": "the report of an iteration of {place!r}",
     "once_done": "the result of once({name!r}) in {place!r}",
 }
 _VALUES: Final = ("output", "question", "answer", "value", "messages", "response", "result", "call")

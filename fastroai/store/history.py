@@ -320,7 +320,7 @@ class RunHistory:
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunInProgress: a process has it.
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such run. What a run without a header has left, `purge` removes.
         """
         check_run_id(run_id)
         for _ in range(_TRIES):
@@ -342,17 +342,17 @@ class RunHistory:
         status: RunState | Collection[RunState] | None = None,
         dry_run: bool = False,
     ) -> tuple[str, ...]:
-        """Forget the runs in which nothing has happened for so long, and give their ids.
+        """Forget the runs in which nothing has happened for some time, and return their ids.
 
-        Never those that a process has. Runs that wait go like all others, and so do those that are driven
-        from outside, as no process has them: give an age within which they are reported to, or `status`.
-        Those that cannot be read have no age: they are left, too.
+        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Runs that
+        wait are forgotten like all others, and so are runs that are driven from outside, which no process
+        has: give an age within which they always go on, or `status`.
 
         Args:
-            older_than: The age.
-            status: Only those that are there; by default all, interrupted, paused and driven
-                ones included.
-            dry_run: Only tell which.
+            older_than: The time in which nothing has happened.
+            status: Only runs with this status, or one of these; by default all, those that are interrupted,
+                paused or driven included.
+            dry_run: Only return the ids.
 
         Raises:
             ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.

@@ -277,7 +277,7 @@ class Journal:
 
 
 async def patiently(run_id: str, operation: Callable[[], Awaitable[T]]) -> T:
-    """Perform an operation of a store again while the store is unavailable, `PATIENCE` times at most."""
+    """Repeat an operation of a store while the store is unavailable, `PATIENCE` times at most."""
     attempt = 1
     while True:
         try:

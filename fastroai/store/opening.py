@@ -1,4 +1,4 @@
-"""A store of runs or of spending by the text that names it, as on a command line."""
+"""Open a store of runs or of spending by its path or URL, as on a command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
 
 
 def open_run_store(place: str | os.PathLike[str]) -> RunStore:
-    """The store at a path (`runs.db`), `sqlite:///absolute/path`, or a URL of Redis or PostgreSQL.
+    """Make the store of runs at a path (`runs.db`), `sqlite:///absolute/path`, or URL of Redis or PostgreSQL.
 
     Nothing is opened before the store is used.
 
@@ -48,14 +48,7 @@ def open_payload_store(place: str) -> PayloadStore:
 
 
 def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
-    """The store of spend limits at a path (`spend.db`), or a URL as `open_run_store` takes it.
-
-    Nothing is opened before the store is used.
-
-    Raises:
-        ConfigurationError: it is none of these.
-        MissingExtraError: the client of the database is not installed.
-    """
+    """Make the store of spend limits at a path (`spend.db`) or URL. Errors and the rest: `open_run_store`."""
     kind, where = kind_and_place(place)
     if kind == "redis":
         from fastroai.store.spend_redis import RedisSpendStore

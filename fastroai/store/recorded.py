@@ -33,10 +33,17 @@ PartEntry: TypeAlias = (
     | facts.AnswerGiven
     | facts.ValueWritten
     | facts.MessagesAdded
+    | facts.SpendingRecorded
+    | facts.SkipRequested
+    | facts.IterationStarted
+    | facts.IterationReported
+    | facts.IterationAborted
+    | facts.CheckpointSet
+    | facts.CheckpointRestored
     | facts.PauseRequested
     | facts.StopRequested
 )
-"""What decides how a pipeline or graph goes on, and what nodes have left."""
+"""What decides how a pipeline, graph or workflow goes on, and what nodes have left and steps have spent."""
 
 Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
 """What one process did of a pipeline or graph, with positions in the log."""
@@ -94,14 +101,14 @@ class RecordedRun:
         self.waited: dict[str, facts.WaitEnded] = {}
         """The waits that are over, by id. This process adds to it."""
         self.calls: dict[str, facts.CallEnded] = {}
-        """The last end of each call of a typed function that has one, by place."""
+        """The last end of each call of a typed function that has ended, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
-        """The same, by the attempt around them, in the order of these ends."""
+        """The same ends by the attempt around the call, in the order in which they came."""
         self.runs_in: dict[str, dict[str, None]] = defaultdict(dict)
         """The places of nested runs in which a step has started, by the attempt around them."""
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
-        """Those after which no call has returned."""
+        """Failed calls since the last call that returned."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -196,6 +203,12 @@ class RecordedRun:
                 pass
             case facts.ValueWritten() | facts.MessagesAdded() | facts.ReplayDiverged():
                 pass
+            case facts.CheckpointRestored():
+                self.ended = None
+            case facts.SkipRequested() | facts.CheckpointSet():
+                pass
+            case facts.IterationStarted() | facts.IterationReported() | facts.IterationAborted():
+                pass
             case _:
                 assert_never(entry)
 
@@ -222,7 +235,7 @@ class RecordedRun:
         self._failed_calls.clear()
 
     def call_attempt(self, place: str) -> int:
-        """Return the number of the attempt at a call of a typed function that is made next."""
+        """Return the number of the next attempt at a call of a typed function."""
         return self._call_attempts.get(place, 1)
 
     def _read_sent(self, entry: facts.RequestSent) -> None:
@@ -259,7 +272,7 @@ class RecordedRun:
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
 
     def _goes_on(self, entry: facts.StepFailed) -> bool:
-        """Whether an attempt that failed goes on. If nothing in it is on record, another one begins."""
+        """Return whether a failed attempt goes on; if nothing in it is on record, another one begins."""
         attempt = f"{entry.place}@{entry.attempt}"
         has_parts = bool(self.calls_in.get(attempt) or self.runs_in.get(attempt))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)

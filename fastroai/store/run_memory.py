@@ -24,7 +24,7 @@ from fastroai.store.run_arguments import (
 from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 _gate: Final = ForkGate()
-"""So that a forked process goes on with whole copies."""
+"""No fork comes in between, so that a forked process has whole copies."""
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ _FORESEEN: Final = timedelta(seconds=10)
 """How long after it was announced a run is due for something that nobody has said has come."""
 _TRIES: Final = 10
 _MOST_APPENDS: Final = 1_000
-"""How many entries a process that loses its run may append meanwhile."""
+"""The most entries that a process may append while another one takes its run."""
 
 logger = logging.getLogger("fastroai.store")
 
@@ -97,7 +97,7 @@ class DurableRun:
         return self.lease.header
 
     def open_in(self, scope: Scope) -> None:
-        """Note the scope of the whole run, which is open now."""
+        """Set the scope of the whole run, which is open now."""
         self._scope, self.lease.spent = scope, scope.spent
 
     async def check_held(self) -> None:
