@@ -302,7 +302,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
                 await execution.tell_end(run.runner, error)
                 if isinstance(error, FastroAIError):
-                    error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
+                    error.step_outputs, error.run_id = run.outputs, scope.run_id
             raise
         opened.halt_around(finish)
         self._past_runs.add(scope.spent())

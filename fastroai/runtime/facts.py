@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from time import time
@@ -594,7 +594,7 @@ class EdgeFacts:
 
 
 def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
-    return [asdict(EdgeFacts.of(one)) for one in edges]
+    return [{"target": one.target, "when": one.when, "taken": one.taken, "why": one.why} for one in edges]
 
 
 def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
