@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastroai.cli.targets import codec_at, existing_place
 from fastroai.store.history import RunHistory
-from fastroai.store.opening import kind_and_place, open_run_store
+from fastroai.store.opening import kind_and_place, open_payload_store, open_run_store
+from fastroai.store.run_offloading import OffloadingRunStore
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_store(place: str) -> AsyncGenerator[RunStore]:
-    """Open the store that `--store` names."""
+    """Open the store that `--store` names, with the payloads at `FASTROAI_PAYLOADS`, if that is set."""
     store = open_run_store(existing_place(place))
+    if payloads := os.environ.get("FASTROAI_PAYLOADS"):
+        store = OffloadingRunStore(store, open_payload_store(payloads))
     try:
         yield store
     finally:

@@ -11,8 +11,8 @@ from pydantic import Field, JsonValue, TypeAdapter, WithJsonSchema
 from fastroai.workflows.answers import (
     GateOutcome,
     NextAnswer,
+    ReportedUsage,
     ResolvedBy,
-    UsageReport,
     awaited_gate,
     error,
 )
@@ -51,7 +51,7 @@ Result: TypeAlias = Annotated[
 # with the error that says what is wrong.
 Usage: TypeAlias = Annotated[
     dict[str, JsonValue] | None,
-    WithJsonSchema({"anyOf": [UsageReport.model_json_schema(), {"type": "null"}]}),
+    WithJsonSchema({"anyOf": [ReportedUsage.model_json_schema(), {"type": "null"}]}),
     Field(description="Tokens that a model has used for the step, if you know them; they count on budgets."),
 ]
 Outcome: TypeAlias = Annotated[
