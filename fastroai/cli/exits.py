@@ -25,10 +25,11 @@ from fastroai.errors import (
 
 OK: Final = 0
 FAILED: Final = 1
-"""The run failed, or the runs differ."""
+"""The run failed, the runs differ, or a workflow spec is invalid."""
 USAGE: Final = 2
 """The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
+"""There is no such run, or no such file."""
 REFUSED: Final = 4
 """The run is in progress, exists already, has finished, was changed by somebody else, or its pipeline has
 changed; the question takes no answer; or the user said no."""

@@ -17,6 +17,7 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import StepStarted
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
@@ -65,6 +66,10 @@ class PipelineRun:
             self.decisions = replay.decisions
             for past in replay.past.values():
                 self.runner.reopen(past)
+        if request.in_line:
+            for decision in self.decisions:
+                if isinstance(decision, StepStarted):
+                    decision.in_line = True
         self.outputs: Mapping[str, object] = outputs.values
         """By step id, of those that have finished."""
 

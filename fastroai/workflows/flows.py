@@ -56,8 +56,8 @@ from fastroai.workflows.answers import (
     NextAnswer,
     NoTimeout,
     Problem,
+    ReportedUsage,
     ResolvedBy,
-    UsageReport,
     error,
 )
 from fastroai.workflows.auditing import audit_of
@@ -261,7 +261,7 @@ class WorkflowRuns:
         flow_id: str,
         step_id: str,
         result: JsonValue,
-        usage: UsageReport | Mapping[str, JsonValue] | None = None,
+        usage: ReportedUsage | Mapping[str, JsonValue] | None = None,
     ) -> NextAnswer:
         """Check the result of a step, and return the next one, or what is wrong with the result."""
         async with self._opened(flow_id) as call:
@@ -471,6 +471,7 @@ class WorkflowRuns:
         async with self._runs.opened(run_id) as told:
             call = FlowCall(told, path)
             _check_path(call)
+            await self._runs.see_header(told)
             found, ended = told.found, told.recorded.ended
             is_paused = ended is not None and ended.status == "paused"
             is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
@@ -497,9 +498,9 @@ class WorkflowRuns:
         await call.follow()
         await self._runs.save(call.told)
 
-    def _record(self, usage: UsageReport | Mapping[str, JsonValue], needs_prices: bool) -> RequestRecord:
+    def _record(self, usage: ReportedUsage | Mapping[str, JsonValue], needs_prices: bool) -> RequestRecord:
         try:
-            report = UsageReport.model_validate(usage)
+            report = ReportedUsage.model_validate(usage)
         except ValidationError as invalid:
             problems = "; ".join(
                 f"{'.'.join(map(str, one['loc'])) or 'usage'}: {one['msg']}"

@@ -87,12 +87,12 @@ VALUES = st.recursive(
 
 def looked_at(text: str) -> None:
     """Load a text that may be a spec, and hold what errors promise."""
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         spec, error = load_spec(text), None
     except WorkflowValidationError as found:
         spec, error = None, found
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     if spec is not None:
         assert plan_of(spec).steps
         return

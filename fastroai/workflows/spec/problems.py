@@ -36,6 +36,7 @@ class Problems:
     """The problems of one spec."""
 
     text: YamlText
+    file: str | None
     lines: list[str]
     """The lines of the text."""
     found: list[WorkflowProblem] = field(default_factory=list)
@@ -81,7 +82,7 @@ class Problems:
     def unknown(self, what: str, name: str, way: Way, known: Iterable[str]) -> None:
         """Note a name that is not there. Raises `TooManyProblems`, as `add`."""
         names = tuple(known)
-        there = f"there are {listed(names)}." if names else "there is none."
+        there = f"known: {listed(names)}." if names else "there is none."
         self.add(f"{what} {cut(name)!r} is not there; {there}", way, name=name, allowed=names)
 
     def choice(self, way: Way, said: str, allowed: Collection[str]) -> bool:
@@ -110,6 +111,7 @@ class Problems:
         self.found.append(
             WorkflowProblem(
                 message=message + hint,
+                file=self.file,
                 line=line,
                 column=column,
                 flow=flow,
@@ -119,7 +121,9 @@ class Problems:
             )
         )
         if len(self.found) >= MOST_PROBLEMS:
-            self.found.append(WorkflowProblem(message=MORE_PROBLEMS, line=line, column=column))
+            self.found.append(
+                WorkflowProblem(message=MORE_PROBLEMS, file=self.file, line=line, column=column)
+            )
             raise TooManyProblems
 
     def _nearest(self, name: str, allowed: Collection[str]) -> str | None:

@@ -35,9 +35,9 @@ def load_spec(source: str | Path) -> WorkflowSpec:
     """
     file = str(source) if isinstance(source, Path) else None
     text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
-    problems = Problems(text, text.text.splitlines())
+    problems = Problems(text, file, text.text.splitlines())
     try:
-        spec = _read(text, file, problems)
+        spec = _read(text, problems)
     except TooManyProblems:
         spec = None
     if problems.found or spec is None:
@@ -49,13 +49,13 @@ def _in_order(problems: list[WorkflowProblem]) -> tuple[WorkflowProblem, ...]:
     return tuple(sorted(problems, key=lambda one: (one.line, one.column)))
 
 
-def _read(text: YamlText, file: str | None, problems: Problems) -> WorkflowSpec | None:
+def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:
     for found in text.problems:
         problems.add_found(found)
     if not text.is_whole:
         return None
     part = _shaped(text, problems)
-    return None if part is None else _spec(part, text.text, file, problems)
+    return None if part is None else _spec(part, text.text, problems)
 
 
 def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
@@ -72,7 +72,7 @@ def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
         return None
 
 
-def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> WorkflowSpec | None:
+def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
     problems.choice(("version",), part.version, VERSIONS)
     if part.version == "0.1":
         for way in new_keys(part):
@@ -106,7 +106,7 @@ def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> Wo
     return WorkflowSpec(
         version=cast("Literal['0.1', '0.2']", part.version),
         text=text,
-        source=file,
+        source=problems.file,
         contracts=contracts,
         functions=functions,
         flows=flows,

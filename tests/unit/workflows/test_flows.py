@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from contextlib import aclosing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.counting_store import Counting
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.headers import log_key, read_header
+from fastroai.store.headers import header_key, log_key, read_header
 from fastroai.workflows.answers import (
     AuditAnswer,
     AwaitGate,
@@ -308,3 +309,38 @@ async def test_a_flow_is_found_by_its_tags_and_traced() -> None:
     assert "of workflow 'main'" in trace.explain()
     ended = await runs.step_done(answer.flow_id, "one", {})
     assert not isinstance(ended, FlowEnded)
+
+
+async def test_a_header_that_a_killed_process_has_left_behind_is_repaired() -> None:
+    store = MemoryRunStore()
+    runs = WorkflowRuns(store)
+    flow_id = await begun(runs, secret="s")
+    before = await store.read(header_key(flow_id))
+    await runs.step_done(flow_id, "one", {"ok": True})
+    await runs.gate_resolve(flow_id, "sure", "kill")
+    now = await store.read(header_key(flow_id))
+    await store.compare_and_set(header_key(flow_id), before.values[-1], revision=now.revision)
+    assert (await RunHistory(store).summary(flow_id)).status == "running"
+    assert isinstance(await WorkflowRuns(store).resume(flow_id), FlowEnded)
+    assert (await RunHistory(store).summary(flow_id)).status == "cancelled"
+
+
+async def test_flows_in_flows_are_audited_with_what_they_cost() -> None:
+    depth = 12
+    flows = "".join(
+        f"  f{number}:\n    input: {{}}\n    steps:\n      - {{id: s, flow: f{number + 1}}}\n"
+        for number in range(depth)
+    )
+    last = f"  f{depth}:\n    input: {{}}\n    steps:\n      - {{id: s, intent: Do}}\n"
+    spec = f'version: "0.2"\nflows:\n{flows}{last}'
+    runs = WorkflowRuns(MemoryRunStore())
+    answer = await runs.plan(spec, "f0")
+    usage = {"model": "openai:gpt-4o", "input_tokens": 1000}
+    ended = await runs.step_done(str(answer.to_json()["flow_id"]), ".".join("s" * (depth + 1)), 1, usage)
+    assert isinstance(ended, FlowEnded), ended
+    assert [(one.cost_usd, one.tokens) for one in ended.trace] == [(Decimal("0.0025"), 1000)]
+    audit = await runs.audit(ended.flow_id)
+    for _ in range(depth):
+        assert isinstance(audit, AuditAnswer)
+        assert (audit.status, audit.cost_usd, audit.output) == ("complete", Decimal("0.0025"), 1)
+        [audit] = audit.child_audits["s"]
