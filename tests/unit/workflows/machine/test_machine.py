@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 import pytest
+from support.calls_made import python_calls
 
 from fastroai.runs.machine import Cancel, Decision
 from fastroai.runtime import facts
@@ -315,17 +315,34 @@ def test_a_step_that_halts_runs_again_as_the_same_visit() -> None:
 # --- what it costs ---
 
 
-def test_a_run_is_linear_in_its_steps() -> None:
-    def seconds(count: int) -> float:
+async def test_a_run_is_linear_in_its_steps() -> None:
+    async def calls(count: int) -> int:
         names = [f"s{number}" for number in range(count)]
         steps = [step(name, *names[max(0, number - 1) : number]) for number, name in enumerate(names)]
-        run, started = Run(flow("main", *steps)), perf_counter()
-        for name in names:
-            run.done(name)
-        assert run.finish.status == "finished"
-        return perf_counter() - started
+        flows = flow("main", *steps)
 
-    seconds(100)
-    few = min(seconds(500) for _ in range(3))
-    many = min(seconds(5_000) for _ in range(3))
-    assert many < 30 * few
+        async def run() -> None:
+            told = Run(flows)
+            for name in names:
+                told.done(name)
+            assert told.finish.status == "finished"
+
+        return await python_calls(run)
+
+    assert await calls(1_000) < 11 * await calls(100)
+
+
+async def test_a_loop_costs_the_same_in_each_turn() -> None:
+    run = Run(flow("main", step("a"), step("b", "a", next="a")), width=1)
+    visit = 0
+
+    async def turn() -> None:
+        nonlocal visit
+        visit += 1
+        run.done("a", visit=visit)
+        run.done("b", visit=visit)
+
+    early = await python_calls(turn)
+    for _ in range(500):
+        await turn()
+    assert await python_calls(turn) == early
