@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,11 +23,29 @@ spend = typer.Typer(
     help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
 )
 app.add_typer(spend, name="spend")
+flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
+app.add_typer(flow, name="flow")
+gate = typer.Typer(help="Decide at the gates of flows.", no_args_is_help=True)
+app.add_typer(gate, name="gate")
+mcp = typer.Typer(
+    help="Serve workflows to coding agents over MCP: over stdio, or with --http over streamable HTTP.",
+    invoke_without_command=True,
+)
+app.add_typer(mcp, name="mcp")
 
 Store = Annotated[
     str,
     typer.Option(
         envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
+    ),
+]
+FlowStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="FASTROAI_STORE",
+        help="A file, or a URL of Redis or PostgreSQL; a file in this user's data folder unless given.",
+        show_default=False,
     ),
 ]
 Codec = Annotated[
@@ -62,6 +81,18 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+FlowId = Annotated[
+    str,
+    typer.Argument(metavar="FLOW", help="The id of a flow, or RUN/STEP for one inside.", show_default=False),
+]
+GateStep = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STEP]", help="The gate; the one at which the flow waits unless given.", show_default=False
+    ),
+]
+Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
+ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -264,6 +295,159 @@ def answer(
     from fastroai.cli import reviewing
 
     perform(reviewing.answer(question, value, store, reviewer, rationale, codec, as_json))
+
+
+@flow.command("list")
+def list_flows(
+    store: FlowStore = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the flows of workflows, those that have changed last first."""
+    from fastroai.cli import flows
+
+    perform(flows.list_flows(store, limit, codec, as_json))
+
+
+@flow.command("show")
+def show_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Show how far a flow is, and what is due in it."""
+    from fastroai.cli import flows
+
+    perform(flows.show(flow, store, codec, as_json))
+
+
+@flow.command("audit")
+def audit_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Tell everything that happened in a flow: attempts, decisions, rounds, costs."""
+    from fastroai.cli import flows
+
+    perform(flows.audit(flow, store, codec, as_json))
+
+
+@flow.command("resume")
+def resume_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Tell what is due in a flow, as an agent is told. Gates whose time is over are killed."""
+    from fastroai.cli import flows
+
+    perform(flows.resume(flow, store, codec, as_json))
+
+
+@flow.command("revert")
+def revert_flow(
+    flow: FlowId,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="The checkpoint.", show_default=False)],
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to a checkpoint of a flow. What happened since then stays on record."""
+    from fastroai.cli import flows
+
+    perform(flows.revert(flow, label, store, codec, as_json))
+
+
+@gate.command("list")
+def list_gates(
+    store: FlowStore = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the gates that wait for a decision, those of the newest flow first."""
+    from fastroai.cli import flows
+
+    perform(flows.list_gates(store, limit, codec, as_json))
+
+
+@gate.command("approve")
+def approve_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve: the flow goes on."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("approve", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@gate.command("reject")
+def reject_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Kill: the flow cleans up, if the spec says how, and ends."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("kill", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@gate.command("revise")
+def revise_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the flow back: an earlier step, and all after it, are done again in a new round."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("revise", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@mcp.callback()
+def serve(
+    context: typer.Context,
+    store: FlowStore = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there, as in 127.0.0.1:8321."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which clients call the server; several times."),
+    ] = None,
+    workspace: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The only folder whose files checks and tools read.")
+    ] = Path(),
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key that all servers on the store share; FASTROAI_MCP_KEY or a file beside the store "
+            "unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    trust_client: Annotated[
+        bool,
+        typer.Option(
+            "--trust-client",
+            help="Decisions at gates that the client asks its user for are on record as human.",
+        ),
+    ] = False,
+    codec: Codec = None,
+) -> None:
+    """Serve workflows to coding agents over MCP: over stdio, or with --http over streamable HTTP."""
+    if context.invoked_subcommand is not None:
+        return
+    from fastroai.cli import serving
+
+    perform(serving.serve(store, http, allow_host or [], workspace, key_file, trust_client, codec))
 
 
 @spend.command("report")

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastroai.errors import (
     FastroAIError,
     QuestionClosed,
+    RunConflict,
     RunCorrupt,
     RunDefinitionChanged,
     RunExists,
@@ -29,8 +30,8 @@ USAGE: Final = 2
 """The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
-"""The run is in progress, exists already, has finished, or its pipeline has changed; the question takes no
-answer; or the user said no."""
+"""The run is in progress, exists already, has finished, was changed by somebody else, or its pipeline has
+changed; the question takes no answer; or the user said no."""
 UNAVAILABLE: Final = 5
 """The store cannot be reached."""
 UNREADABLE: Final = 6
@@ -40,7 +41,15 @@ INTERRUPTED: Final = 130
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
     (
-        (RunInProgress, RunExists, RunStatusConflict, RunDefinitionChanged, RunTakenOver, QuestionClosed),
+        (
+            RunInProgress,
+            RunExists,
+            RunStatusConflict,
+            RunDefinitionChanged,
+            RunTakenOver,
+            RunConflict,
+            QuestionClosed,
+        ),
         REFUSED,
     ),
     (StoreUnavailable, UNAVAILABLE),

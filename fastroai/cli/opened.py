@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastroai.cli.targets import codec_at, existing_place
 from fastroai.store.history import RunHistory
-from fastroai.store.opening import open_run_store
+from fastroai.store.opening import kind_and_place, open_run_store
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -22,6 +22,26 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
     store = open_run_store(existing_place(place))
     try:
         yield store
+    finally:
+        await _close(store)
+
+
+@asynccontextmanager
+async def opened_flow_store(
+    place: str | None, may_be_new: bool = False
+) -> AsyncGenerator[tuple[RunStore, str]]:
+    """The store of flows, and the place that names it: this user's own store unless another one is named."""
+    from fastroai.workflows.server.home import home_store, private_file
+
+    if place is None:
+        where = home_store()
+    elif may_be_new and kind_and_place(place)[0] == "sqlite":
+        where = private_file(kind_and_place(place)[1])
+    else:
+        where = existing_place(place)
+    store = open_run_store(where)
+    try:
+        yield store, where
     finally:
         await _close(store)
 

@@ -411,3 +411,10 @@ def error(
         available=available,
         problems=problems,
     )
+
+
+def awaited_gate(answer: NextAnswer) -> AwaitGate | None:
+    """Return the gate at which a flow, or a flow inside of it, waits for a decision."""
+    while isinstance(answer, ExecuteFlow):
+        answer = answer.child_step
+    return answer if isinstance(answer, AwaitGate) else None

@@ -472,7 +472,8 @@ class WorkflowRuns:
             call = FlowCall(told, path)
             _check_path(call)
             found, ended = told.found, told.recorded.ended
-            is_answered = ended is not None and ended.status == "paused" and bool(call.replay.decided)
+            is_paused = ended is not None and ended.status == "paused"
+            is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
             if is_answered or (found is not None and found.is_interrupted):
                 self._runs.resume(told)
                 await self._save(call)

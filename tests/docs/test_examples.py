@@ -159,6 +159,11 @@ PRINTS = {
         r"^total,total,5,0,",
     ],
     "tracing": [r"pipeline question: ok after", r"chat gpt-5-mini: ok after .* fastroai\.cost\.usd='0\.0000"],
+    "workflow_agent": [
+        r"^May these notes be published\?$",
+        r"^fastroai_plan\nfastroai_step_done\nfastroai_step_done$",
+        r"^Flow 'release' is complete\.$",
+    ],
 }
 """What each example must print, as regular expressions."""
 
