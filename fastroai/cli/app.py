@@ -517,9 +517,9 @@ def mcp_uninstall(
 @mcp.command("hook", hidden=True)
 def mcp_hook(name: str, client: Annotated[str, typer.Option()] = "") -> None:
     """Answer an event of a coding agent, which is JSON on standard input; `mcp install` sets this up."""
-    from fastroai.cli import installing
+    from fastroai.cli import hooking
 
-    installing.hook(name, client)
+    hooking.hook(name, client)
 
 
 @spend.command("report")

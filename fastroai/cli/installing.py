@@ -1,18 +1,16 @@
-"""`mcp install`, `mcp uninstall` and `mcp hook`: coding agents that use the server."""
+"""`mcp install` and `mcp uninstall`: coding agents that use the server."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue
 
-from fastroai.cli.exits import OK, complain
+from fastroai.cli.exits import OK
 from fastroai.cli.targets import existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
@@ -78,17 +76,6 @@ async def uninstall(
     if not setups and not as_json:
         print(f"Nothing of FastroAI's is on record for this {scope}.")
     return OK
-
-
-def hook(name: str, client: str) -> None:
-    """See `app`. A hook must never fail its client, so every error is only told."""
-    from fastroai.workflows.server.install.hooks import MAX_BYTES, answered
-
-    try:
-        said = sys.stdin.buffer.read(MAX_BYTES + 1)
-        print(answered(name, client, said, datetime.now()), end="")
-    except Exception as error:
-        complain(f"hook {name}: {error}")
 
 
 def _target(scope: str, project: Path, command: str | None) -> Target:

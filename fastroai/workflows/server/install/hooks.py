@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.workflows.server.install.memory import Memory
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue  # A client waits for a hook, and does not for this import.
 
 MAX_BYTES: Final = 10_000_000
 """Of what a client says at once; results of tools can be large."""
@@ -21,7 +22,7 @@ _DEEPEST: Final = 8
 
 _STEP_DONE: Final = "fastroai_step_done"
 
-_Event = Mapping[str, JsonValue]
+_Event: TypeAlias = "Mapping[str, JsonValue]"
 
 
 def answered(hook: str, client: str, said: bytes, now: datetime) -> str:

@@ -111,7 +111,9 @@ def fill(root: Path, client: str) -> None:
 def test_an_empty_project_gets_all_parts_and_loses_them_again(project: Path, client: str) -> None:
     written = install(project, client)
     assert set(written.values()) == {"created"}
-    assert set(written) | {".fastroai/install/.gitignore", ".fastroai/install/record.json"} == set(tree(project))
+    assert set(written) | {".fastroai/install/.gitignore", ".fastroai/install/record.json"} == set(
+        tree(project)
+    )
     assert sum(name.endswith("SKILL.md") for name in written) == 11
     assert SERVERS[client] in written
     assert set(uninstall(project, client).values()) == {"removed"}
@@ -313,7 +315,9 @@ def test_a_server_in_toml_that_is_ours_already_outside_of_the_markers_is_refused
         install(project, "codex")
 
 
-@pytest.mark.parametrize("text", ["<!-- fastroai: end -->\n<!-- fastroai: begin -->\n", "<!-- fastroai: begin -->\n"])
+@pytest.mark.parametrize(
+    "text", ["<!-- fastroai: end -->\n<!-- fastroai: begin -->\n", "<!-- fastroai: begin -->\n"]
+)
 def test_markers_that_do_not_pair_are_refused(project: Path, text: str) -> None:
     (project / "CLAUDE.md").write_text(f"one\n{text}")
     with pytest.raises(ConfigurationError, match=r"CLAUDE.md.*see line [23]"):

@@ -66,9 +66,7 @@ def test_a_value_that_is_there_is_replaced_and_an_equal_one_is_left_as_it_is_wri
 
 def test_line_ends_of_windows_stay() -> None:
     text = '{\r\n\t"a": 1\r\n}\r\n'
-    assert with_value(text, ("b",), {"c": 2}) == (
-        '{\r\n\t"a": 1,\r\n\t"b": {\r\n\t\t"c": 2\r\n\t}\r\n}\r\n'
-    )
+    assert with_value(text, ("b",), {"c": 2}) == ('{\r\n\t"a": 1,\r\n\t"b": {\r\n\t\t"c": 2\r\n\t}\r\n}\r\n')
 
 
 @pytest.mark.parametrize(
