@@ -93,8 +93,8 @@ soak: $(VENV)/dev.stamp ## the property tests with 20,000 examples each
 fuzz: $(VENV)/dev.stamp ## expressions against Python, nonsense and foreign values, with 200,000 texts each
 	$(BIN)/python -m pytest tests/properties/test_expressions.py --hypothesis-profile=fuzz -o timeout=0
 
-kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and thousands of times at random; TIMES=3 for more
-	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability -o timeout=0 -q
+kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=3 for more
+	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability tests/workflows -o timeout=0 -q
 
 promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and the suite of stores
 	$(BIN)/python -m pytest -q -n auto tests/unit/store/test_run_stores.py \

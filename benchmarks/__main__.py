@@ -20,6 +20,8 @@ from benchmarks import (
     spending,
     startup,
     workflow_server,
+    workflow_specs,
+    workflows,
 )
 
 
@@ -40,6 +42,8 @@ async def main(words: list[str]) -> None:
         spending,
         durable_runs,
         startup,
+        workflow_specs,
+        workflows,
         workflow_server,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):

@@ -23,6 +23,7 @@
     │   ├── PreconditionFailed               ... what a typed function is given
     │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
     │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ResultRejected                       the result of a step of a workflow did not pass its checks
     ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
     ├── ConsensusFailure                     too few members of a quorum agree
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
@@ -147,6 +148,7 @@ __all__ = [
     "ParseFailure",
     "PipelineValidationError",
     "PostconditionFailed",
+    "ResultRejected",
     "PreconditionFailed",
     "PriceUpdateError",
     "QuestionClosed",
@@ -514,6 +516,8 @@ class WorkflowProblem:
     """One thing that is wrong with a workflow spec. As text: the message, with the place in front."""
 
     message: str
+    file: str | None = None
+    """The file that the spec was read from; `None` for a text."""
     line: int = 1
     """The line in the spec, from 1."""
     column: int = 1
@@ -1113,6 +1117,8 @@ class BudgetExceeded(FastroAIError):
         recorded spending, which is charged, as it had happened already."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
+        self.answer_limit = "max_tokens"
+        """The setting by which the code that asked can ask for a shorter answer."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -1173,12 +1179,16 @@ class BudgetExceeded(FastroAIError):
 
     @property
     def _advice(self) -> str:
-        return f"{self._lower}raise the budget".capitalize()
+        return _sentence(f"{self._lower}raise the budget")
 
     @property
     def _lower(self) -> str:
         asks_for_less = self.stopped == "request" and self.requested is not None
-        return "set a lower max_tokens or " if asks_for_less else ""
+        return f"set a lower {self.answer_limit} or " if asks_for_less else ""
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 class CostBudgetExceeded(BudgetExceeded):
@@ -1253,7 +1263,7 @@ class SpendLimitExceeded(CostBudgetExceeded):
         too_much = self.requested is not None and self.requested > self.limit
         by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
         if too_much or self.resets_at is None:
-            return f"{self._lower}raise the limit".capitalize() + by_hand
+            return _sentence(f"{self._lower}raise the limit") + by_hand
         return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fastroai.cli.exits import perform
+from fastroai.cli.exits import finish, perform
 
 app = typer.Typer(
     help="FastroAI: runs that are on record.",
@@ -23,6 +23,8 @@ spend = typer.Typer(
     help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
 )
 app.add_typer(spend, name="spend")
+workflow = typer.Typer(help="Check, find, write, draw and run workflow specs.", no_args_is_help=True)
+app.add_typer(workflow, name="workflow")
 flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
 app.add_typer(flow, name="flow")
 gate = typer.Typer(help="Decide at the gates of flows.", no_args_is_help=True)
@@ -81,6 +83,10 @@ By = Annotated[
     str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
 Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+Output = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
+]
 FlowId = Annotated[
     str,
     typer.Argument(metavar="FLOW", help="The id of a flow, or RUN/STEP for one inside.", show_default=False),
@@ -608,3 +614,115 @@ def spend_adjustments(
     from fastroai.cli import limits
 
     perform(limits.adjustments(store, key, form, as_json))
+
+
+@workflow.command("validate")
+def validate_workflow(
+    files: Annotated[
+        list[str], typer.Argument(metavar="SPEC...", help="Files with specs.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check specs, and tell everything that is wrong with them."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.validate(files, as_json))
+
+
+@workflow.command("list")
+def list_workflows(
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where to look.")] = ".",
+    as_json: AsJson = False,
+) -> None:
+    """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.list_specs(folder, as_json))
+
+
+@workflow.command("compile")
+def compile_workflow(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Where the task files *.md are.", show_default=False)
+    ],
+    flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a spec of task files of spec-kit."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.compile_tasks(folder, flow, output, as_json))
+
+
+@workflow.command("run")
+def run_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=VALUE", help="An input: text, or JSON where it is no string. Repeatable."
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="All inputs: a JSON object, or @file.")
+    ] = None,
+    functions: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of functions by name, as in app:functions."),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of FastroAgents by name, as in app:agents."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model of steps whose spec names none.")
+    ] = None,
+    deps: Deps = None,
+    store: FlowStore = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The id of the run. If the store has that run, it goes on.")
+    ] = None,
+    workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a workflow with agents, functions and people. Exits with 0 if it is complete or waits at a gate."""
+    from fastroai.cli import workflow_runs
+
+    perform(
+        workflow_runs.run(
+            file,
+            flow,
+            inputs,
+            given or [],
+            functions,
+            agents,
+            model,
+            deps,
+            store,
+            run_id,
+            workspace,
+            codec,
+            as_json,
+        )
+    )
+
+
+@workflow.command("draw")
+def draw_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a flow of a spec, with every way between its steps."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.draw(file, flow, form, output, as_json))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastroai.errors import (
@@ -25,10 +25,11 @@ from fastroai.errors import (
 
 OK: Final = 0
 FAILED: Final = 1
-"""The run failed, or the runs differ."""
+"""The run failed, the runs differ, or a workflow spec is invalid."""
 USAGE: Final = 2
 """The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
+"""There is no such run, or no such file."""
 REFUSED: Final = 4
 """The run is in progress, exists already, has finished, was changed by somebody else, or its pipeline has
 changed; the question takes no answer; or the user said no."""
@@ -65,8 +66,13 @@ def exit_code_of(error: FastroAIError) -> int:
 
 def perform(command: Coroutine[Any, Any, int]) -> None:
     """Run a command to its end, and exit."""
+    finish(lambda: asyncio.run(command))
+
+
+def finish(command: Callable[[], int]) -> None:
+    """Carry out a command that waits for nothing, and exit."""
     try:
-        code = asyncio.run(command)
+        code = command()
     except FastroAIError as error:
         complain(error)
         code = exit_code_of(error)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fastroai.cli.exits import FAILED, NOT_FOUND, OK, REFUSED, UNAVAILABLE, UNREADABLE, USAGE, complain
-from fastroai.cli.opened import opened_flow_store
+from fastroai.cli.opened import opened_flow_store, without_plugins
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at
@@ -43,7 +42,7 @@ _CODES: Final[dict[ErrorType, int]] = {
 @asynccontextmanager
 async def opened_flows(place: str | None, codec: str | None) -> AsyncGenerator[WorkflowRuns]:
     """The flows of the store that `--store` names, or of this user's own."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # as `opened_history` says
+    without_plugins()
     from fastroai.workflows.flows import WorkflowRuns
 
     async with opened_flow_store(place) as (store, _):

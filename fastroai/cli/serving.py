@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fastroai.cli.exits import OK
-from fastroai.cli.opened import opened_flow_store
+from fastroai.cli.opened import opened_flow_store, without_plugins
 from fastroai.cli.targets import codec_at, existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
 
@@ -20,6 +20,7 @@ async def serve(
     codec: str | None,
 ) -> int:
     """See `app`."""
+    without_plugins()
     try:
         import mcp.server.mcpserver  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:

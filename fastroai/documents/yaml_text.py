@@ -24,6 +24,8 @@ MOST_PROBLEMS: Final = 100
 MORE_PROBLEMS: Final = "there can be more problems; mend these first"
 MAX_DEPTH: Final = 10
 """Of mappings and lists in each other, unless the document has a limit of its own."""
+MAX_VALUES: Final = 1_000_000
+"""Keys, texts, numbers, mappings and lists, unless the document has a limit of its own."""
 
 Way: TypeAlias = tuple[str | int, ...]
 """Where something is in the data: keys and indices."""
@@ -74,7 +76,9 @@ class YamlText:
         return places.get(way, (1, 1))
 
 
-def read_yaml(text: str, feature: str, *, max_depth: int = MAX_DEPTH) -> YamlText:
+def read_yaml(
+    text: str, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+) -> YamlText:
     """Read a text, as far as it can be read; `problems` are what is wrong with it.
 
     Raises:
@@ -84,7 +88,7 @@ def read_yaml(text: str, feature: str, *, max_depth: int = MAX_DEPTH) -> YamlTex
         import yaml
     except ImportError as error:
         raise MissingExtraError(feature, "yaml", "pyyaml") from error
-    reader = _Reader(max_depth)
+    reader = _Reader(max_depth, max_values)
     read = reader.read
     read.text = text
     if len(text) > MAX_CHARACTERS:
@@ -108,7 +112,9 @@ def read_yaml(text: str, feature: str, *, max_depth: int = MAX_DEPTH) -> YamlTex
     return read
 
 
-def read_yaml_of(source: object, feature: str, *, max_depth: int = MAX_DEPTH) -> YamlText:
+def read_yaml_of(
+    source: object, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+) -> YamlText:
     """Read a text, or the file of a `Path`, as `read_yaml` does.
 
     Raises:
@@ -116,14 +122,15 @@ def read_yaml_of(source: object, feature: str, *, max_depth: int = MAX_DEPTH) ->
         MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
     """
     if isinstance(source, str):
-        return read_yaml(source, feature, max_depth=max_depth)
+        return read_yaml(source, feature, max_depth=max_depth, max_values=max_values)
     if not isinstance(source, Path):
         raise ConfigurationError("source", source, "the text of a document, or the pathlib.Path of a file")
     try:
         with source.open(encoding="utf-8") as file:
-            return read_yaml(file.read(MAX_CHARACTERS + 1), feature, max_depth=max_depth)
+            text = file.read(MAX_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         return YamlText(problems=[DocumentProblem(f"it is not UTF-8: {error.reason}")])
+    return read_yaml(text, feature, max_depth=max_depth, max_values=max_values)
 
 
 def scalar(text: str) -> str | int | float | bool | None:
@@ -160,9 +167,10 @@ class _Open:
 class _Reader:
     """Makes data of the events of the parser."""
 
-    def __init__(self, max_depth: int) -> None:
+    def __init__(self, max_depth: int, max_values: int) -> None:
         self.read = YamlText()
-        self._max_depth = max_depth
+        self._max_depth, self._max_values = max_depth, max_values
+        self._values = 0
         self._open: list[_Open] = []
         self._documents = 0
 
@@ -190,6 +198,9 @@ class _Reader:
                 self._open.pop()
 
     def _check(self, anchor: str | None, tag: str | None, place: Place) -> None:
+        self._values += 1
+        if self._values > self._max_values:
+            self._stop(f"it has more than {self._max_values:,} keys and values", place)
         if anchor is not None:
             self._stop(f"the anchor &{anchor} is not supported; leave it out", place)
         if tag is not None:

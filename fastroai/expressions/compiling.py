@@ -41,6 +41,10 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], Comparison]] = {
     ast.In: comparing.contained,
     ast.NotIn: comparing.not_contained,
 }
+_COMPARISONS_WITH_NONE: Final[Mapping[type[ast.cmpop], Comparison]] = {
+    ast.Is: comparing.equal,
+    ast.IsNot: comparing.unequal,
+}
 Path: TypeAlias = tuple[str | int, ...]
 """A name in the data, and the keys and indices after it, as far as the text says them."""
 _Comprehension: TypeAlias = ast.ListComp | ast.GeneratorExp | ast.DictComp
@@ -198,10 +202,15 @@ class Compiler:
 
     def _comparison(self, node: ast.Compare) -> Code:
         first, rest = self.code(node.left), [self.code(part) for part in node.comparators]
-        for operator in node.ops:
-            if type(operator) not in _COMPARISONS:
+        comparisons = []
+        for operator, part in zip(node.ops, node.comparators, strict=True):
+            comparison = _COMPARISONS.get(type(operator))
+            if isinstance(part, ast.Constant) and part.value is None:
+                comparison = _COMPARISONS_WITH_NONE.get(type(operator), comparison)
+            if comparison is None:
                 return self._refuse(node, refusal(operator))
-        links = list(zip([_COMPARISONS[type(operator)] for operator in node.ops], rest, strict=True))
+            comparisons.append(comparison)
+        links = list(zip(comparisons, rest, strict=True))
         if len(links) == 1:
             compare, second = links[0]
             return lambda evaluation: compare(evaluation, first(evaluation), second(evaluation))

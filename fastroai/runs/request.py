@@ -44,6 +44,8 @@ class RunRequest(Generic[DepsT]):
     labels: Labels = NO_LABELS
     key: str = ""
     """Tells the run from others of its name in the run around it, whatever their order."""
+    in_line: bool = False
+    """Whether the flow around it asks for it in its own task, so that it comes in this order each time."""
     reserve: Reserve | None = None
     """US dollars to set aside for it before it begins."""
 

@@ -29,12 +29,14 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts
-from fastroai.store.entries import RunHeader, entry_to_store, locate
+from fastroai.store.entries import RunHeader, locate
+from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import seal_texts, unseal_log, unseal_texts
+from fastroai.store.unsealing import unseal_log, unseal_texts
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
@@ -181,9 +183,9 @@ class ToldRuns(Generic[T]):
         """Put a new run on record, as a whole or not at all. Raises `RunExists`."""
         told.end()
         store, questions = self.keeper.store, told.questions
-        entries = [self._sealed(one) for one in told.recorded.entries]
         header, _ = await new_header(store, told.recorded.opened, tags=labels.tags, tenant=labels.tenant)
-        await begin_record(store, replace(header, questions=questions), entries)
+        header = replace(header, questions=questions)
+        await begin_record(store, header, told.recorded.entries, self.keeper.codec)
         told.revision = len(told.recorded.entries)
         if told.recorded.ended is not None:
             await self.write_header(told, await read_header(store, header.run_id))
@@ -242,14 +244,16 @@ class ToldRuns(Generic[T]):
 
         Raises:
             RunConflict: the run has gone on since it was read.
+            ValueNotStorable: a value is larger than the store takes.
         """
         told.end()
         found, store, run_id = told.found, self.keeper.store, told.recorded.opened.run_id
         assert found is not None
         if not told.new:
             return
+        largest, codec = largest_value(store), self.keeper.codec
+        stored = [entry_for(largest, one, codec) for one in told.new]
         announced = await self._announced(found, told.questions)
-        stored = [entry_to_store(self._sealed(one)) for one in told.new]
         try:
             await append_own(store, log_key(found.header), stored, told.revision)
         except RevisionConflict:
@@ -258,9 +262,6 @@ class ToldRuns(Generic[T]):
             raise RunConflict(run_id, told.revision) from None
         told.revision = len(told.recorded.entries)
         await self.write_header(told, announced)
-
-    def _sealed(self, entry: AnyFact) -> AnyFact:
-        return seal_texts(entry, self.keeper.codec)
 
     async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
         """Write new questions into the header before the log has them, so that none is ever missing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from time import time
@@ -192,6 +192,24 @@ class Spender(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAgentCall:
+    """An agent call in the code of a flow that has failed."""
+
+    place: str
+    """The attempt at the step or function that made it."""
+    call: str
+    """The agent, and the number of the call, as in `RequestPlace`; empty for the code of the place itself."""
+    attempt: int
+    """Number of the attempt at that call."""
+
+    def is_inside(self, other: FailedAgentCall) -> bool:
+        """Return whether a tool of the other call made this one, or a function that such a tool called."""
+        if self.place == other.place:
+            return self.call.startswith(f"{other.call}/" if other.call else "")
+        return self.place.startswith(f"{other.place}/")
+
+
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
@@ -305,6 +323,8 @@ class RunFinished(Fact):
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
+    agent_calls: tuple[FailedAgentCall, ...] = ()
+    """The agent calls in the code of flows whose failure it is. They are made anew when it is resumed."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     spent_in: Told = field(default=None, compare=False, repr=False)
@@ -372,6 +392,10 @@ class StepStarted(StepFact):
 
     kind: ClassVar[str] = "step_started"
     cause: str
+    _: KW_ONLY
+    in_line: bool = field(default=False, compare=False)
+    """Of the body of a flow inside of another: whether that made the call in its own task, so that it comes
+    in this order each time."""
 
 
 @dataclass(slots=True)
@@ -570,7 +594,7 @@ class EdgeFacts:
 
 
 def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
-    return [asdict(EdgeFacts.of(one)) for one in edges]
+    return [{"target": one.target, "when": one.when, "taken": one.taken, "why": one.why} for one in edges]
 
 
 def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:

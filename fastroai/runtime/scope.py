@@ -486,6 +486,14 @@ class Scope:
                 if charge.record.use != "retried" and was in (None, charge.record.use):
                     charge.mark(use)
 
+    def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
+        """Note what became of some of the requests made here, whose records `records` gave."""
+        marked = set(map(id, records))
+        with self.lock:
+            for charge in self._charges or ():
+                if id(charge.record) in marked and charge.record.use != "retried":
+                    charge.mark(use)
+
     def count_agent_call(self) -> None:
         """Count the start of an agent run here and in every ancestor."""
         with self.lock:

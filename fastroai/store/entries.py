@@ -27,9 +27,10 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
     return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
 
 
-def encode_entry(fact: AnyFact) -> bytes:
-    """Return a fact as it is stored. Its values are JSON already."""
-    fields = _adapter(fact.kind).dump_json(fact, exclude_defaults=not isinstance(fact, RunStarted))
+def encode_entry(fact: AnyFact, *, without: set[str] | None = None) -> bytes:
+    """Return a fact as it is stored, without some fields if these are named. Its values are JSON already."""
+    serializer = _adapter(fact.kind).serializer
+    fields = serializer.to_json(fact, exclude=without, exclude_defaults=not isinstance(fact, RunStarted))
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 

@@ -49,7 +49,7 @@ from fastroai.store.index import (
 )
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, masked, unseal_text
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import LeavesOrphans, RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
@@ -376,6 +376,8 @@ class RunHistory:
             is_wanted = not is_held and (wanted is None or run.status in wanted)
             if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
                 deleted.append(run.run_id)
+        if not dry_run and isinstance(self._store, LeavesOrphans):
+            await self._store.forget_orphans()
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import ConfigurationError
+from fastroai.store.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
 
@@ -34,6 +35,16 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
 
         return PostgresRunStore(where)
     return SQLiteRunStore(where)
+
+
+def open_payload_store(place: str) -> PayloadStore:
+    """The payload store in a folder, or at a URL that `fsspec` takes.
+
+    Raises:
+        ConfigurationError: `fsspec` does not know what the URL names.
+        MissingExtraError: `fsspec` is not installed.
+    """
+    return FsspecPayloadStore(place) if "://" in place else FilePayloadStore(place)
 
 
 def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:

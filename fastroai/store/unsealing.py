@@ -68,6 +68,8 @@ TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
 """The fields with texts for people, which can quote values and conditions, by fact or part of a fact."""
 
 NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.RunFinished: ("agent_calls",),
+    facts.FailedAgentCall: ("call",),
     facts.StepRetried: ("call",),
     facts.ValueWritten: ("key",),
     facts.RequestSent: ("request",),

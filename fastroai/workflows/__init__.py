@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from fastroai.workflows.flows import WorkflowRuns as WorkflowRuns
     from fastroai.workflows.result import WorkflowResult as WorkflowResult
     from fastroai.workflows.result import WorkflowUsage as WorkflowUsage
+    from fastroai.workflows.spec.catalog import find_specs as find_specs
     from fastroai.workflows.spec.document import WorkflowSpec as WorkflowSpec
+    from fastroai.workflows.spec.drafting import PhaseDraft as PhaseDraft
+    from fastroai.workflows.spec.drafting import PipelineDraft as PipelineDraft
+    from fastroai.workflows.spec.drafting import draft_spec as draft_spec
+    from fastroai.workflows.spec.drawing import draw_flow as draw_flow
     from fastroai.workflows.spec.reading import load_spec as load_spec
+    from fastroai.workflows.spec.speckit import compile_speckit as compile_speckit
     from fastroai.workflows.workflow import BoundWorkflow as BoundWorkflow
     from fastroai.workflows.workflow import Workflow as Workflow
 
@@ -20,8 +26,12 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         ".flows": ("WorkflowRuns",),
         ".result": ("WorkflowResult", "WorkflowUsage"),
+        ".spec.catalog": ("find_specs",),
         ".spec.document": ("WorkflowSpec",),
+        ".spec.drafting": ("PhaseDraft", "PipelineDraft", "draft_spec"),
+        ".spec.drawing": ("draw_flow",),
         ".spec.reading": ("load_spec",),
+        ".spec.speckit": ("compile_speckit",),
         ".workflow": ("BoundWorkflow", "Workflow"),
         "fastroai.errors": ("ResultRejected", "WorkflowValidationError"),
     },

@@ -376,7 +376,7 @@ class ErrorAnswer(Answer):
     problems: tuple[Problem, ...] = ()
 
 
-class UsageReport(BaseModel):
+class ReportedUsage(BaseModel):
     """What a model has used for a step, as the agent reports it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

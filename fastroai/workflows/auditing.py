@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 
 from fastroai.places import quoted
-from fastroai.records import EXACT, Usage
+from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.facts import RunFinished
 from fastroai.workflows.answers import (
     AuditAnswer,
@@ -33,7 +32,6 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         for number, records in enumerate(flow.rounds)
     )
     trace = records_of(call, flow, flow.records)
-    every = [*trace, *(one for finished in rounds for one in finished.steps)]
     children = {
         step.id: tuple(audit_of(call, child) for child in _flows_at(call, plan.step_id(step.id), flow.key))
         for step in plan.flow.steps
@@ -41,12 +39,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
     }
     ended = call.told.recorded.ended
     status = _status(call, flow)
-    if flow.path:
-        cost, tokens = _sum(one.cost_usd for one in every), sum(one.tokens for one in every)
-        is_complete = call.replay.spent[flow.key].is_complete if flow.key in call.replay.spent else True
-    else:
-        usage = _usage(call, "")
-        cost, tokens, is_complete = usage.cost_usd, usage.total_tokens, usage.cost_complete
+    usage = _spent(call, flow) if flow.path else _usage(call, "")  # of the run, with what was reverted
     return AuditAnswer(
         status=status,
         flow_id=call.flow_id(flow.path),
@@ -60,9 +53,9 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         archived_iterations=tuple(map(_iterations, flow.archived_iterations)),
         child_audits={name: audits for name, audits in children.items() if audits},
         total_duration_ms=duration_ms(call, flow),
-        cost_usd=cost,
-        cost_complete=is_complete,
-        tokens=tokens,
+        cost_usd=usage.cost_usd,
+        cost_complete=usage.cost_complete,
+        tokens=usage.total_tokens,
         output=flow.output,
         reason="" if flow.path or ended is None else ended.reason,
         reason_code="" if flow.path or ended is None else ended.reason_code or "",
@@ -126,24 +119,17 @@ def _status_of_run(ended: RunFinished) -> FlowStatus:
 def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
     plan = call.machine.plan_of(flow)
     step, step_id = plan.step(record.step), plan.step_id(record.step)
-    usages = [_usage(call, _place(step_id, visit)) for visit in record.visits]
-    took = [
-        call.replay.took[step_id, visit] for visit in record.visits if (step_id, visit) in call.replay.took
-    ]
+    took = [one for visit in record.visits if (one := call.replay.took.get((step_id, visit))) is not None]
     ends = [one.ended for one in took if one.ended is not None]
     seconds = max(ends) - took[0].began if took and ends else 0.0
-    cost, tokens = _sum(one.cost_usd for one in usages), sum(one.total_tokens for one in usages)
-    child = next((one for one in _flows_at(call, step_id, flow.key) if one.key == record.child), None)
-    if child is not None:
-        inside = audit_of(call, child)
-        cost, tokens = EXACT.add(cost, inside.cost_usd), tokens + inside.tokens
-        seconds += inside.total_duration_ms / 1000
+    usage, child = _spent_on(call, flow, record), _child(call, flow, record)
+    milliseconds = _rounded(seconds) + (0.0 if child is None else duration_ms(call, child))
     return StepRecord(
         type=record.type,
         step_id=record.step,
         outcome=record.outcome,
         attempts=record.attempts if record.type == "step" else 0,
-        duration_ms=_rounded(seconds),
+        duration_ms=milliseconds,
         step_mode=None if step.kind == "gate" else step.kind,
         function=step.function,
         agent=step.agent,
@@ -155,17 +141,44 @@ def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
         skip_reason=record.skip_reason,
         iteration_outcome=None if record.loop is None else record.loop.outcome,
         child_flow_id=None if record.child is None else call.flow_id(step_id),
-        cost_usd=cost,
-        tokens=tokens,
+        cost_usd=usage.cost_usd,
+        tokens=usage.total_tokens,
     )
+
+
+def _child(call: FlowCall, flow: FlowState, record: Record) -> FlowState | None:
+    """Return the flow that was run in an entry of a step."""
+    if record.child is None:
+        return None
+    return next((one for one in _flows_at(call, record.child[0], flow.key) if one.key == record.child), None)
+
+
+def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
+    """Return what was spent in an entry of a step, at any depth."""
+    step_id = call.machine.plan_of(flow).step_id(record.step)
+    usage = Usage.of([one for visit in record.visits for one in _records(call, _place(step_id, visit))])
+    child = _child(call, flow, record)
+    return usage if child is None else usage + _spent(call, child)
+
+
+def _spent(call: FlowCall, flow: FlowState) -> Usage:
+    """Return what was spent in a flow that was not reverted, at any depth."""
+    total = Usage()
+    for record in _every(flow):
+        total += _spent_on(call, flow, record)
+    return total
 
 
 def _place(step_id: str, visit: int) -> str:
     return quoted(step_id) if visit == 1 else f"{quoted(step_id)}#{visit}"
 
 
+def _records(call: FlowCall, place: str) -> list[RequestRecord]:
+    return [one.record for one in call.told.recorded.charges(place)]
+
+
 def _usage(call: FlowCall, place: str) -> Usage:
-    return Usage.of([one.record for one in call.told.recorded.charges(place)])
+    return Usage.of(_records(call, place))
 
 
 def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:
@@ -185,13 +198,6 @@ def iteration_of(one: Reported) -> IterationRecord:
         extraction_error=one.extraction_error,
         reason=one.reason,
     )
-
-
-def _sum(amounts: Iterable[Decimal]) -> Decimal:
-    total = Decimal(0)
-    for amount in amounts:
-        total = EXACT.add(total, amount)
-    return total
 
 
 def _rounded(seconds: float) -> float:

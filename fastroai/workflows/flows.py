@@ -56,8 +56,8 @@ from fastroai.workflows.answers import (
     NextAnswer,
     NoTimeout,
     Problem,
+    ReportedUsage,
     ResolvedBy,
-    UsageReport,
     error,
 )
 from fastroai.workflows.auditing import audit_of
@@ -171,14 +171,14 @@ class WorkflowRuns:
         codec: Encrypts what users have in flows.
         clock: Gives the seconds since 1970.
         """
-        self._store, self._codec = adapt_run_store(store), codec
+        self.store, self._codec = adapt_run_store(store), codec
         self._calculator = CostCalculator() if calculator is None else calculator
         self._specs = Specs(None if workspace is None else Workspace(workspace))
         self._keeper = RunKeeper(
             definition={},
             input_types={},
             output_types={},
-            store=self._store,
+            store=self.store,
             durability="sync",
             codec=codec,
             kind="workflow",
@@ -261,7 +261,7 @@ class WorkflowRuns:
         flow_id: str,
         step_id: str,
         result: JsonValue,
-        usage: UsageReport | Mapping[str, JsonValue] | None = None,
+        usage: ReportedUsage | Mapping[str, JsonValue] | None = None,
     ) -> NextAnswer:
         """Check the result of a step, and return the next one, or what is wrong with the result."""
         async with self._opened(flow_id) as call:
@@ -452,7 +452,7 @@ class WorkflowRuns:
     async def list_flows(self, *, limit: int = 100) -> FlowList | ErrorAnswer:
         """Return the flows in the store, the latest first."""
         try:
-            found = await RunHistory(self._store, codec=self._codec).list(tag=TAG, limit=limit)
+            found = await RunHistory(self.store, codec=self._codec).list(tag=TAG, limit=limit)
         except FastroAIError as raised:
             return _error_of(raised, None)
         return FlowList(status="ok", flows=tuple(map(_listed, found)))
@@ -471,6 +471,7 @@ class WorkflowRuns:
         async with self._runs.opened(run_id) as told:
             call = FlowCall(told, path)
             _check_path(call)
+            await self._runs.see_header(told)
             found, ended = told.found, told.recorded.ended
             is_paused = ended is not None and ended.status == "paused"
             is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
@@ -497,9 +498,9 @@ class WorkflowRuns:
         await call.follow()
         await self._runs.save(call.told)
 
-    def _record(self, usage: UsageReport | Mapping[str, JsonValue], needs_prices: bool) -> RequestRecord:
+    def _record(self, usage: ReportedUsage | Mapping[str, JsonValue], needs_prices: bool) -> RequestRecord:
         try:
-            report = UsageReport.model_validate(usage)
+            report = ReportedUsage.model_validate(usage)
         except ValidationError as invalid:
             problems = "; ".join(
                 f"{'.'.join(map(str, one['loc'])) or 'usage'}: {one['msg']}"

@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.records import dump
-from fastroai.runs.machine import Unit
 from fastroai.runs.stream import RunStream
-from fastroai.runs.units import BegunUnit
+from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
@@ -29,14 +28,14 @@ WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled",
 class WorkflowUsage(RunUsage):
     """What a whole run has spent, and each step of it, by its path, all its attempts together."""
 
-    def __init__(self, scope: Scope, units: Mapping[Unit, BegunUnit]) -> None:
+    def __init__(self, scope: Scope, units: BegunUnits) -> None:
         """From the scope of a run that has ended, and the attempts at its steps."""
         super().__init__(scope)
         self._units = units
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: usage of steps instead of their live scopes."""
-        return {**self.__dict__, "by_step": self.by_step, "_units": {}}
+        return {**self.__dict__, "by_step": self.by_step, "_units": BegunUnits()}
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each step, as values that JSON can hold."""

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from fastroai.errors import BudgetExceeded, ResultRejected
 from fastroai.records import EXACT, NOT_GIVEN, Usage, exact_sum
-from fastroai.runs.machine import Changed, Told, Unit
-from fastroai.runs.units import BegunUnit
+from fastroai.runs.machine import Changed, Told
+from fastroai.runs.units import BegunUnit, BegunUnits
 from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.runtime.budget_scopes import budget_scope
@@ -74,9 +74,9 @@ class WorkflowWork:
         self._flows: dict[tuple[str, int], Scope] = {}
         """Scopes of inner flows that have a budget."""
         self._tell: Tell | None = None
-        self._units: Mapping[Unit, BegunUnit] = {}
+        self._units = BegunUnits()
 
-    def connect(self, tell: Tell, units: Mapping[Unit, BegunUnit]) -> None:
+    def connect(self, tell: Tell, units: BegunUnits) -> None:
         """Take what the runner offers: a way to tell the machine, and the units that it has begun."""
         self._tell, self._units = tell, units
 

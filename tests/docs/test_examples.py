@@ -149,6 +149,11 @@ PRINTS = {
     "streaming": [r"what it would cost\.\n\.\.\. \$0\.0000", r"'Once upon a time' is enough\."],
     "structured_output": [r"Ticket\(category='billing', urgent=True\) after 2 requests"],
     "tools": [r"temperature\(\{'city': 'Atlantis'\}\)", r"2 requests, \$0\.0000"],
+    "workflow_run": [
+        r"^paused: 'approval' waits for an answer$",
+        r"^complete: \{'text': 'To migrate, await run\(\)\.', 'breaking': \['run\(\) is async'\]\}$",
+        r"^2 requests, \$0\.000\d+$",
+    ],
     "usage_report": [
         r"^total +0\.0\d+ +100\.0% +5 ",
         r"^by step(\n  .*)*\n  grade +0\.0000\d+ ",

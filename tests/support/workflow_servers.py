@@ -8,7 +8,8 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,20 @@ class Tools:
 
 
 @asynccontextmanager
-async def server_here(folder: Path, *, trusts_client: bool = False, **of_client: Any) -> AsyncIterator[Tools]:
+async def server_here(
+    folder: Path,
+    *,
+    workspace: Path | None = None,
+    clock: Callable[[], float] = time.time,
+    trusts_client: bool = False,
+    **of_client: Any,
+) -> AsyncIterator[Tools]:
     """A server in this process. Those on one folder know of each other no more than processes do."""
+    root = folder if workspace is None else workspace
     place = folder / "flows.db"
     store = SQLiteRunStore(place)
-    runs = WorkflowRuns(store, workspace=folder)
-    server = workflow_server(Desk(runs, folder, trusts_client), sealing_key(str(place)))
+    runs = WorkflowRuns(store, workspace=root, clock=clock)
+    server = workflow_server(Desk(runs, root, trusts_client), sealing_key(str(place)))
     try:
         async with Client(server, **of_client) as client:
             yield Tools(client)
@@ -97,10 +106,14 @@ class ForkedServer:
     Its standard input and output are one socket, whose other end is here.
     """
 
-    def __init__(self, folder: Path, *options: str, store: str = "flows.db") -> None:
+    def __init__(
+        self, folder: Path, *options: str, store: str = "flows.db", serves_http: bool = False
+    ) -> None:
+        """A server that `serves_http` has the socket as its standard error instead."""
         self.here, there = socket.socketpair()
         arguments = ["mcp", "--store", store, *options]
-        self.process = _FORKS.Process(target=_serve, args=(there, folder, arguments), daemon=True)
+        streams = (2,) if serves_http else (0, 1)
+        self.process = _FORKS.Process(target=_serve, args=(there, streams, folder, arguments), daemon=True)
         self.process.start()
         there.close()
 
@@ -118,7 +131,7 @@ class ForkedServer:
         finally:
             self.here.close()
             await asyncio.to_thread(self.process.join, 10)
-            self.process.kill()
+            self.kill()
 
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:
@@ -153,13 +166,30 @@ class ForkedServer:
                 writer.close()
 
 
-def _serve(connection: socket.socket, folder: Path, arguments: Sequence[str]) -> None:
+@asynccontextmanager
+async def http_server(folder: Path, *options: str) -> AsyncIterator[str]:
+    """A server on a free port of this machine; its URL."""
+    server = ForkedServer(folder, "--http", "127.0.0.1:0", *options, serves_http=True)
+    reader, writer = await asyncio.open_connection(sock=server.here)
+    try:
+        said = (await reader.readline()).decode()
+        assert said.startswith("fastroai: serving http://127.0.0.1:"), said
+        yield said.split()[-1]
+    finally:
+        server.process.terminate()
+        await asyncio.to_thread(server.process.join, 10)
+        server.kill()
+        writer.close()
+
+
+def _serve(connection: socket.socket, streams: Sequence[int], folder: Path, arguments: Sequence[str]) -> None:
     from fastroai.cli import main
 
     os.chdir(folder)
-    os.dup2(connection.fileno(), 0)
-    os.dup2(connection.fileno(), 1)
-    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    for stream in streams:
+        os.dup2(connection.fileno(), stream)
+    connection.close()
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     sys.argv = ["fastroai", *arguments]
     main()
 

@@ -56,6 +56,7 @@ from fastroai.errors import (
     QuestionTimedOut,
     RecordedError,
     RequestBudgetExceeded,
+    ResultRejected,
     RevisionConflict,
     RunConflict,
     RunCorrupt,
@@ -178,6 +179,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         PreconditionFailed("classify", ("len(text) > 0 (actual: 0 > 0)",), {"text": ""}),
         "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
+    ),
+    (
+        ResultRejected("draft", "EnsureFailed", ("result.score (0.5) > 0.7 is false",), {"score": 0.5}),
+        "step 'draft': the result did not pass its checks: result.score (0.5) > 0.7 is false",
     ),
     (
         PostconditionFailed("classify", ("one", "two"), 0.4, (FailedAttempt(0.1, ("one",)),) * 2),

@@ -6,13 +6,13 @@ from typing import Annotated, Final, TypeAlias
 
 from mcp.server.mcpserver import Resolve
 from mcp_types import CallToolResult
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, TypeAdapter, WithJsonSchema
 
 from fastroai.workflows.answers import (
     GateOutcome,
     NextAnswer,
+    ReportedUsage,
     ResolvedBy,
-    UsageReport,
     awaited_gate,
     error,
 )
@@ -47,10 +47,27 @@ Result: TypeAlias = Annotated[
         description="What you have worked out: the fields that `output_fields` or `output_schema` ask for."
     ),
 ]
+# The next three are text and data here, and have the schemas of their types: the flows check them, and answer
+# with the error that says what is wrong.
 Usage: TypeAlias = Annotated[
-    UsageReport | None,
+    dict[str, JsonValue] | None,
+    WithJsonSchema({"anyOf": [ReportedUsage.model_json_schema(), {"type": "null"}]}),
     Field(description="Tokens that a model has used for the step, if you know them; they count on budgets."),
 ]
+Outcome: TypeAlias = Annotated[
+    str | None,
+    WithJsonSchema(TypeAdapter(GateOutcome | None).json_schema()),
+    Field(
+        description="approve: go on. revise: do it again from an earlier step on. kill: end the flow. "
+        "Leave it out to let your user decide through the client."
+    ),
+]
+Who: TypeAlias = Annotated[
+    str,
+    WithJsonSchema(TypeAdapter(ResolvedBy).json_schema()),
+    Field(description="Who has decided: `human` only if a person has told you so in this session."),
+]
+Reason: TypeAlias = Annotated[str, Field(description="Why; it is kept on record.")]
 Next: TypeAlias = Annotated[CallToolResult, NextResult]
 
 
@@ -76,7 +93,7 @@ async def plan(
 
 
 async def _reported(
-    call: Call, flow_id: str, step_id: str, result: JsonValue, usage: UsageReport | None
+    call: Call, flow_id: str, step_id: str, result: JsonValue, usage: dict[str, JsonValue] | None
 ) -> NextAnswer:
     runs = desk_of(call).runs
     if is_second_round(call):
@@ -113,13 +130,13 @@ async def skip_step(
     call: Call,
     flow_id: FlowId,
     step_id: StepId,
-    reason: Annotated[str, Field(description="Why it is not needed; it is kept on record.")],
     answer: Annotated[NextAnswer, Resolve(_skipped)],
     decided: Annotated[Decided, Resolve(deciding(_skipped))],
+    reason: Reason = "",
 ) -> Next:
     """Leave the step out that is due, and get the next one. Its output is null for later steps.
 
-    Use it only for a step that the situation makes pointless. A gate can't be skipped.
+    Use it only for a step that the situation makes pointless, and say why. A gate can't be skipped.
     """
     return reply(await settled(call, answer, decided))
 
@@ -145,9 +162,9 @@ async def _resolved(
     call: Call,
     flow_id: str,
     step_id: str,
-    outcome: GateOutcome | None,
+    outcome: str | None,
     rationale: str,
-    resolved_by: ResolvedBy,
+    resolved_by: str,
 ) -> NextAnswer:
     runs = desk_of(call).runs
     if outcome is not None and not is_second_round(call):
@@ -175,18 +192,9 @@ async def gate_resolve(
     step_id: StepId,
     answer: Annotated[NextAnswer, Resolve(_resolved)],
     decided: Annotated[Decided, Resolve(deciding(_resolved))],
-    outcome: Annotated[
-        GateOutcome | None,
-        Field(
-            description="approve: go on. revise: do it again from an earlier step on. kill: end the flow. "
-            "Leave it out to let your user decide through the client."
-        ),
-    ] = None,
-    rationale: Annotated[str, Field(description="The reason for the decision, for the record.")] = "",
-    resolved_by: Annotated[
-        ResolvedBy,
-        Field(description="Who has decided: `human` only if a person has told you so in this session."),
-    ] = "agent",
+    outcome: Outcome = None,
+    rationale: Reason = "",
+    resolved_by: Who = "agent",
 ) -> Next:
     """Resolve a gate, at which the flow waits for a person to decide.
 
@@ -238,10 +246,7 @@ async def iteration_report(
 
 
 async def iteration_abort(
-    call: Call,
-    flow_id: FlowId,
-    step_id: StepId,
-    reason: Annotated[str, Field(description="Why another turn would not help; it is kept on record.")],
+    call: Call, flow_id: FlowId, step_id: StepId, reason: Reason = ""
 ) -> Annotated[CallToolResult, IterationResult]:
     """End a loop before its time. Then report the step with fastroai_step_done."""
     return reply(await desk_of(call).runs.iteration_abort(flow_id, step_id, reason))

@@ -68,10 +68,10 @@ def find_specs(folder: Path) -> Catalog:
             invalid[file] = error.problems
             continue
         except OSError as error:
-            invalid[file] = (WorkflowProblem(message=f"it cannot be read: {error.strerror}"),)
+            invalid[file] = (WorkflowProblem(message=f"it cannot be read: {error.strerror}", file=str(file)),)
             continue
         first = entries.setdefault(entry.name, entry)
         if first is not entry:
             message = f"workflow {entry.name!r} is in {first.path.name} already; give it a name of its own"
-            invalid[file] = (WorkflowProblem(message=message),)
+            invalid[file] = (WorkflowProblem(message=message, file=str(file)),)
     return Catalog(tuple(entries.values()), invalid)

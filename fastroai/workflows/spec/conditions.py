@@ -25,7 +25,7 @@ ITERATION_NAMES: Final = ("accumulator", "accumulated_count", "new_count", "dry_
 
 
 def read_expression(
-    text: str | bool,
+    text: str,
     way: Way,
     problems: Problems,
     functions: Mapping[str, Callable[..., JsonValue]] | None = None,
@@ -35,8 +35,7 @@ def read_expression(
     References in it, `$.input.x` and `$.steps.id.output.y`, become lookups of the same names, so that their
     values are bound and never become a part of the text.
     """
-    given = str(text)
-    plain = _without_dollars(given)
+    plain = _without_dollars(text)
     try:
         return Expression(plain, functions=functions)
     except ExpressionError as error:
@@ -108,7 +107,7 @@ class Scope:
                 self.steps.at(str(rest[0]), rest[2:], way, problems, text, offset)
         elif name not in self.values:
             known = (*self.names, *self.values, *(["steps"] if self.steps else []))
-            message = f"{text}: there is no {cut(name)!r} here; there are {listed(known)}."
+            message = f"{text}: there is no {cut(name)!r} here; known: {listed(known)}."
             problems.add(message, way, name=name, allowed=known, offset=offset)
 
 

@@ -6,6 +6,8 @@ from typing import Final
 
 MAX_SPEC_DEPTH: Final = 30
 """Levels of mappings and lists in a spec: JSON Schemas in it need more than the rest."""
+MAX_SPEC_VALUES: Final = 50_000
+"""Keys and values in a spec, so that any text is refused or taken within a second."""
 MAX_ID_CHARACTERS: Final = 200
 """Characters of the name of a contract, function, flow or step."""
 MAX_FLOW_STEPS: Final = 1_000

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator, JsonValue
 
 from fastroai.documents.parts import Part, PartsAt
 from fastroai.documents.yaml_text import Way
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, bool) else value
+
+
+Condition: TypeAlias = Annotated[str, BeforeValidator(_as_text)]
+"""An expression; `true` and `false` of YAML are expressions, too."""
 
 
 class FieldPart(Part):
@@ -61,12 +69,12 @@ class StepPart(Part):
     retries: int | None = None
     model: str | None = None
     budget: BudgetPart | None = None
-    skip_if: str | bool | None = None
+    skip_if: Condition | None = None
     skip_reason: str | None = None
     on_fail: str | None = None
     next: str | None = None
     max_iterations: int | None = None
-    exit_criterion: str | bool | None = None
+    exit_criterion: Condition | None = None
     accumulate: str | None = None
     accumulate_key: str | None = None
     on_approve: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,7 +18,11 @@ _MOST_COMPARED: Final = 10_000
 _LONGEST_COMPARED: Final = 100
 """Characters of a name that is compared with others."""
 _MOST_SHOWN: Final = 20
+"""Names of a choice that a problem has."""
+_MOST_LISTED: Final = 10
 """Names that a message lists."""
+_LONGEST_MESSAGE: Final = 1_000
+"""Characters of a message: what the document says can be in it."""
 _LONGEST_SHOWN: Final = 80
 """Characters of a name that a message shows."""
 
@@ -31,6 +36,7 @@ class Problems:
     """The problems of one spec."""
 
     text: YamlText
+    file: str | None
     lines: list[str]
     """The lines of the text."""
     found: list[WorkflowProblem] = field(default_factory=list)
@@ -76,7 +82,7 @@ class Problems:
     def unknown(self, what: str, name: str, way: Way, known: Iterable[str]) -> None:
         """Note a name that is not there. Raises `TooManyProblems`, as `add`."""
         names = tuple(known)
-        there = f"there are {listed(names)}." if names else "there is none."
+        there = f"known: {listed(names)}." if names else "there is none."
         self.add(f"{what} {cut(name)!r} is not there; {there}", way, name=name, allowed=names)
 
     def choice(self, way: Way, said: str, allowed: Collection[str]) -> bool:
@@ -98,11 +104,14 @@ class Problems:
     ) -> None:
         near = None if name is None else self._nearest(name, allowed)
         hint = "" if near is None else f" Did you mean {near!r}?"
-        shown = tuple(allowed)[:_MOST_SHOWN]
+        shown = tuple(cut(one) for one in islice(allowed, _MOST_SHOWN))
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[:_LONGEST_MESSAGE]}…"
         flow, step = self._whose(way)
         self.found.append(
             WorkflowProblem(
                 message=message + hint,
+                file=self.file,
                 line=line,
                 column=column,
                 flow=flow,
@@ -112,7 +121,9 @@ class Problems:
             )
         )
         if len(self.found) >= MOST_PROBLEMS:
-            self.found.append(WorkflowProblem(message=MORE_PROBLEMS, line=line, column=column))
+            self.found.append(
+                WorkflowProblem(message=MORE_PROBLEMS, file=self.file, line=line, column=column)
+            )
             raise TooManyProblems
 
     def _nearest(self, name: str, allowed: Collection[str]) -> str | None:
@@ -151,6 +162,6 @@ def cut(text: str) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names as a message lists them."""
     all_of_them = list(names)
-    more = len(all_of_them) - _MOST_SHOWN
-    shown = ", ".join(map(cut, all_of_them[:_MOST_SHOWN]))
+    more = len(all_of_them) - _MOST_LISTED
+    shown = ", ".join(map(cut, all_of_them[:_MOST_LISTED]))
     return f"{shown} and {more} more" if more > 0 else shown

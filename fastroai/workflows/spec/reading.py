@@ -13,7 +13,7 @@ from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpe
 from fastroai.workflows.spec.fields import read_contracts, read_fields
 from fastroai.workflows.spec.flows import check_flows, check_names, entry_of, read_flow, same_inputs
 from fastroai.workflows.spec.functions import read_functions, uses_of
-from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH
+from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH, MAX_SPEC_VALUES
 from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_keys
 from fastroai.workflows.spec.problems import Problems, TooManyProblems, cut
 from fastroai.workflows.spec.steps import Library
@@ -34,10 +34,10 @@ def load_spec(source: str | Path) -> WorkflowSpec:
             `workflows`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH)
-    problems = Problems(text, text.text.splitlines())
+    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
+    problems = Problems(text, file, text.text.splitlines())
     try:
-        spec = _read(text, file, problems)
+        spec = _read(text, problems)
     except TooManyProblems:
         spec = None
     if problems.found or spec is None:
@@ -49,13 +49,13 @@ def _in_order(problems: list[WorkflowProblem]) -> tuple[WorkflowProblem, ...]:
     return tuple(sorted(problems, key=lambda one: (one.line, one.column)))
 
 
-def _read(text: YamlText, file: str | None, problems: Problems) -> WorkflowSpec | None:
+def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:
     for found in text.problems:
         problems.add_found(found)
     if not text.is_whole:
         return None
     part = _shaped(text, problems)
-    return None if part is None else _spec(part, text.text, file, problems)
+    return None if part is None else _spec(part, text.text, problems)
 
 
 def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
@@ -72,7 +72,7 @@ def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
         return None
 
 
-def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> WorkflowSpec | None:
+def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
     problems.choice(("version",), part.version, VERSIONS)
     if part.version == "0.1":
         for way in new_keys(part):
@@ -106,7 +106,7 @@ def _spec(part: SpecPart, text: str, file: str | None, problems: Problems) -> Wo
     return WorkflowSpec(
         version=cast("Literal['0.1', '0.2']", part.version),
         text=text,
-        source=file,
+        source=problems.file,
         contracts=contracts,
         functions=functions,
         flows=flows,

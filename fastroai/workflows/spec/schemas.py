@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,14 +110,19 @@ def _wrong(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Way, str]]:
     if not isinstance(said, str) or said.removesuffix("#") not in _DIALECTS:
         yield ("$schema",), f"$schema is {cut(str(said))!r}; expected {DIALECT}"
         return
-    meta = compiled({"$schema": said, "$ref": said})
-    for error in islice(meta.iter_errors(schema), MAX_VIOLATIONS):
+    for error in islice(_meta(said).iter_errors(schema), MAX_VIOLATIONS):
         where = tuple(error.instance_path)
         if where[-1:] == ("type",):
             expected = f"expected one of {', '.join(_TYPES)}, or a list of them"
             yield where, f"type is {_short(repr(error.instance))}; {expected}"
         else:
             yield where, f"{_short(error.message)}{_remedy(where)}"
+
+
+@lru_cache(maxsize=8)
+def _meta(dialect: str) -> jsonschema_rs.Validator:
+    """The schema of schemas."""
+    return compiled({"$schema": dialect, "$ref": dialect})
 
 
 def _unbounded(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Way, str]]:

@@ -58,16 +58,21 @@ async def test_choices_and_usage_are_checked(tmp_path: Path) -> None:
     async with server_here(tmp_path) as call:
         flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
         for tool, argument, value in (
-            ("gate_resolve", "outcome", "maybe"),
-            ("gate_resolve", "resolved_by", "nobody"),
-            ("step_done", "usage", {"model": "openai:gpt-4o-mini", "input_tokens": -1}),
-            ("step_done", "usage", {"input_tokens": 1}),
-            ("step_done", "usage", {"model": "openai:gpt-4o-mini", "dollars": 1}),
+            ("gate_resolve", "outcome", 7),
+            ("gate_resolve", "rationale", ["because"]),
+            ("step_done", "usage", "many"),
             ("plan", "inputs", [1, 2]),
         ):
             arguments = {"spec": ARTICLE} if tool == "plan" else {"flow_id": flow, **BY_FLOW[tool]}
             kind, message = await error_of(call, tool, **{**arguments, argument: value})
             assert (kind, argument in message) == ("invalid_input", True), message
+        for usage in (
+            {"model": "openai:gpt-4o-mini", "input_tokens": -1},
+            {"input_tokens": 1},
+            {"model": "openai:gpt-4o-mini", "dollars": 1},
+        ):
+            given = {"step_id": "draft", "result": DRAFT, "usage": usage}
+            assert (await error_of(call, "step_done", flow_id=flow, **given))[0] == "invalid_usage"
         assert (await call("resume", flow_id=flow))["attempt"] == 1, "nothing has changed"
 
 

@@ -137,9 +137,9 @@ def test_violations_are_few_and_short() -> None:
 
 def test_a_long_result_is_checked_in_a_bounded_time() -> None:
     a, checks = step()
-    started = time.perf_counter()
+    started = time.process_time()
     failed = checks.of_result(a, {"count": 2, "tags": [1] * 400_000}, {})
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert failed is not None
     assert failed.violations == ('result.tags[0]: 1 is not of type "string"',)
 

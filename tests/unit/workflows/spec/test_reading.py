@@ -176,6 +176,16 @@ def test_a_spec_of_version_01_has_functions_only() -> None:
     )
 
 
+def test_gates_are_of_version_02() -> None:
+    check(
+        "version: '0.1'\nfunctions:\n  g: {«mode: gate, «timeout: 3}\n"
+        "contracts: {Out: {a: {type: string}}}\nflows: {main: {steps: [{id: a, «intent: b}]}}\n",
+        'mode is not in version "0.1" like this',
+        "timeout is not",
+        "intent is not",
+    )
+
+
 def test_the_version_is_a_text() -> None:
     check(
         "version: «0.2\nflows:\n  main:\n    steps:\n    - {id: a, function: «nope}\n",
@@ -194,9 +204,13 @@ def test_a_file_is_given_as_a_path(tmp_path: Path) -> None:
     file.write_text(HEAD + "    - {id: a, intent: Do it}\n", encoding="utf-8")
     assert load_spec(file).source == str(file)
     file.write_text("flows: 3\n", encoding="utf-8")
-    with pytest.raises(WorkflowValidationError, match="a.stratum.yaml"):
+    with pytest.raises(WorkflowValidationError, match="a.stratum.yaml") as caught:
         load_spec(file)
+    assert {problem.file for problem in caught.value.problems} == {str(file)}
     assert "give its pathlib.Path" in found(str(file))[0].message
+    file.write_bytes(b"\xff")
+    with pytest.raises(WorkflowValidationError, match="it is not UTF-8"):
+        load_spec(file)
     with pytest.raises(ConfigurationError, match="Path"):
         load_spec(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
@@ -221,6 +235,11 @@ def test_values_have_the_right_types() -> None:
         "flows.main.steps[1].retries is a text, 'two'; expected a whole number",
         "flows.main.steps[2] is a text, 'c'; expected a mapping",
     )
+    check_steps(
+        "    - {id: a, intent: b, skip_if: «1, max_iterations: 2, exit_criterion: «2}\n",
+        "flows.main.steps[0].skip_if is a number, 1; expected a text; put it in quotes",
+        "flows.main.steps[0].exit_criterion is a number, 2; expected a text",
+    )
     check("version: '0.2'\nflows:\n  main: {«steps: }\n", "steps is empty; expected a list")
     check_steps("    - «{intent: Do it}\n", "flows.main.steps[0].id is missing")
 
@@ -229,7 +248,7 @@ def test_unknown_keys_are_told_with_the_nearest_and_the_rest_is_still_looked_at(
     problem, other = check_steps(
         "    - {id: a, intent: b, «ensre: [x]}\n    - {id: b, function: «wrok}\n",
         "unknown key flows.main.steps[0].ensre; expected id, function",
-        "function 'wrok' is not there; there are work, count, review. Did you mean 'work'?",
+        "function 'wrok' is not there; known: work, count, review. Did you mean 'work'?",
     )
     assert (problem.nearest, problem.flow, problem.step) == ("ensure", "main", "a")
     assert (other.nearest, other.allowed, other.step) == ("work", ("work", "count", "review"), "b")
@@ -300,11 +319,20 @@ def test_gates_have_no_ensure_budget_or_retries() -> None:
     )
 
 
+def test_values_are_of_the_types_of_json() -> None:
+    text = "version: '0.2'\nflows:\n  main:\n    input:\n"
+    steps = "    steps: [{id: a, intent: b}]\n"
+    check(text + "      a: {type: integer, default: «true}\n" + steps, "default is a truth value, True")
+    check(text + "      a: {type: integer, values: [1], default: «2}\n" + steps, "expected one of 1")
+    check(text + "      a: {type: boolean, values: [true], default: «1}\n" + steps, "default is a number, 1")
+    assert load_spec(text + "      a: {type: integer, default: 3.0}\n" + steps)
+
+
 def test_the_inputs_of_the_workflow_are_those_of_its_flow() -> None:
     text = "version: '0.2'\nflows:\n  a: {input: {x: {type: string}}, steps: [{id: s, intent: b}]}\n"
     more = "  b: {steps: [{id: s, intent: b}]}\n"
     assert load_spec(text + "workflow: {name: other, input: {x: {type: string}}}\n").entry == "a"
-    check(text + more + "workflow: {name: «other}\n", "flow 'other' is not there; there are a, b")
+    check(text + more + "workflow: {name: «other}\n", "flow 'other' is not there; known: a, b")
     for said, message in (
         ("«input: {}", "it lacks x"),
         ("«input: {x: {type: string}, y: {type: string}}", "the flow has no y"),
@@ -351,11 +379,9 @@ def test_ids_are_there_once() -> None:
 
 
 def test_functions_contracts_and_flows_have_to_be_there() -> None:
+    check_steps("    - {id: a, flow: «mian}\n", "flow 'mian' is not there; known: main. Did you mean 'main'?")
     check_steps(
-        "    - {id: a, flow: «mian}\n", "flow 'mian' is not there; there are main. Did you mean 'main'?"
-    )
-    check_steps(
-        "    - {id: a, intent: b, output_contract: «Oat}\n", "contract 'Oat' is not there; there are Out"
+        "    - {id: a, intent: b, output_contract: «Oat}\n", "contract 'Oat' is not there; known: Out"
     )
     check(
         HEAD.replace("    steps:", "    output: «Nope\n    steps:") + "    - {id: a, intent: b}\n", "contract"
@@ -402,7 +428,7 @@ def test_gates_say_where_they_lead() -> None:
         "on_revise leads from 'ask' to 'later', which comes after it; expected an earlier step",
     )
     check_steps(
-        before + f"    - {GATE}, on_revise: «aa}}\n", "step 'aa' is not there; there are a, ask. Did you mean"
+        before + f"    - {GATE}, on_revise: «aa}}\n", "step 'aa' is not there; known: a, ask. Did you mean"
     )
 
 
@@ -450,7 +476,7 @@ def test_on_fail_needs_what_can_fail() -> None:
 def test_routes_lead_to_other_steps() -> None:
     check_steps(
         "    - {id: a, function: work, on_fail: «nope, next: «a}\n",
-        "step 'nope' is not there; there are a.",
+        "step 'nope' is not there; known: a.",
         "next leads from 'a' to itself, without end",
     )
 
@@ -465,7 +491,7 @@ def test_iterations_need_each_other() -> None:
     check_steps("    - {id: a, function: work, max_iterations: «0}\n", "at least 1")
     start = "    - {id: a, function: work, max_iterations: 3, "
     check_steps(
-        start + "accumulate: «itms}\n", "field 'itms' is not there; there are ok, score, items, meta. Did"
+        start + "accumulate: «itms}\n", "field 'itms' is not there; known: ok, score, items, meta. Did"
     )
     check_steps(start + "accumulate: «result.ok}\n", "'ok', which is of type boolean; expected an array")
     check_steps(start + "accumulate: «'result.items[0]'}\n", "expected one field, as in result.name")
@@ -491,9 +517,9 @@ def test_references_name_what_is_there() -> None:
         "        x: «$.input.topc\n        y: «$.steps.b.output\n"
         "        z: «$.steps.s-2.output.scre\n        v: «$.steps.s-2.output.ok.deep\n"
         "    - {id: s-2, function: work}\n",
-        "$.input.topc: input 'topc' is not there; there are topic, limit. Did you mean 'topic'?",
-        "$.steps.b.output: step 'b' is not there; there are a, s-2.",
-        "$.steps.s-2.output.scre: field 'scre' is not there; there are ok, score, items, meta. Did you mean",
+        "$.input.topc: input 'topc' is not there; known: topic, limit. Did you mean 'topic'?",
+        "$.steps.b.output: step 'b' is not there; known: a, s-2.",
+        "$.steps.s-2.output.scre: field 'scre' is not there; known: ok, score, items, meta. Did you mean",
         "'ok' is of type boolean, which has no parts",
     )
     assert spec(
@@ -555,12 +581,16 @@ def test_expressions_are_parsed_with_their_places() -> None:
     check_steps("    - {id: a, intent: b, ensure: [«result.__class__]}\n", "belong to Python")
 
 
+def test_none_is_asked_for_as_in_python() -> None:
+    assert spec("    - {id: a, intent: b, ensure: [result.x is not None, result.y is None]}\n")
+
+
 def test_expressions_name_fields_that_are_there() -> None:
     out = "output_contract: Out"
     check_steps(
         f"    - {{id: a, intent: b, {out},\n"
         "       ensure: ['result.ok and «result.scor > 1', \"len(«result['itms']) > 0\"]}\n",
-        "field 'scor' is not there; there are ok, score, items, meta. Did you mean 'score'?",
+        "field 'scor' is not there; known: ok, score, items, meta. Did you mean 'score'?",
         "field 'itms' is not there",
     )
     check_steps(f"    - {{id: a, intent: b, {out}, ensure: [has(«result.x)]}}\n", "field 'x' is not there")
@@ -569,7 +599,7 @@ def test_expressions_name_fields_that_are_there() -> None:
         "'ok' is of type boolean, which has no parts",
     )
     check_steps(
-        "    - {id: a, intent: b, ensure: [«steps.a]}\n", "there is no 'steps' here; there are result, input."
+        "    - {id: a, intent: b, ensure: [«steps.a]}\n", "there is no 'steps' here; known: result, input."
     )
     check_steps("    - {id: a, intent: b, ensure: [«input.x]}\n", "field 'x' is not there; there is none.")
     assert spec(
@@ -609,7 +639,7 @@ def test_skip_if_sees_inputs_and_outputs() -> None:
     )
     check_steps(
         "    - {id: b, intent: c, skip_if: «result.ok}\n",
-        "there is no 'result' here; there are input, steps.",
+        "there is no 'result' here; known: input, steps.",
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
 import pytest
 
-from fastroai.errors import WorkflowValidationError
+from fastroai.errors import MissingExtraError, WorkflowValidationError
 from fastroai.workflows.spec.document import ContractSpec, FieldSpec
 from fastroai.workflows.spec.reading import load_spec
 from fastroai.workflows.spec.schemas import compiled, contract_schema
@@ -57,6 +58,12 @@ def test_what_is_no_schema_is_told_at_its_place() -> None:
     )
 
 
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    with pytest.raises(MissingExtraError, match="workflows"):
+        problems({"type": "object"})
+
+
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{1000}{1000}"])
 def test_patterns_take_linear_time_or_are_refused(pattern: str) -> None:
     (told,) = problems({"properties": {"a": {"pattern": pattern}}})
@@ -65,9 +72,9 @@ def test_patterns_take_linear_time_or_are_refused(pattern: str) -> None:
 
 def test_patterns_that_are_slow_elsewhere_are_fast() -> None:
     validator = compiled({"pattern": "^(a+)+$"})
-    started = time.perf_counter()
+    started = time.process_time()
     assert not validator.is_valid("a" * 100_000 + "b")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -99,10 +106,10 @@ def test_schemas_that_are_huge_when_written_out_are_refused() -> None:
     defs: dict[str, Any] = {"d0": {"type": "string"}}
     for number in range(1, 40):
         defs[f"d{number}"] = {"anyOf": [{"$ref": f"#/$defs/d{number - 1}"}] * 2}
-    started = time.perf_counter()
+    started = time.process_time()
     (told,) = problems({"$defs": defs, "$ref": "#/$defs/d39"})
     assert "more than 5,000 values when its references are written out" in told
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_contract_is_an_object_with_its_fields_and_others() -> None:
