@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -454,3 +455,22 @@ def test_commands_of_hooks_are_quoted_for_the_shell(project: Path, client: str) 
     text = "".join(data.decode() for name, (data, _) in tree(project).items() if name.endswith(".json"))
     assert HOOK.search(text)
     assert """'/opt/a'\\"'\\"'b $(touch x)/python' -P mcp hook""" in text
+
+
+PAGE = Path(__file__).parents[5] / "docs/guides/mcp-clients.md"
+
+
+@pytest.mark.parametrize("client", EVERY)
+def test_the_page_of_clients_lists_every_file(
+    home: Path, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    text = (
+        PAGE.read_text(encoding="utf-8").partition(f"### {CLIENTS[client].title}\n")[2].partition("\n### ")[0]
+    )
+    listed = set(re.findall(r"`(~?[\w./*-]*[./][\w./*-]+)`", text))
+    for scope, prefix in (("project", ""), ("user", "~/")):
+        target = Target(scope, home, COMMAND)  # type: ignore[arg-type]
+        for part in CLIENTS[client].parts(target):
+            name = prefix + part.path.relative_to(home).as_posix()
+            assert re.sub(r"fastroai-\w+", "fastroai-*", name) in listed

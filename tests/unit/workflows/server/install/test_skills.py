@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.workflow_servers import server_here
 
 from fastroai.documents.yaml_text import read_yaml_of
 from fastroai.store import MemoryRunStore
 from fastroai.workflows import WorkflowRuns, load_spec
-from fastroai.workflows.server.app import _TOOLS
 from fastroai.workflows.server.install.texts import SKILLS, instructions, skill_texts
 
 TEXTS = {name.removeprefix("fastroai-"): text for name, text in skill_texts().items()}
-TOOLS = {f"fastroai_{function.__name__}" for function, _ in _TOOLS}
 YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
 DESIGN = {"behaviour": "It adds.", "files": ["a.py"], "cases": ["usual", "limit", "bad"]}
@@ -132,11 +131,13 @@ def test_a_skill_says_what_it_is_for_and_when(skill: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", [instructions(), *TEXTS.values()], ids=["instructions", *TEXTS])
-def test_every_tool_that_is_named_is_a_tool_of_the_server(text: str) -> None:
-    named = set(re.findall(r"fastroai_[a-z_]+", text))
-    assert named
-    assert named <= TOOLS
+async def test_every_tool_that_is_named_is_a_tool_of_the_server(tmp_path: Path) -> None:
+    async with server_here(tmp_path) as server:
+        tools = {tool.name for tool in (await server.client.list_tools()).tools}
+    for name, text in {"instructions": instructions(), **TEXTS}.items():
+        named = set(re.findall(r"fastroai_[a-z_]+", text))
+        assert named, name
+        assert named <= tools, name
 
 
 @pytest.mark.parametrize("skill", SKILLS)
