@@ -17,7 +17,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
-from fastroai.store.mailbox import Message, read_mail
+from fastroai.store.mailbox import Message
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.unsealing import seal_payloads
@@ -123,7 +123,7 @@ class Receive:
         seen = log.received.get(self.name, 0)
         is_over = deadline is not None and time() >= deadline  # before messages are looked for
         ended = _ended(scope, wait, visit) if is_over else None
-        for number, message in await read_mail(run.store, run.header, after=seen):
+        for number, message in await run.mail(after=seen):
             seen = number
             is_taken = message.name != self.name or number <= log.received.get(self.name, 0)
             is_late = deadline is not None and message.sent_at.timestamp() >= deadline
