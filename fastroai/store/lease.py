@@ -95,6 +95,13 @@ class Lease:
         _desk.add(self)
 
     @property
+    def now(self) -> datetime:
+        """Time of the store's clock, counted on from when this process took the run, whoever sets clocks."""
+        assert self.header.steady_until is not None
+        since = steady_seconds() - (self.header.steady_until - self.terms.seconds)
+        return self.header.updated_at + timedelta(seconds=since)
+
+    @property
     def has_ended(self) -> bool:
         """Whether its time is over, as when the process, or its machine, was suspended."""
         return steady_seconds() >= self._until and not self._is_over

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from time import time
 from typing import Any, Final, TypeVar
 
 from fastroai.errors import (
@@ -90,9 +89,14 @@ class DurableRun:
         self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
 
     @property
+    def now(self) -> float:
+        """Return the seconds since 1970, by the store's clock: deadlines on record are times of that."""
+        return self.lease.now.timestamp()
+
+    @property
     def elapsed(self) -> float:
         """Return the seconds since the run began, perhaps in another process."""
-        return max(0.0, time() - self.recorded.opened.timestamp)
+        return max(0.0, self.now - self.header.started_at.timestamp())
 
     @property
     def header(self) -> RunHeader:
@@ -255,7 +259,7 @@ class DurableRun:
                 # and before messages are looked for, so that whoever sends one from now on says so here.
                 await self._write_header(**waits)
                 if await self._has_mail(waits["receives"]):
-                    waits["due_at"] = ended.at
+                    waits["due_at"] = self.header.updated_at  # at once
             await self.journal.commit(ended)
             await self.journal.aclose()
             await self.lease.stop()
@@ -267,7 +271,6 @@ class DurableRun:
                 requests=usage.request_count,
                 cost_usd=usage.cost_usd,
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
-                updated_at=ended.at,
                 **waits,
             )
         finally:
