@@ -256,15 +256,21 @@ class _Desk:
     async def _renew_all(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds / RENEWALS_PER_LEASE / _LOOKS)
-            with self._lock:
-                leases = tuple(self._live[seconds])
-                if not leases:
-                    del self._live[seconds]
-                    return
-            now = steady_seconds()
-            for lease in leases:
-                if lease.is_due(now):
-                    lease.renew_soon()
+            if not self._renew_due(seconds):
+                return
+
+    def _renew_due(self, seconds: float) -> bool:
+        """Return whether there are leases of this length. It is a call, so that no frame keeps their runs."""
+        with self._lock:
+            leases = tuple(self._live[seconds])
+            if not leases:
+                del self._live[seconds]
+                return False
+        now = steady_seconds()
+        for lease in leases:
+            if lease.is_due(now):
+                lease.renew_soon()
+        return True
 
 
 _desk = _Desk()
