@@ -19,6 +19,9 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
+    workflow_server,
+    workflow_specs,
+    workflows,
 )
 
 
@@ -39,6 +42,9 @@ async def main(words: list[str]) -> None:
         spending,
         durable_runs,
         startup,
+        workflow_specs,
+        workflows,
+        workflow_server,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"

@@ -19,6 +19,8 @@ MOST_ADDED = 100e-6
 """Seconds."""
 MOST_OF_A_HIT = 50e-6
 """Seconds."""
+CALLS = 100
+"""Calls in a row."""
 ANSWER = {"label": "positive", "confidence": 0.9}
 PROMPT = 'Classify\n\nInputs:\n- text: "It is fine"'
 
@@ -56,7 +58,7 @@ async def function_call() -> AsyncIterator[Row]:
     }
     if importlib.util.find_spec("magentic") is not None:
         runs["magentic"] = magentic_function()
-    took = await medians(runs, rounds=60, warm_up=5)
+    took = await medians(runs, rounds=20, warm_up=2, in_a_row=CALLS)
     added = took["infer"] - took["agent"]
     yield Row(
         "what @infer adds to FastroAgent.run: bind, compile, scope, read, ensure, record",
@@ -89,8 +91,9 @@ async def cache_hit() -> AsyncIterator[Row]:
         await classify_once("It is fine")
         took = await medians(
             {"hit": lambda: classify_once("It is fine"), "asked": lambda: classify("It is fine")},
-            rounds=100,
-            warm_up=10,
+            rounds=20,
+            warm_up=2,
+            in_a_row=CALLS,
         )
     yield Row(
         "a call of a function whose answer is kept, beside one that asks",

@@ -26,11 +26,12 @@ class Row:
     met: bool | None = None
 
 
-async def seconds(run: Run) -> float:
-    """Wall time of one run."""
+async def seconds(run: Run, in_a_row: int = 1) -> float:
+    """Wall time of one run, on average over as many as follow each other."""
     started = perf_counter()
-    await run()
-    return perf_counter() - started
+    for _ in range(in_a_row):
+        await run()
+    return (perf_counter() - started) / in_a_row
 
 
 async def function_calls(run: Run, rounds: int = 20, warm_up: int = 5) -> float:
@@ -56,8 +57,14 @@ async def function_calls(run: Run, rounds: int = 20, warm_up: int = 5) -> float:
     return count / rounds
 
 
-async def medians(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[str, float]:
-    """Median wall time of each, in seconds. They take turns; the collector waits until the end."""
+async def medians(
+    runs: Mapping[str, Run], rounds: int, warm_up: int = 2, in_a_row: int = 1
+) -> dict[str, float]:
+    """Median wall time of each, in seconds. They take turns; the collector waits until the end.
+
+    The collection before each turn empties the processor's caches, and filling them again takes longer than
+    a run of some microseconds does. Such runs are measured `in_a_row`.
+    """
     samples: dict[str, list[float]] = {name: [] for name in runs}
     names, order = list(runs), random.Random(1)
     for turn in range(warm_up + rounds):
@@ -65,7 +72,7 @@ async def medians(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dic
         gc.disable()
         # Whoever follows a larger one, or a collection, finds cold caches: so nobody always does.
         for name in order.sample(names, len(names)):
-            taken = await seconds(runs[name])
+            taken = await seconds(runs[name], in_a_row)
             if turn >= warm_up:
                 samples[name].append(taken)
         gc.enable()

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from fastroai.tracing import OpenTelemetryTracer as OpenTelemetryTracer
     from fastroai.tracing import SimpleTracer as SimpleTracer
     from fastroai.tracing import Tracer as Tracer
+    from fastroai.tracing import set_redaction as set_redaction
     from fastroai.usage import Budget as Budget
     from fastroai.usage import CostCalculator as CostCalculator
     from fastroai.usage import Endpoint as Endpoint
@@ -241,7 +242,14 @@ __all__, __getattr__, __dir__ = lazy_names(
             "trace_of",
         ),
         ".tools": ("FunctionToolsetBase", "SafeToolset", "safe_tool"),
-        ".tracing": ("LogfireTracer", "NoOpTracer", "OpenTelemetryTracer", "SimpleTracer", "Tracer"),
+        ".tracing": (
+            "LogfireTracer",
+            "NoOpTracer",
+            "OpenTelemetryTracer",
+            "SimpleTracer",
+            "Tracer",
+            "set_redaction",
+        ),
         ".usage": (
             "Budget",
             "CostCalculator",

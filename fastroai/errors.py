@@ -8,6 +8,7 @@
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
     ├── GraphValidationError (ValueError)    ... or a graph
+    ├── WorkflowValidationError (ValueError) ... or a workflow spec
     ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
     ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
     ├── InputTypeError (TypeError)           an input is not of the type that was asked for
@@ -22,6 +23,7 @@
     │   ├── PreconditionFailed               ... what a typed function is given
     │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
     │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ResultRejected                       the result of a step of a workflow did not pass its checks
     ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
     ├── ConsensusFailure                     too few members of a quorum agree
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
@@ -146,6 +148,7 @@ __all__ = [
     "ParseFailure",
     "PipelineValidationError",
     "PostconditionFailed",
+    "ResultRejected",
     "PreconditionFailed",
     "PriceUpdateError",
     "QuestionClosed",
@@ -185,6 +188,8 @@ __all__ = [
     "ValueNotStorable",
     "ViolationDetail",
     "VisitsExhausted",
+    "WorkflowProblem",
+    "WorkflowValidationError",
     "attach_usage",
     "error_chain",
     "nearest_hint",
@@ -237,10 +242,16 @@ class TraceSource(Protocol):
         ...
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like a name; `None` where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return near[0] if near else None
+
+
 def nearest_hint(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?`, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return "" if near is None else f" Did you mean {near!r}?"
 
 
 def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRecord] = ()) -> None:
@@ -336,7 +347,7 @@ class FastroAIWarning(UserWarning):
 
 
 def _shown(value: object) -> str:
-    """A value as a message can have it: not longer than a few lines."""
+    """Return a value as text for a message, not longer than a few lines."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -498,6 +509,45 @@ class GraphValidationError(FastroAIError, ValueError):
     def __str__(self) -> str:
         where = "" if self.source is None else f" in {self.source}"
         return _listed(f"graph {self.graph!r}{where}", self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowProblem:
+    """One thing that is wrong with a workflow spec. As text: the message, with the place in front."""
+
+    message: str
+    file: str | None = None
+    """The file that the spec was read from; `None` for a text."""
+    line: int = 1
+    """The line in the spec, from 1."""
+    column: int = 1
+    """The column in that line, in characters, from 1."""
+    flow: str | None = None
+    """The flow that it is about, or whose step it is about."""
+    step: str | None = None
+    """The step that it is about: its id, or its number in the flow, from 1, where it has none."""
+    allowed: tuple[str, ...] = ()
+    """What could be there instead, where that is one of a few words or names."""
+    nearest: str | None = None
+    """The allowed name that is most like the one that was found."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.message}"
+
+
+class WorkflowValidationError(FastroAIError, ValueError):
+    """A workflow spec that cannot run. `problems` has every problem that was found, at most 101.
+
+    `source` is the file that the spec was loaded from, if there is one.
+    """
+
+    def __init__(self, problems: tuple[WorkflowProblem, ...], source: str | None = None) -> None:
+        super().__init__(problems, source)
+        self.problems, self.source = problems, source
+
+    def __str__(self) -> str:
+        where = "" if self.source is None else f" {self.source}"
+        return _listed(f"workflow spec{where}", self.problems)
 
 
 def _listed(what: str, problems: tuple[object, ...]) -> str:
@@ -685,7 +735,7 @@ class ContractViolation(FastroAIError):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """Everything that is wrong, a text each."""
+        """All violations, a text each."""
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
@@ -806,6 +856,21 @@ class ConvergenceFailure(FastroAIError):
             f"function {self.function!r}: until= does not hold after {len(self.history)} iterations, whose "
             "outputs are in error.history. Allow more with max_iterations=, or ask for less"
         )
+
+
+class ResultRejected(FastroAIError):
+    """The result of a step of a workflow did not pass its checks.
+
+    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` say everything that is wrong
+    with the `output`.
+    """
+
+    def __init__(self, step_id: str, check: str, violations: tuple[str, ...], output: object) -> None:
+        super().__init__(step_id, check, violations, output)
+        self.step_id, self.check, self.violations, self.output = step_id, check, violations, output
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r}: the result did not pass its checks: {'; '.join(self.violations)}"
 
 
 class ConsensusFailure(FastroAIError):
@@ -1044,14 +1109,16 @@ class BudgetExceeded(FastroAIError):
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
-        """What was reserved of it for requests in flight that there was no waiting for, such as open streams;
-        or, where it stopped a run, all that was reserved."""
+        """Amount that was reserved for requests in flight that the request could not wait for, such as open
+        streams; if it stopped a run, for all requests in flight."""
         self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
-        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; a run
-        that was to reserve its quote, before it began; or the code that `recorded` spending which had
-        happened already, and is charged."""
+        """What it stopped. `request`: a model request, before it was sent. `spend`: a purchase of `spend`,
+        before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`: code that
+        recorded spending, which is charged, as it had happened already."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
+        self.answer_limit = "max_tokens"
+        """The setting by which the code that asked can ask for a shorter answer."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -1112,12 +1179,16 @@ class BudgetExceeded(FastroAIError):
 
     @property
     def _advice(self) -> str:
-        return f"{self._lower}raise the budget".capitalize()
+        return _sentence(f"{self._lower}raise the budget")
 
     @property
     def _lower(self) -> str:
         asks_for_less = self.stopped == "request" and self.requested is not None
-        return "set a lower max_tokens or " if asks_for_less else ""
+        return f"set a lower {self.answer_limit} or " if asks_for_less else ""
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 class CostBudgetExceeded(BudgetExceeded):
@@ -1178,10 +1249,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
 
     key: str = ""
-    """Whose spending the ceiling counts."""
+    """The key of the limit: whose spending it counts."""
     window: str = ""
     resets_at: datetime | None = None
-    """When the next window starts from zero; `None` for a total."""
+    """Time at which the next window starts from zero; `None` for a total."""
 
     @property
     def _name(self) -> str:
@@ -1190,9 +1261,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
+        by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
         if too_much or self.resets_at is None:
-            return f"{self._lower}raise the limit".capitalize()
-        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit"
+            return _sentence(f"{self._lower}raise the limit") + by_hand
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"
 
 
 class TokenBudgetExceeded(BudgetExceeded):
@@ -1333,7 +1405,7 @@ class RunTakenOver(FastroAIError):
         super().__init__(run_id, is_gone)
         self.run_id = run_id
         self.is_gone = is_gone
-        """Whether what this process has written is gone from the store, so that nobody can resume the run."""
+        """Whether the record of the run is gone from the store, so that nobody can resume it."""
 
     def __str__(self) -> str:
         if self.is_gone:
@@ -1477,7 +1549,7 @@ class HumanTimeoutError(QuestionTimedOut):
 
     @property
     def review_id(self) -> str:
-        """The id of the question, as the inbox has it."""
+        """The id of the question in the inbox."""
         return self.question_id
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Processes that fork while their threads work: what the child makes anew, and what no fork comes between.
+"""Start anew in a forked process, and keep forks away from code that must not be interrupted.
 
-A forked process has one thread, and a copy of all memory: of locks that other threads of its parent held, of
-what these threads were in the middle of, and of the work that they would have done.
+A forked process has one thread, and a copy of all memory: with locks that other threads of the parent held,
+with data that they were changing, and without the work that they would have done.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from weakref import WeakMethod
 
 
 class _Calls:
-    """Functions to be called, and methods of objects, while these are alive, which this does not keep so."""
+    """Functions to call, in order. Methods are called only while their object is alive elsewhere."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._calls: dict[int, Callable[[], Callable[[], object] | None]] = {}
-        """In order. Each returns the function; `None` if its object is gone."""
+        """Each returns the function; `None` if its object is gone."""
 
     def add(self, call: Callable[[], object]) -> None:
         number = next(self._numbers)
@@ -41,25 +41,26 @@ _in_child: Final = _Calls()
 
 
 def in_forked_process(call: Callable[[], object]) -> None:
-    """Have a function called in each process that is forked from this one, before that goes on.
+    """Call a function in each process that is forked from this one, before the process goes on.
 
-    A method is called while its object is alive, which this does not keep so.
+    A method is called only while its object is alive elsewhere.
     """
     _in_child.add(call)
 
 
 class ForkGate:
-    """`with gate:` around code during which the process must not fork. Each waits for the end of the other.
+    """`with gate:` around code during which the process must not fork. A fork waits until it is left.
 
-    So a forked process finds whole what that code changes. A thread may enter again, and may fork inside.
+    So a forked process never finds the data of that code half changed. Code that comes while a thread forks
+    waits, too. A thread may enter a gate twice, and may fork inside.
     """
 
     def __init__(self) -> None:
-        """Make a gate for the whole life of the process."""
+        """Make a gate, which stays until the process ends."""
         self._before_fork = _Calls()
         self._changed = threading.Condition()
         self._inside: dict[int, int] = {}
-        """How many times each thread is."""
+        """The threads inside, with the number of times that each has entered."""
         self._forking: set[int] = set()
         """Threads that are about to fork."""
         if hasattr(os, "register_at_fork"):
@@ -67,7 +68,7 @@ class ForkGate:
             in_forked_process(self._renew)
 
     def before_fork(self, call: Callable[[], object]) -> None:
-        """Have a function called before each fork, with nobody inside. Of methods as `in_forked_process`."""
+        """Call a function, as `in_forked_process` does, before each fork, when no other thread is inside."""
         self._before_fork.add(call)
 
     def __enter__(self) -> None:

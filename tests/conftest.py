@@ -150,7 +150,7 @@ def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _could_be_stored(setup: GraphSetup, log: Log) -> bool:
     """Whether a store would take the values of a run: its conditions read them."""
     try:
-        for fact in log.live:
+        for fact in log.live.newest:
             match fact:
                 case RunStarted():
                     value_to_json(dict(fact.inputs), None, "inputs")

@@ -38,12 +38,14 @@ from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import Clock, Scope, Send, current_scope
+from fastroai.runtime.facts import FailedAgentCall
+from fastroai.runtime.failures import note_agent_call
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.threads import WorkerThreads
-from fastroai.store.log import log_of
+from fastroai.store.log import log_of, run_of
 from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits
 
@@ -190,6 +192,18 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
                 self.scope.parent.keep_stopped(self._stopped())
         elif isinstance(error, Exception):
             self.dispatch.error = error
+            self._note_in_flow(error)
+
+    def _note_in_flow(self, error: Exception) -> None:
+        """Note on a failure that it is of this call, which a resumed flow makes anew if that is why it ended.
+
+        What a budget has stopped goes on instead. What `ctx.run` calls is not known by its place alone.
+        """
+        scope, log = self.scope, log_of(self.scope)
+        is_direct = scope.flow_run is not None and self._call.call is None
+        if log is not None and is_direct and not isinstance(error, BudgetExceeded):
+            failed = FailedAgentCall(log.place(scope), self.run.call, self.run.attempt)
+            note_agent_call(error, failed)
 
     async def _close(self, error: BaseException | None) -> None:
         kind = None if error is None else type(error)
@@ -338,9 +352,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return "", call.attempt
         outer = agent_run_of(parent)
         own = f"{self.name}#{parent.count_inside(self.name, current_tool_calls.get().key)}"
-        if outer is None or not outer.call:
-            return own, 1
-        return f"{outer.call}/{own}", outer.attempt
+        attempt = 1
+        if outer is not None and outer.call:
+            own, attempt = f"{outer.call}/{own}", outer.attempt
+        if parent.flow_run is not None and (run := run_of(parent)) is not None:
+            attempt = max(attempt, run.recorded.call_progress(run.place(parent), own).attempt)
+        return own, attempt
 
     def build_fallbacks(self, account: Account) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""

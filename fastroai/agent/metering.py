@@ -606,6 +606,7 @@ class MeteredModel(OwnedModel):
             f"decide() of {self.system}:{self.model_name}",
             "run an agent on the model, with the questions as the fields of its output_type",
         )
+        # Of `DecisionModel`s alone; `Model`, the declared type, does not have it.
         response: DecisionResponse = await self.wrapped.decide(request, model_settings)  # type: ignore[attr-defined]
         return response
 

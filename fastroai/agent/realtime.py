@@ -74,6 +74,6 @@ def _listen(connection: RealtimeConnection, model: RealtimeModel) -> None:
     async def call(content: object) -> object:
         if not isinstance(content, _FREE):
             refuse_session(model)
-        return await send(content)  # type: ignore[arg-type]
+        return await send(content)  # type: ignore[arg-type]  # whatever it is, as it came
 
-    connection.send = call  # type: ignore[method-assign, assignment]
+    connection.send = call  # type: ignore[method-assign, assignment]  # each connection has its own

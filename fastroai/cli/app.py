@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastroai.cli.exits import perform
+from fastroai.cli.exits import finish, perform
 
 app = typer.Typer(
     help="FastroAI: runs that are on record.",
@@ -22,11 +23,31 @@ spend = typer.Typer(
     help="See what runs have spent, and what spend limits have left; change limits.", no_args_is_help=True
 )
 app.add_typer(spend, name="spend")
+workflow = typer.Typer(help="Check, find, write, draw and run workflow specs.", no_args_is_help=True)
+app.add_typer(workflow, name="workflow")
+flow = typer.Typer(help="Look at flows of workflows, and go on with them.", no_args_is_help=True)
+app.add_typer(flow, name="flow")
+gate = typer.Typer(help="Decide at the gates of flows.", no_args_is_help=True)
+app.add_typer(gate, name="gate")
+mcp = typer.Typer(
+    help="Serve workflows to coding agents over MCP: over stdio, or with --http over streamable HTTP.",
+    invoke_without_command=True,
+)
+app.add_typer(mcp, name="mcp")
 
 Store = Annotated[
     str,
     typer.Option(
         envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
+    ),
+]
+FlowStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="FASTROAI_STORE",
+        help="A file, or a URL of Redis or PostgreSQL; a file in this user's data folder unless given.",
+        show_default=False,
     ),
 ]
 Codec = Annotated[
@@ -54,17 +75,33 @@ Question = Annotated[
 Key = Annotated[
     str,
     typer.Argument(
-        metavar="KEY", help="Whose spending the limit counts, as `spend limits` shows it.", show_default=False
+        metavar="KEY", help="The key of the limit, as `spend limits` shows it.", show_default=False
     ),
 ]
 WindowName = Annotated[str, typer.Option("--window", help="hour, day, month or total.")]
 By = Annotated[
-    str | None, typer.Option(help="The person who changes it; this user of the machine, unless given.")
+    str | None, typer.Option(help="The person who changes it; by default the user of this machine.")
 ]
-Reason = Annotated[str, typer.Option(help="The reason, which is kept on record.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="The reason, kept on record.", show_default=False)]
+Output = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="The file to write; by default standard output.", show_default=False),
+]
+FlowId = Annotated[
+    str,
+    typer.Argument(metavar="FLOW", help="The id of a flow, or RUN/STEP for one inside.", show_default=False),
+]
+GateStep = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STEP]", help="The gate; the one at which the flow waits unless given.", show_default=False
+    ),
+]
+Note = Annotated[str, typer.Option(help="The reason for the decision, which is kept on record.")]
+ResolvedBy = Annotated[str, typer.Option("--resolved-by", help="Who has decided: human, agent or system.")]
 Form = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Target = Annotated[
     str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")
 ]
@@ -114,12 +151,14 @@ def trace(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) 
 @runs.command()
 def diff(
     run: Run,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The id of another.", show_default=False)],
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="The id of the other run.", show_default=False)
+    ],
     store: Store,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what another run did otherwise, ids and times aside. Exits with 1 if anything."""
+    """Compare two runs, ignoring ids and times. Exits with 1 if they differ."""
     from fastroai.cli import reading
 
     perform(reading.diff(run, other, store, codec, as_json))
@@ -141,7 +180,7 @@ def resume(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Although the pipeline has changed, or a process has the run."),
+        typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
     ] = False,
     codec: Codec = None,
     as_json: AsJson = False,
@@ -180,7 +219,7 @@ def delete(
     run: Run,
     store: Store,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if a process has it, or it cannot be read.")
+        bool, typer.Option("--force", help="Delete it even if a process has it, or it cannot be read.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -194,13 +233,13 @@ def delete(
 @runs.command()
 def purge(
     store: Store,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="As in 12h, 30d or 8w.")],
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="An age, as in 12h, 30d or 8w.")],
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the runs in which nothing has happened for so long. Never those that a process has."""
+    """Forget the runs in which nothing has happened for the age given. Runs that a process has are kept."""
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
@@ -264,6 +303,159 @@ def answer(
     perform(reviewing.answer(question, value, store, reviewer, rationale, codec, as_json))
 
 
+@flow.command("list")
+def list_flows(
+    store: FlowStore = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the flows of workflows, those that have changed last first."""
+    from fastroai.cli import flows
+
+    perform(flows.list_flows(store, limit, codec, as_json))
+
+
+@flow.command("show")
+def show_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Show how far a flow is, and what is due in it."""
+    from fastroai.cli import flows
+
+    perform(flows.show(flow, store, codec, as_json))
+
+
+@flow.command("audit")
+def audit_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Tell everything that happened in a flow: attempts, decisions, rounds, costs."""
+    from fastroai.cli import flows
+
+    perform(flows.audit(flow, store, codec, as_json))
+
+
+@flow.command("resume")
+def resume_flow(flow: FlowId, store: FlowStore = None, codec: Codec = None, as_json: AsJson = False) -> None:
+    """Tell what is due in a flow, as an agent is told. Gates whose time is over are killed."""
+    from fastroai.cli import flows
+
+    perform(flows.resume(flow, store, codec, as_json))
+
+
+@flow.command("revert")
+def revert_flow(
+    flow: FlowId,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="The checkpoint.", show_default=False)],
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to a checkpoint of a flow. What happened since then stays on record."""
+    from fastroai.cli import flows
+
+    perform(flows.revert(flow, label, store, codec, as_json))
+
+
+@gate.command("list")
+def list_gates(
+    store: FlowStore = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the gates that wait for a decision, those of the newest flow first."""
+    from fastroai.cli import flows
+
+    perform(flows.list_gates(store, limit, codec, as_json))
+
+
+@gate.command("approve")
+def approve_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve: the flow goes on."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("approve", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@gate.command("reject")
+def reject_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Kill: the flow cleans up, if the spec says how, and ends."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("kill", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@gate.command("revise")
+def revise_gate(
+    flow: FlowId,
+    step: GateStep = None,
+    note: Note = "",
+    resolved_by: ResolvedBy = "human",
+    store: FlowStore = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the flow back: an earlier step, and all after it, are done again in a new round."""
+    from fastroai.cli import flows
+
+    perform(flows.decide("revise", flow, step, note, resolved_by, store, codec, as_json))
+
+
+@mcp.callback()
+def serve(
+    context: typer.Context,
+    store: FlowStore = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve streamable HTTP there, as in 127.0.0.1:8321."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which clients call the server; several times."),
+    ] = None,
+    workspace: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The only folder whose files checks and tools read.")
+    ] = Path(),
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key that all servers on the store share; FASTROAI_MCP_KEY or a file beside the store "
+            "unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    trust_client: Annotated[
+        bool,
+        typer.Option(
+            "--trust-client",
+            help="Decisions at gates that the client asks its user for are on record as human.",
+        ),
+    ] = False,
+    codec: Codec = None,
+) -> None:
+    """Serve workflows to coding agents over MCP: over stdio, or with --http over streamable HTTP."""
+    if context.invoked_subcommand is not None:
+        return
+    from fastroai.cli import serving
+
+    perform(serving.serve(store, http, allow_host or [], workspace, key_file, trust_client, codec))
+
+
 @spend.command("report")
 def spend_report(
     store: Store,
@@ -275,7 +467,7 @@ def spend_report(
         str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="The same; it is not part of the period.")
+        str | None, typer.Option(metavar="WHEN", help="As --since; the period ends before it.")
     ] = None,
     form: Form = "table",
     as_json: AsJson = False,
@@ -333,7 +525,7 @@ def spend_reset(
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the open window of a spend limit start from zero again."""
+    """Set the spending of the open window of a spend limit to zero."""
     from fastroai.cli import limits
 
     perform(limits.reset(store, key, window, by, reason, as_json))
@@ -346,7 +538,119 @@ def spend_adjustments(
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """List the changes that were made by hand: who, when, why, from what, to what."""
+    """List the changes by hand: the person, the time, the reason, and the amounts before and after."""
     from fastroai.cli import limits
 
     perform(limits.adjustments(store, key, form, as_json))
+
+
+@workflow.command("validate")
+def validate_workflow(
+    files: Annotated[
+        list[str], typer.Argument(metavar="SPEC...", help="Files with specs.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check specs, and tell everything that is wrong with them."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.validate(files, as_json))
+
+
+@workflow.command("list")
+def list_workflows(
+    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="Where to look.")] = ".",
+    as_json: AsJson = False,
+) -> None:
+    """List the workflows of a folder: its files *.stratum.yaml and *.workflow.yaml."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.list_specs(folder, as_json))
+
+
+@workflow.command("compile")
+def compile_workflow(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Where the task files *.md are.", show_default=False)
+    ],
+    flow: Annotated[str, typer.Option(help="The name of the workflow and its flow.")] = "tasks",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a spec of task files of spec-kit."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.compile_tasks(folder, flow, output, as_json))
+
+
+@workflow.command("run")
+def run_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=VALUE", help="An input: text, or JSON where it is no string. Repeatable."
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="All inputs: a JSON object, or @file.")
+    ] = None,
+    functions: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of functions by name, as in app:functions."),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A mapping of FastroAgents by name, as in app:agents."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:MODEL", help="The model of steps whose spec names none.")
+    ] = None,
+    deps: Deps = None,
+    store: FlowStore = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The id of the run. If the store has that run, it goes on.")
+    ] = None,
+    workspace: Annotated[str, typer.Option(help="The folder whose files the checks see.")] = ".",
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a workflow with agents, functions and people. Exits with 0 if it is complete or waits at a gate."""
+    from fastroai.cli import workflow_runs
+
+    perform(
+        workflow_runs.run(
+            file,
+            flow,
+            inputs,
+            given or [],
+            functions,
+            agents,
+            model,
+            deps,
+            store,
+            run_id,
+            workspace,
+            codec,
+            as_json,
+        )
+    )
+
+
+@workflow.command("draw")
+def draw_workflow(
+    file: Annotated[str, typer.Argument(metavar="SPEC", help="A file with a spec.", show_default=False)],
+    flow: Annotated[
+        str | None, typer.Option(help="The flow; the one that runs first unless given.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a flow of a spec, with every way between its steps."""
+    from fastroai.cli import specs
+
+    finish(lambda: specs.draw(file, flow, form, output, as_json))

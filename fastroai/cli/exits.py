@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastroai.errors import (
     FastroAIError,
     QuestionClosed,
+    RunConflict,
     RunCorrupt,
     RunDefinitionChanged,
     RunExists,
@@ -24,13 +25,14 @@ from fastroai.errors import (
 
 OK: Final = 0
 FAILED: Final = 1
-"""The run failed, or the runs differ."""
+"""The run failed, the runs differ, or a workflow spec is invalid."""
 USAGE: Final = 2
 """The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
+"""There is no such run, or no such file."""
 REFUSED: Final = 4
-"""The run is in progress, exists already, has finished, or its pipeline has changed; the question takes no
-answer; or the user said no."""
+"""The run is in progress, exists already, has finished, was changed by somebody else, or its pipeline has
+changed; the question takes no answer; or the user said no."""
 UNAVAILABLE: Final = 5
 """The store cannot be reached."""
 UNREADABLE: Final = 6
@@ -40,7 +42,15 @@ INTERRUPTED: Final = 130
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
     (
-        (RunInProgress, RunExists, RunStatusConflict, RunDefinitionChanged, RunTakenOver, QuestionClosed),
+        (
+            RunInProgress,
+            RunExists,
+            RunStatusConflict,
+            RunDefinitionChanged,
+            RunTakenOver,
+            RunConflict,
+            QuestionClosed,
+        ),
         REFUSED,
     ),
     (StoreUnavailable, UNAVAILABLE),
@@ -56,8 +66,13 @@ def exit_code_of(error: FastroAIError) -> int:
 
 def perform(command: Coroutine[Any, Any, int]) -> None:
     """Run a command to its end, and exit."""
+    finish(lambda: asyncio.run(command))
+
+
+def finish(command: Callable[[], int]) -> None:
+    """Carry out a command that waits for nothing, and exit."""
     try:
-        code = asyncio.run(command)
+        code = command()
     except FastroAIError as error:
         complain(error)
         code = exit_code_of(error)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastroai.usage.spend_store import SpendAdjustment, SpendStatus, Window
 
 AS_IN_CODE = "default"
-"""The amount of `spend set` that gives a limit back to the code."""
+"""The argument of `spend set` that returns a limit to the amount in code."""
 
 _LIMIT_FIELDS = (
     *("key", "window", "is_open", "limit_usd", "spent_usd", "reserved_usd", "remaining_usd", "resets_at"),
@@ -88,7 +88,7 @@ async def reset(store: str, key: str, window: str, by: str | None, reason: str, 
 
 
 def _tell(status: SpendStatus, as_json: bool) -> int:
-    """Say what was changed, and what that means for requests."""
+    """Print the change, and what it means for requests."""
     if as_json:
         print_json(_shape(status))
         return OK
@@ -107,7 +107,7 @@ def _tell(status: SpendStatus, as_json: bool) -> int:
 
 
 def _person(by: str | None) -> str:
-    """Who makes a change: the user of this machine, unless somebody else is named."""
+    """Return the person who makes a change: by default the user of this machine."""
     if by is not None:
         return by
     try:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastroai.cli.targets import codec_at, existing_place
 from fastroai.store.history import RunHistory
-from fastroai.store.opening import open_run_store
+from fastroai.store.opening import kind_and_place, open_payload_store, open_run_store
+from fastroai.store.run_offloading import OffloadingRunStore
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_store(place: str) -> AsyncGenerator[RunStore]:
-    """The store that `--store` names."""
+    """Open the store that `--store` names, with the payloads at `FASTROAI_PAYLOADS`, if that is set."""
     store = open_run_store(existing_place(place))
+    if payloads := os.environ.get("FASTROAI_PAYLOADS"):
+        store = OffloadingRunStore(store, open_payload_store(payloads))
     try:
         yield store
     finally:
@@ -27,17 +30,36 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 
 
 @asynccontextmanager
+async def opened_flow_store(
+    place: str | None, may_be_new: bool = False
+) -> AsyncGenerator[tuple[RunStore, str]]:
+    """Open the store of flows, which is this user's own one unless another is named, and say where it is."""
+    from fastroai.workflows.server.home import home_store, private_file
+
+    if place is None:
+        where = home_store()
+    elif may_be_new and kind_and_place(place)[0] == "sqlite":
+        where = private_file(kind_and_place(place)[1])
+    else:
+        where = existing_place(place)
+    store = open_run_store(where)
+    try:
+        yield store, where
+    finally:
+        await _close(store)
+
+
+@asynccontextmanager
 async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator[RunHistory]:
-    """Its runs, for commands that import no code of the user besides the codec that `--codec` names."""
-    # Pydantic imports its plugins with the first model, which takes half a second where Logfire is installed.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    """Open the runs of a store. Imports none of the user's code except the codec of `--codec`."""
+    without_plugins()
     async with opened_store(place) as store:
         yield RunHistory(store, codec=codec_at(codec))
 
 
 @asynccontextmanager
 async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
-    """The spend limits of the store that `--store` names."""
+    """Open the spend limits of the store that `--store` names."""
     from fastroai.store.opening import open_spend_store
     from fastroai.usage.spend_book import SpendBook
 
@@ -46,6 +68,11 @@ async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
         yield SpendBook(store)
     finally:
         await _close(store)
+
+
+def without_plugins() -> None:
+    """Keep Pydantic from importing its plugins with the first model: half a second where Logfire is there."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 async def _close(store: object) -> None:

@@ -73,7 +73,7 @@ async def resume(
     """See `app`."""
     target = _target(pipeline)
     options = _of_graph(inputs, answer, node) if _is_graph(target) else _of_pipeline(inputs, answer, node)
-    made = await _deps(deps)
+    made = await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(
             RunHistory(opened, codec=codec_at(codec)),
@@ -111,7 +111,7 @@ async def fork(
 ) -> int:
     """See `app`."""
     target, given = _pipeline(pipeline), json_object("--inputs", inputs)
-    put, made = json_object("--outputs", outputs), await _deps(deps)
+    put, made = json_object("--outputs", outputs), await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(
             RunHistory(opened, codec=codec_at(codec)),
@@ -180,7 +180,7 @@ def _is_graph(target: object) -> bool:
     return isinstance(target, Graph)
 
 
-async def _deps(target: str | None) -> object:
+async def made_by(target: str | None) -> object:
     """What the option names, or what that makes, if it is a function or a class."""
     if target is None:
         return None

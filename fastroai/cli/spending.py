@@ -66,13 +66,13 @@ def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
 
 
 def check_format(form: str) -> None:
-    """Raise `ConfigurationError` for a `--format` that there is not."""
+    """Raise `ConfigurationError` for an unknown `--format`."""
     if form not in _FORMATS:
         raise ConfigurationError("--format", form, f"one of {', '.join(_FORMATS)}")
 
 
 def write_csv(headings: Iterable[str], rows: Iterable[dict[str, JsonValue]]) -> None:
-    """Print rows for spreadsheets, which find no formulas in them."""
+    """Print rows as CSV, with no cell that a spreadsheet takes for a formula."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(headings)
     for row in rows:

@@ -115,6 +115,17 @@ def existing_place(place: str) -> str:
     return place
 
 
+def existing_folder(option: str, path: Path) -> Path:
+    """A folder, with all links followed.
+
+    Raises:
+        ConfigurationError: there is no such folder.
+    """
+    if not path.is_dir():
+        raise ConfigurationError(option, str(path), "a folder that is there")
+    return path.resolve()
+
+
 def age(option: str, text: str) -> timedelta:
     """An age, as in `30d` or `12h`.
 

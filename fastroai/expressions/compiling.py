@@ -41,6 +41,12 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], Comparison]] = {
     ast.In: comparing.contained,
     ast.NotIn: comparing.not_contained,
 }
+_COMPARISONS_WITH_NONE: Final[Mapping[type[ast.cmpop], Comparison]] = {
+    ast.Is: comparing.equal,
+    ast.IsNot: comparing.unequal,
+}
+Path: TypeAlias = tuple[str | int, ...]
+"""A name in the data, and the keys and indices after it, as far as the text says them."""
 _Comprehension: TypeAlias = ast.ListComp | ast.GeneratorExp | ast.DictComp
 _NOT_BOUND: Final = -1
 
@@ -56,6 +62,8 @@ class Compiler:
         self.problems: list[ExpressionProblem] = []
         self.names: set[str] = set()
         """What it looks up in its data."""
+        self.paths: dict[Path, tuple[int, int]] = {}
+        """... with the keys and indices after it, and where that is in the text first."""
         self.variables = 0
         """How many places the variables of its comprehensions need."""
         self._source = source
@@ -147,8 +155,10 @@ class Compiler:
 
     def _noted(self, node: ast.expr, look_up: Code) -> Code:
         """A lookup in the data that notes what it gives, for people to read."""
-        if self._root(node) is None:
+        path = self._path(node)
+        if path is None:
             return look_up
+        self.paths.setdefault(path, self._source.place(node))
         end = self._source.end(node)
 
         def noted(evaluation: Evaluation) -> Value:
@@ -157,11 +167,20 @@ class Compiler:
 
         return noted
 
-    def _root(self, node: ast.expr) -> str | None:
-        """The name in the data where a lookup starts; `None` if it starts at something else."""
+    def _path(self, node: ast.expr) -> Path | None:
+        """The path of a lookup in the data; `None` if it starts at something else."""
+        parts: list[str | int] = []
         while isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Attribute):
+                parts.append(node.attr)
+            elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str | int):
+                parts.append(node.slice.value)
+            else:
+                parts.clear()  # only the data says what is looked up here
             node = node.value
-        return node.id if isinstance(node, ast.Name) and node.id not in self._scope else None
+        if isinstance(node, ast.Name) and node.id not in self._scope:
+            return (node.id, *reversed(parts))
+        return None
 
     def _list(self, node: ast.List | ast.Tuple) -> Code:
         parts = [self.code(part) for part in node.elts]
@@ -183,10 +202,15 @@ class Compiler:
 
     def _comparison(self, node: ast.Compare) -> Code:
         first, rest = self.code(node.left), [self.code(part) for part in node.comparators]
-        for operator in node.ops:
-            if type(operator) not in _COMPARISONS:
+        comparisons = []
+        for operator, part in zip(node.ops, node.comparators, strict=True):
+            comparison = _COMPARISONS.get(type(operator))
+            if isinstance(part, ast.Constant) and part.value is None:
+                comparison = _COMPARISONS_WITH_NONE.get(type(operator), comparison)
+            if comparison is None:
                 return self._refuse(node, refusal(operator))
-        links = list(zip([_COMPARISONS[type(operator)] for operator in node.ops], rest, strict=True))
+            comparisons.append(comparison)
+        links = list(zip(comparisons, rest, strict=True))
         if len(links) == 1:
             compare, second = links[0]
             return lambda evaluation: compare(evaluation, first(evaluation), second(evaluation))
@@ -286,7 +310,9 @@ class Compiler:
             root = root.value
         if path is None or not isinstance(root, ast.Name):
             return self._refuse(node, "has() takes one name, key or index, such as has(order.total)")
-        look_up = self._lookup(path)
+        look_up, asked = self._lookup(path), self._path(path)
+        if asked is not None:
+            self.paths.setdefault(asked, self._source.place(path))
 
         def has(evaluation: Evaluation) -> Value:
             try:

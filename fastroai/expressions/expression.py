@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, final
 
 from fastroai.errors import ConfigurationError, ExpressionError, ExpressionProblem
@@ -40,13 +41,16 @@ class Expression:
     Equal texts make equal expressions.
     """
 
-    __slots__ = ("_code", "_variables", "names", "text")
+    __slots__ = ("_code", "_variables", "names", "paths", "text")
 
     text: str
     """As it was given, without blanks around it."""
     names: frozenset[str]
     """What it looks up in its data by name: the names at which lookups start, without functions and the
     variables of comprehensions."""
+    paths: Mapping[tuple[str | int, ...], tuple[int, int]]
+    """These names with the keys and indices after them, as far as the text says them, such as
+    `("order", "items", 0)`; and the line and column where each is first, both from 1."""
 
     def __init__(self, text: str, *, functions: Mapping[str, Callable[..., JsonValue]] | None = None) -> None:
         """Parse and check a text.
@@ -77,6 +81,7 @@ class Expression:
             found = sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))
             raise ExpressionError(self.text, tuple(found))
         self.names = frozenset(compiler.names)
+        self.paths = MappingProxyType(compiler.paths)
         self._variables = compiler.variables
 
     def test(self, data: Mapping[str, object]) -> Outcome:
@@ -155,4 +160,15 @@ def _as_function(name: str, function: Callable[..., JsonValue]) -> Function:
             raise Problem(f"{name}() raised {told}") from error
         return copied(evaluation, result, f"what {name}() returned")
 
-    return Function(call, least=0, most=None)
+    return Function(call, *_arity(function))
+
+
+def _arity(function: Callable[..., JsonValue]) -> tuple[int, int | None]:
+    """How many arguments it takes by position: at least, and at most."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some functions that are written in C do not say
+        return 0, None
+    by_position = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    least = sum(1 for one in by_position if one.default is one.empty)
+    return least, None if any(one.kind is one.VAR_POSITIONAL for one in parameters) else len(by_position)

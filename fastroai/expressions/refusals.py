@@ -30,8 +30,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "BitOr": "'|' is not allowed; write 'or'",
     "BitXor": "'^' is not allowed",
     "Invert": "'~' is not allowed; write 'not'",
-    "Is": "'is' is not allowed; write '==', also for None",
-    "IsNot": "'is not' is not allowed; write '!=', also for None",
+    "Is": "'is' is only allowed before None; write '=='",
+    "IsNot": "'is not' is only allowed before None; write '!='",
 }
 _LITERALS: Final[Mapping[str, str]] = {"true": "True", "false": "False", "null": "None", "none": "None"}
 

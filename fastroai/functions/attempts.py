@@ -16,19 +16,23 @@ from fastroai.agent import FastroAgent
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import FailedAttempt, ParseFailure, PostconditionFailed
+from fastroai.errors import BudgetExceeded, FailedAttempt, ParseFailure, PostconditionFailed, records_of
 from fastroai.functions.answers import Answer, AnswerType, said_in
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Postcondition
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
+from fastroai.records import RequestRecord
 from fastroai.steps import StepContext
+from fastroai.steps.durability import tell_not_accepted
 from fastroai.usage import Quote
 
 T = TypeVar("T")
 
 _NOT_ACCEPTED: Final = "Not accepted."
-_REJECTED: Final = "Exceeded maximum output retries"
+_ANSWER_LIMIT: Final = "Budget(max_tokens_per_request=...)"
+"""What bounds an answer where there is no agent of the user's to say `max_tokens`."""
+NO_OUTPUT: Final = "Exceeded maximum output retries"
 """How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
 
 
@@ -65,7 +69,8 @@ class Asker(Generic[T]):
             draft.attempts += 1
             attempt = Attempt(self)
             number = len(failed) + 1
-            await attempt.make(context, prompt, history, f"{name}attempt {number}")
+            called = f"{name}attempt {number}"
+            await attempt.make(context, prompt, history, called)
             draft.model = attempt.model
             answer, wrong = self._judged(attempt)
             if answer is not None and not wrong:
@@ -76,10 +81,13 @@ class Asker(Generic[T]):
             )
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
-            if number > self.retries:
+            is_last = number > self.retries
+            context.scope.mark_records(attempt.records, "failed" if is_last else "retried")
+            if is_last:
                 raise failure
             draft.retry_reasons.append("; ".join(wrong))
             context.tracer.log_error(draft.trace_id, failure, {"fastroai.retry": number})
+            await tell_not_accepted(context.scope, called, failure)
             prompt, history = retry_prompt(wrong), attempt.conversation()
 
     async def shape(self, context: StepContext[Any], compiled: CompiledPrompt) -> str | None:
@@ -144,6 +152,8 @@ class Attempt(Generic[T]):
         """The text of the answer."""
         self.is_output = True
         """Whether PydanticAI takes the answer for structured output, of whatever type."""
+        self.records: tuple[RequestRecord, ...] = ()
+        """The requests that it made."""
 
     async def make(
         self, context: StepContext[Any], prompt: Prompt, history: Sequence[ModelMessage] | None, name: str
@@ -157,9 +167,14 @@ class Attempt(Generic[T]):
             if self.is_output:
                 raise  # of another function, which a tool calls
             self.text = said_in(self._messages)
+        except BudgetExceeded as stop:
+            if self._asker.is_own_agent and len(stop.stopped_runs) == 1:  # no agent of a tool
+                stop.answer_limit = _ANSWER_LIMIT
+            raise
         else:
             self._messages = response.result.all_messages()
             self.text = self._asker.answers.text_of(response.output)
+            self.records = response.records
 
     @property
     def model(self) -> str:
@@ -199,9 +214,10 @@ class Attempt(Generic[T]):
             try:
                 return await asker.agent.dispatch(call)
             except UnexpectedModelBehavior as error:
-                if not error.message.startswith(_REJECTED):
+                if not error.message.startswith(NO_OUTPUT):
                     raise
                 self._messages, self.is_output = messages, False
+                self.records = records_of(error)
         raise ParseFailure(asker.function, (), "")  # not from PydanticAI's, which quotes the answer
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:

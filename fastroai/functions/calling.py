@@ -26,12 +26,12 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.functions.configuring import configuration
-from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
+from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
-from fastroai.runtime.facts import CallEnded, FailureFacts
-from fastroai.runtime.failures import leaves
+from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
+from fastroai.runtime.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunData, StepData
@@ -54,7 +54,8 @@ T = TypeVar("T")
 KEPT: Final = 10_000
 """How many records this process keeps: the last ones."""
 
-_records: Final[deque[CallRecord]] = deque(maxlen=KEPT)
+_records: Final[deque[tuple[CallRecord, object, object]]] = deque(maxlen=KEPT)
+"""With the signatures of the function and the innermost flow, as several can have one name."""
 _open: Final[dict[Scope, CallDraft]] = {}
 """The drafts of the calls that run now."""
 _NO_TRACER: Final = NoOpTracer()
@@ -66,6 +67,8 @@ _NOTHING_SPENT: Final = Usage()
 class FunctionCall(Generic[T]):
     """What is called, with what. Nobody changes it; making a frozen one takes longer."""
 
+    signature: object
+    """That of the function, by which its records are found."""
     name: str
     """The name of the function."""
     kind: Literal["infer", "compute"]
@@ -125,12 +128,12 @@ async def _perform_inside(
     known = None if run is None else run.recorded.calls.get(place)
     calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
-        calls.make(place, shown_call(call.name, call.inputs))
+        calls.make(place, call.name, call.inputs)
         if known is not None:
             await calls.turn(place)
     try:
         if run is not None and known is not None and known.failure is None and known.is_stored:
-            return _given_back(call, known, run)
+            return _given_back(call, known, run, flow)
         if flow is not None and _is_pausing(scope):
             raise Halted
         return await _Performance(call, body, scope, place, flow, calls, known).perform(around)
@@ -158,11 +161,11 @@ def _is_pausing(scope: Scope) -> bool:
     return log is not None and log.is_pausing
 
 
-def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
+def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun, flow: FlowRun | None) -> T:
     """Return the output on record, and keep its record in this process too."""
     try:
         output = cast("T", stored_value(known.output, call.returns, run.codec))
-        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output))
+        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output), call, flow)
         return output
     except ValueError as error:
         reason = (
@@ -271,6 +274,8 @@ class _Performance(BaseStep[Any, T]):
         await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
 
     async def _ended_with(self, error: BaseException) -> None:
+        if self.flow is not None:  # then this call is made anew, and no agent around it
+            note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
         if isinstance(error, Exception):
             failure = failure_of(self.scope, self.call.config, error)
@@ -287,7 +292,7 @@ class _Performance(BaseStep[Any, T]):
         failure: FailureFacts | None = None,
         is_stored: bool = True,
     ) -> None:
-        keep(record)
+        keep(record, self.call, self.flow)
         scope = self.scope
         if (tracer := scope.tracer) is not None:
             log_metrics(tracer, self.draft.trace_id, attributes.ended_call_attributes(record))
@@ -390,11 +395,16 @@ def note_review(scope: Scope, review_id: str) -> None:
         draft.review_id = review_id
 
 
-def keep(record: CallRecord) -> None:
-    """Keep a record in this process."""
-    _records.append(record)
+def keep(record: CallRecord, call: FunctionCall[Any], flow: FlowRun | None) -> None:
+    """Keep a record in this process, of a call in the innermost flow that it is in."""
+    _records.append((record, call.signature, None if flow is None else flow.signature))
 
 
-def kept_records() -> tuple[CallRecord, ...]:
-    """Return the last 10,000 records of this process, oldest first, of calls outside of flows too."""
-    return tuple(_records)
+def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
+    """Return the last 10,000 records of this process, oldest first, of calls outside of flows too.
+
+    With a signature, those of the calls of one function, or of the calls that one flow has made.
+    """
+    if signature is None:
+        return tuple(record for record, _, _ in _records)
+    return tuple(record for record, *of in _records if any(one is signature for one in of))

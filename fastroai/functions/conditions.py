@@ -37,6 +37,14 @@ OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None
 """The same of conditions on an output, which type checkers know to take one argument."""
 
 
+_FAULT: Final = "_fastroai_fault_of_condition"
+
+
+def is_fault(error: BaseException) -> bool:
+    """Return whether a condition raised this, as it failed in a way that says nothing about the value."""
+    return _FAULT in error.__dict__
+
+
 class _OneCondition:
     """A condition that can say why it does not hold."""
 
@@ -50,7 +58,7 @@ class _OneCondition:
         renamed: Mapping[str, str],
     ) -> None:
         function: Callable[..., object] = check.function
-        self._function: Final = function
+        self.function: Final = function
         self._is_lambda: Final = isinstance(function, FunctionType) and function.__name__ == "<lambda>"
         source = source_of(function) if self._is_lambda else None
         self._reading: Final = (
@@ -90,7 +98,7 @@ class _OneCondition:
         notes: Mapping[int, object] = {}
         try:
             if self._reading is None:
-                value = self._function(*arguments, **named)
+                value = self.function(*arguments, **named)
             else:
                 value, notes = self._reading(arguments, named)
         except (AssertionError, ValueError) as error:
@@ -114,6 +122,9 @@ class _OneCondition:
             if isinstance(value, Coroutine):
                 value.close()
             self._raise_noted(ConfigurationError(self._option, value, "a condition that is not async"))
+        if inspect.isroutine(value) or inspect.isgenerator(value):  # which would hold for any value
+            expected = "a condition that is true or false: call it, or write all(...) or any(...) around it"
+            self._raise_noted(ConfigurationError(self._option, value, expected))
         if not self._is_lambda:
             if value is None:
                 return True
@@ -127,6 +138,7 @@ class _OneCondition:
 
     def _raise_noted(self, error: Exception) -> NoReturn:
         error.add_note(f"Raised by {self._option}: {self.name}")
+        error.__dict__[_FAULT] = True
         raise error
 
     def _violated(self, what: str, why: str) -> str:
@@ -138,8 +150,8 @@ class _OneCondition:
             return f"{self._description}: {text}" if self._description else text
         if self._description:
             return self._description
-        name = name_of(_inner(self._function))
-        said = "" if self._is_lambda else _first_line(_inner(self._function))
+        name = name_of(_inner(self.function))
+        said = "" if self._is_lambda else _first_line(_inner(self.function))
         return f"{name} ({said})" if said else name
 
     def _actual(self, failing: ast.expr, telling: Mapping[ast.expr, object]) -> str:
@@ -197,6 +209,11 @@ class Postcondition:
             self.problems.extend(condition.problems())
             self._conditions.append(condition)
 
+    @property
+    def functions(self) -> list[Callable[..., object]]:
+        """The functions that say whether they hold."""
+        return [condition.function for condition in self._conditions]
+
     def violations(self, output: object) -> list[str]:
         """Return why the conditions do not hold for an output, a text for each that does not.
 
@@ -214,6 +231,12 @@ class Until(Postcondition):
     """Conditions under which an output needs no further refinement: `until`."""
 
     option: ClassVar[str] = "until"
+
+
+class Feedback(Postcondition):
+    """What a model is told of an output: a function of it as well, which returns a text."""
+
+    option: ClassVar[str] = "feedback"
 
 
 class Precondition:

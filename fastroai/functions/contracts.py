@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import pydantic.dataclasses
 from pydantic import BaseModel, Field, PydanticUndefinedAnnotation, PydanticUserError
@@ -21,8 +21,12 @@ ClassT = TypeVar("ClassT")
 _REGISTERED: Final = "__fastroai_contract__"
 
 
+@overload
+def contract(cls: type[ClassT], /) -> type[ClassT]: ...
+@overload
+def contract() -> Callable[[type[ClassT]], type[ClassT]]: ...
 @dataclass_transform(field_specifiers=(Field, dataclasses.field))
-def contract(cls: type[ClassT]) -> type[ClassT]:
+def contract(cls: Any = None, /) -> Any:
     """Declare that a model can give values of this class: a pydantic model, a dataclass, or a plain class.
 
         @contract
@@ -31,18 +35,21 @@ def contract(cls: type[ClassT]) -> type[ClassT]:
             confidence: Annotated[float, Field(ge=0, le=1)]
 
     A plain class with annotations becomes a dataclass that pydantic checks. In JSON, bytes are base64 text.
+    `@contract()` is the same.
 
     Raises:
         CompileError: it has no fields; a field has no JSON Schema or accepts anything (`Any`), such as a
             function; or a field refers back to the class. Every field with a problem is named.
     """
+    if cls is None:
+        return contract
     name = getattr(cls, "__name__", repr(cls))
-    if not isinstance(cls, type) or _is_of_another_kind(cls):
+    if not isinstance(cls, type) or not can_be_contract(cls):
         expected = "it is neither a pydantic model, nor a dataclass, nor a plain class with annotations"
         raise CompileError(f"contract {name!r}", (expected,))
     names = {**names_around(), name: cls}
     try:
-        made: type[ClassT] = _completed(cls, names)
+        made: type = _completed(cls, names)
         schema = adapter_for(made).core_schema
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)
@@ -75,18 +82,27 @@ def is_contract(cls: type) -> bool:
     return _REGISTERED in vars(cls) or (generic is not None and _REGISTERED in vars(generic))
 
 
-def _is_of_another_kind(cls: type) -> bool:
-    """Whether it is an enum, a TypedDict or another class of values that Python itself has."""
-    return any(base.__module__ in ("builtins", "enum") for base in cls.__mro__[:-1])
+def can_be_contract(cls: type) -> bool:
+    """Return whether `@contract` takes a class: it is no enum, TypedDict or NamedTuple."""
+    return not any(base.__module__ in ("builtins", "enum") for base in cls.__mro__[:-1])
 
 
 def _has_fields(cls: type) -> bool:
     return (
-        (issubclass(cls, BaseModel) and cls is not BaseModel)
+        issubclass(cls, BaseModel)
         or dataclasses.is_dataclass(cls)
         or is_typeddict(cls)
         or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+        or (can_be_contract(cls) and bool(inspect.get_annotations(cls)) and not _is_known_to_pydantic(cls))
     )
+
+
+def _is_known_to_pydantic(cls: type) -> bool:
+    try:
+        adapter_for(cls)
+    except PydanticUserError:
+        return False
+    return True
 
 
 def _completed(cls: Any, names: dict[str, object]) -> Any:
@@ -116,8 +132,12 @@ def _look_up(cls: type, names: Mapping[str, object]) -> None:
 
 
 def _without_fields(cls: type) -> Iterator[str]:
-    if not (getattr(cls, "__pydantic_fields__", None) or getattr(cls, "__dataclass_fields__", None)):
+    if not (getattr(cls, "__pydantic_fields__", None) or _dataclass_fields(cls)):
         yield "it has no fields; a contract says what is expected, so it has at least one"
+
+
+def _dataclass_fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
 
 def _broken_fields(cls: type, names: Mapping[str, object]) -> Iterator[str]:

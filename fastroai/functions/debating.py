@@ -6,8 +6,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from fastroai.errors import ConfigurationError
+from fastroai.functions.function import Function
 from fastroai.functions.quorum import Fields, agreed_value, fields_of
 from fastroai.functions.side_by_side import parallel
+from fastroai.functions.static_checks import agreement_problems
 
 ArgumentT = TypeVar("ArgumentT")
 OutputT = TypeVar("OutputT")
@@ -83,6 +85,10 @@ async def debate(
         raise ConfigurationError("agents", agents, "a list of at least one function")
     if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
         raise ConfigurationError("rounds", rounds, "a whole number of at least 1")
+    if synthesize is not None and not callable(synthesize):
+        raise ConfigurationError("synthesize", synthesize, "a function of topic, arguments and converged")
+    for agent in agents:
+        _check_agent(agent, fields_of(agree_on))
     arguments: list[tuple[ArgumentT, ...]] = []
     positions: list[object] = []
     converged = False
@@ -104,3 +110,14 @@ async def debate(
         return tuple(arguments)
     made = synthesize(topic, tuple(arguments), converged)
     return await made if isinstance(made, Coroutine) else made
+
+
+def _check_agent(agent: object, agree_on: Sequence[str]) -> None:
+    """Refuse what is no function, or one whose outputs lack a field that they are to agree on."""
+    if not callable(agent):
+        raise ConfigurationError("agents", agent, "functions of a topic and of arguments")
+    if isinstance(agent, Function):
+        for name in agree_on:
+            for problem in agreement_problems(name, agent.inferred_output()):
+                expected = f"a field of what {agent.name!r} returns: {problem}"
+                raise ConfigurationError("agree_on", name, expected)

@@ -94,6 +94,10 @@ class Declaration:
             yield str(error)
 
     def _agent_problems(self) -> Iterator[str]:
+        heat: object = self.temperature
+        is_number = isinstance(heat, int | float) and not isinstance(heat, bool) and heat >= 0
+        if heat is not None and not is_number:
+            yield f"temperature={heat!r}: expected a number, 0 or more"
         model: object = self.model
         if not (model is None or isinstance(model, Model) or (isinstance(model, str) and model)):
             yield f"model={model!r}: expected a model of PydanticAI, or a text such as 'openai:gpt-5-mini'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import FlowDiverged
 from fastroai.places import step_name
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.facts import CallEnded
+from fastroai.runtime.facts import CallEnded, StepStarted
 from fastroai.store.log import run_of
 from fastroai.store.payloads import unseal
 from fastroai.store.runs import DurableRun
@@ -31,9 +31,9 @@ _BY_HASH: Final = re.compile(r"[^/]*#[0-9a-f]{12}(\.\d{1,9})?")
 class FlowRun:
     """The run of a flow, which all scopes inside of it know."""
 
-    def __init__(self, name: str, scope: Scope) -> None:
+    def __init__(self, name: str, signature: object, scope: Scope) -> None:
         """`scope` is that of the step that the body of the flow is."""
-        self.name = name
+        self.name, self.signature = name, signature
         self.outer: FlowRun | None = flow_run_of(scope)
         self.outermost: FlowRun = self if self.outer is None else self.outer.outermost
         place = scope.part.place
@@ -85,9 +85,10 @@ class CallsOfBody:
         self._task = asyncio.current_task()
         self._run: DurableRun | None = run_of(scope)
         self._known: dict[str, CallEnded] = {}
-        self._left: dict[str, CallEnded | None] = {}
-        """What is on record and was not made again yet, in the order of the ends. `None` for flows."""
-        self._new: list[str] = []
+        self._left: dict[str, CallEnded | StepStarted] = {}
+        """What is on record and was not made again yet: flows, then calls in the order of their ends."""
+        self._new: tuple[str, Mapping[str, JsonValue]] | None = None
+        """The last call that is not on record."""
         self._moved = asyncio.Event()
         """Set when the next one of those that are left has come."""
         self.were_cancelled = False
@@ -95,20 +96,21 @@ class CallsOfBody:
         self._diverged: FlowDiverged | None = None
         if self._run is not None:
             place = self._run.place(scope)
-            runs = self._run.recorded.runs_in.get(place, ())
-            self._known = dict(self._run.recorded.calls_in.get(place, {}))
-            self._left = {one: None for one in runs if _is_by_hash(one)} | {
-                one: ended
-                for one, ended in self._known.items()
-                if _is_by_hash(one) and not _was_cancelled(ended)
+            recorded = self._run.recorded
+            self._known = recorded.calls_in.get(place, {})
+            on_record: dict[str, CallEnded | StepStarted] = {**recorded.runs_in.get(place, {}), **self._known}
+            self._left = {
+                one: fact
+                for one, fact in on_record.items()
+                if _is_by_hash(one) and one not in recorded.unsure and not _was_cancelled(fact)
             }
 
     def is_in_line(self) -> bool:
         """Return whether the running code is the body itself, whose calls come in this order each time."""
         return asyncio.current_task() is self._task
 
-    def make(self, place: str, shown: str) -> None:
-        """A call or flow begins. `shown` is the call as errors show it.
+    def make(self, place: str, name: str, inputs: Mapping[str, JsonValue]) -> None:
+        """A call or flow begins. `inputs` are those that errors show.
 
         Raises:
             FlowDiverged: it is not on record, and another one is that the body had made in its place.
@@ -117,11 +119,11 @@ class CallsOfBody:
             raise self._diverged
         if place in self._known or place in self._left:
             return
-        self._new.append(shown)
+        self._new = name, inputs
         if self.is_in_line():
-            for left in self._left.values():
-                if left is not None and left.in_line:
-                    raise self._divergence(left, left.place)
+            for known, fact in self._left.items():
+                if fact.in_line:
+                    raise self._divergence(known, fact, self._new)
 
     def made(self, place: str) -> None:
         """A call or flow has come that is on record."""
@@ -145,30 +147,29 @@ class CallsOfBody:
             pass
 
     def _before(self, place: str) -> Iterator[str]:
-        for left, ended in self._left.items():
+        for left, fact in self._left.items():
             if left == place:
                 return
-            if ended is not None and not ended.in_line:
+            if isinstance(fact, CallEnded) and not fact.in_line:
                 yield left
 
     def check(self) -> None:
         """Raise `FlowDiverged` if calls on record were not made, and others were made instead."""
         if self._diverged is not None:
             raise self._diverged
-        if self._new and self._left and not self.were_cancelled:
-            place, ended = next(iter(self._left.items()))
-            raise self._divergence(ended, place)
+        if self._new is not None and self._left and not self.were_cancelled:
+            raise self._divergence(*next(iter(self._left.items())), self._new)
 
-    def _divergence(self, recorded: CallEnded | None, place: str) -> FlowDiverged:
+    def _divergence(
+        self, place: str, recorded: CallEnded | StepStarted, called: tuple[str, Mapping[str, JsonValue]]
+    ) -> FlowDiverged:
         codec = None if self._run is None else self._run.codec
-        shown = f"{step_name(place)}(...)"
-        if recorded is not None:
-            shown = shown_call(recorded.step_id, _inputs_of(unseal(recorded.call, codec)))
-        self._diverged = FlowDiverged(self._flow, shown, self._new[-1])
+        inputs = _inputs_of(unseal(recorded.call, codec)) if isinstance(recorded, CallEnded) else None
+        self._diverged = FlowDiverged(self._flow, _shown(step_name(place), inputs), _shown(*called))
         return self._diverged
 
 
-def shown_call(name: str, inputs: Any) -> str:
+def _shown(name: str, inputs: Mapping[str, JsonValue] | None) -> str:
     """Return a call as errors show it."""
     arguments = (
         ", ".join(f"{key}={value!r}" for key, value in inputs.items()) if inputs is not None else "..."
@@ -186,5 +187,6 @@ def _is_by_hash(place: str) -> bool:
     return _BY_HASH.fullmatch(place.rpartition("/")[2]) is not None
 
 
-def _was_cancelled(ended: CallEnded) -> bool:
-    return ended.goes_on and ended.failure is not None and ended.failure.error_type.endswith("CancelledError")
+def _was_cancelled(fact: CallEnded | StepStarted) -> bool:
+    failure = fact.failure if isinstance(fact, CallEnded) and fact.goes_on else None
+    return failure is not None and failure.error_type.endswith("CancelledError")

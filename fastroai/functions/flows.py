@@ -17,7 +17,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
 from fastroai.functions.calling import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
-from fastroai.functions.flow_run import FlowRun, flow_run_of, shown_call
+from fastroai.functions.flow_run import FlowRun, flow_run_of
 from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
@@ -26,6 +26,7 @@ from fastroai.records import NOT_GIVEN, CallRecord, NotGiven
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import Inputs
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
@@ -45,7 +46,7 @@ BODY: Final = "body"
 """The step of a flow, which is all of it."""
 
 _OPTIONS: Final = frozenset(
-    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout"}
+    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout", "reserve"}
 )
 """Options of `Flow.run`, which no parameter of a flow can be called."""
 
@@ -119,6 +120,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> T:
         """Call it with options of the run, which `execute` describes.
@@ -134,15 +136,17 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             on_existing: As in `execute`.
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
+            reserve: As in `execute`. The quote of a flow is its budget, without which it has none.
             **kwargs: As in a call.
 
         Raises:
             FlowStopped: it waits for a person, or was paused or cancelled.
             RunExists: the store has a run of this id.
+            CostBudgetExceeded: a limit around it has less left than its quote, with `reserve`.
         """
-        inputs = self.signature.bind(args, kwargs)
+        inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
-            inputs, tracer=tracer, run_id=run_id, labels=labels_of(tags, tenant)
+            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -154,11 +158,11 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls that flows of this name have made in this process, oldest first, among its last 10,000.
+        """The calls that this flow has made in this process, oldest first, among its last 10,000.
 
         Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
-        return tuple(one for one in kept_records() if one.flow == self.name)
+        return kept_records(self.signature)
 
     async def _begin(
         self,
@@ -242,15 +246,21 @@ class _Front(Pipeline[Any, Any, Any]):
     async def perform(self, request: RunRequest[Any]) -> Any:
         """Run to the output."""
         around = current_scope()
+        outer = flow_run_of(around)
+        calls = None if outer is None else outer.calls_in(around)
+        if calls is not None:
+            request = replace(request, in_line=calls.is_in_line())
+        scope = self._execution.scope(request)
+        if calls is not None:
+            place, flow = scope.part.place, self._flow
+            calls.make(place, flow.name, flow.signature.shown(request.inputs or {}))
+            calls.made(place)
         try:
-            run = await self._perform(self._setup, request)
+            run = await self._perform(self._setup, request, scope)
         except StepExecutionError as error:
             if error.step_id != BODY:
                 raise
             raise error.original_error from error.original_error.__cause__
-        outer = flow_run_of(around)
-        if outer is not None and (calls := outer.calls_in(around)) is not None:
-            calls.made(run.scope.part.place)
         result: PipelineResult[Any] = run.result()
         if result.status != "finished":
             raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)
@@ -295,19 +305,18 @@ class _Body(BaseStep[Any, Any]):
         """The type that the function returns."""
         return self._flow.signature.returns.annotation
 
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """Nothing is known of what it calls."""
+        return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
+
     async def execute(self, context: StepContext[Any]) -> Any:
         """Call the function, and follow what it calls."""
-        scope, signature, run = context.scope, self._flow.signature, context.scope.parent
-        outer = flow_run_of(scope)
-        around = None if outer is None or run is None else outer.calls_in(run.parent)
+        scope, signature = context.scope, self._flow.signature
         bound = inspect.BoundArguments(
             inspect.signature(self._flow.function),
             {**context.inputs},
         )
-        if around is not None:
-            around.make(scope.part.place, shown_call(self._flow.name, signature.shown(bound.arguments)))
-            around.made(scope.part.place)
-        flow_run = FlowRun(self._flow.name, scope)
+        flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):
             return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))

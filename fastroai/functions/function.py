@@ -92,11 +92,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls of functions of this name in this process, oldest first, among its last 10,000.
+        """The calls of this function in this process, oldest first, among its last 10,000.
 
         One that was given back from the record of its run has what it cost when it was made.
         """
-        return tuple(one for one in kept_records() if one.function == self.name and one.kind == self.kind)
+        return kept_records(self.signature)
 
     def inferred_output(self) -> Annotation:
         """The type of what a call gives."""
@@ -130,7 +130,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call whose arguments `find` gives."""
-        return await super().estimate(context)
+        return self._within_budget(await super().estimate(context))
+
+    def _within_budget(self, quote: Quote) -> Quote:
+        limits = self._config.limits
+        return quote.within(None if limits is None else limits.budget)
 
     def as_step(
         self, inputs: StepInputs | None = None, *, config: StepConfig | None = None
@@ -154,6 +158,7 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         around: StepContext[Any] | None = None,
     ) -> Coroutine[Any, Any, OutputT]:
         call: FunctionCall[OutputT] = FunctionCall(
+            signature=self.signature,
             name=self.name,
             kind=self.kind,
             inputs=self.signature.shown(arguments),
@@ -183,6 +188,14 @@ def plain_function(decorated: object) -> FunctionType:
         return decorated
     name = getattr(decorated, "__name__", repr(decorated))
     raise CompileError(f"function {name!r}", ("it must be a function: def or async def",))
+
+
+def without_options(decorator: str, given: object, needed: str) -> CompileError:
+    """Return the error for a decorator that stands without the options that it needs, or with others."""
+    name = getattr(given, "__name__", repr(given))
+    return CompileError(
+        f"function {name!r}", (f"{decorator} takes options, by name: @{decorator}({needed})",)
+    )
 
 
 class FunctionCallStep(BaseStep[Any, OutputT]):

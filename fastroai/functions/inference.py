@@ -47,18 +47,18 @@ class Inference(Generic[T]):
         shape = await self.asker.shape(self.context, prompt)
         if shape is None:
             return await self._drawn(prompt, name)
-        key = key_of(shape, prompt.content, self.samples, self.quorum, self._fallbacks())
+        key = key_of(shape, prompt.content, self.samples, self.quorum, *self._set_by_budgets())
         ask = partial(self._asked, prompt, name)
         answers, _ = await cache.answer(key, self.context.scope, read=self._read, ask=ask)
         return answers
 
-    def _fallbacks(self) -> list[str]:
-        """The models to which budgets may step down, and which then answer in place of the one asked."""
+    def _set_by_budgets(self) -> tuple[list[str], int | None]:
+        """What budgets change in requests: models that may answer in place of the one asked, `max_tokens`."""
         account = self.context.scope.account
-        if account is None:
-            return []
-        budgets = [each.budget for each in account.lineage()]
-        return [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
+        budgets = [] if account is None else [each.budget for each in account.lineage()]
+        fallbacks = [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
+        limits = [one for budget in budgets if (one := budget.max_tokens_per_request) is not None]
+        return fallbacks, min(limits, default=None)
 
     def _read(self, texts: Answers) -> tuple[Answer[T], ...] | None:
         read: list[Answer[T]] = []
@@ -95,7 +95,7 @@ class Inference(Generic[T]):
             return self.asker.ask(self.context, self.draft, prompt, f"{name}member {member}, ")
 
         try:
-            return await agreed(ballot, ask, function=self.asker.function, scope=self.context.scope)
+            return await agreed(ballot, ask, function=self.asker.function)
         finally:
             told = {number: self._told(number, answer) for number, answer in ballot.votes.items()}
             told |= {number: _failed(number, error) for number, error in ballot.errors.items()}

@@ -20,7 +20,7 @@ from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
-from fastroai.functions.function import FindArguments, Function, plain_function
+from fastroai.functions.function import FindArguments, Function, plain_function, without_options
 from fastroai.functions.inference import Inference
 from fastroai.functions.probabilistic import Probabilistic
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems
@@ -150,8 +150,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         quote = one * (members * self._samples())
         if refinement is not None:
             quote = quote.retried(refinement.max_iterations - 1)
-        limits = self._config.limits
-        return quote.within(None if limits is None else limits.budget)
+        return self._within_budget(quote)
 
     def _samples(self) -> int:
         if self._declaration.stable:
@@ -246,8 +245,10 @@ def infer(*, intent: str, stable: Literal[True] = ..., **options: Unpack[InferOp
 @overload
 def infer(*, intent: str, stable: Literal[False], **options: Unpack[InferOptions]) -> _InferSamples: ...
 def infer(
+    _bare: object = None,
+    /,
     *,
-    intent: str,
+    intent: str = "",
     context: str = "",
     ensure: OutputConditions = None,
     given: Conditions = None,
@@ -295,6 +296,8 @@ def infer(
     Raises:
         CompileError: when it decorates a function that cannot work. Every problem is named.
     """
+    if _bare is not None:
+        raise without_options("infer", _bare, 'intent="what the function does"')
     declaration = Declaration(
         intent=intent,
         context=context,

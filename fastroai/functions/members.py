@@ -33,6 +33,10 @@ class Tally(Protocol[T_contra]):
         """Count a member that raised; after the decision too."""
         ...
 
+    def ends_all(self, error: Exception) -> bool:
+        """Return whether what a member raised is no failure of that member alone."""
+        ...
+
 
 async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]) -> None:
     """Run coroutines side by side, each in a copy of the context, until all have ended or it is decided.
@@ -43,8 +47,8 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
     Raises:
         NoRunningLoopError: asyncio does not run here. Nothing has begun.
         Halted: a member waits for a person, and it could not be decided without it.
-        BaseException: what ends everything: a stop of the run, or of a budget around the members; or a
-            cancellation of a member by others.
+        BaseException: what ends everything: a stop of the run, or of a budget around the members; a
+            cancellation of a member by others; or what the tally says.
     """
     if running_loop() is None:
         close_all(members)
@@ -67,7 +71,7 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
             was_over = is_over()
             if is_halt(error):
                 halts.append(error)
-            elif isinstance(error, Exception) and not stops(scope, error):
+            elif isinstance(error, Exception) and not (stops(scope, error) or tally.ends_all(error)):
                 tally.failed(number, error)
             elif not was_over:
                 endings.append(error)

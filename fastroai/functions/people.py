@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from pydantic import JsonValue, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
 from fastroai.contracts import adapter_of
@@ -20,6 +20,7 @@ from fastroai.errors import (
     HumanTimeoutError,
     QuestionTimedOut,
     StepExecutionError,
+    ValueNotStorable,
 )
 from fastroai.functions.calling import note_review
 from fastroai.functions.configuring import configuration, tell_reviewers
@@ -38,6 +39,7 @@ from fastroai.steps.durability import step_place
 from fastroai.store.headers import read_header
 from fastroai.store.log import log_of
 from fastroai.store.run_store import RunStore
+from fastroai.store.values import value_to_json
 
 T = TypeVar("T")
 
@@ -57,13 +59,15 @@ class HumanReviewContext:
     """What they look at, by name: plain JSON, or values that pydantic can convert to it."""
 
     def as_question(self) -> JsonValue:
-        """Return the question as the inbox shows it: a text, or an object if there is more to know."""
+        """Return the question as the inbox shows it: a text, or an object if there is more to know.
+
+        Raises:
+            ValueNotStorable: pydantic cannot convert an artifact to JSON.
+        """
         if not self.trigger and not self.artifacts:
             return self.question
-        shown: JsonValue = to_jsonable_python(
-            {"question": self.question, "trigger": self.trigger, "artifacts": dict(self.artifacts)}
-        )
-        return shown
+        artifacts = {name: _as_json(name, value) for name, value in self.artifacts.items()}
+        return {"question": self.question, "trigger": self.trigger, "artifacts": artifacts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,15 @@ class HumanDecision(Generic[T]):
     """The time of the decision, in UTC; if nobody answered, the time until which an answer was taken."""
     review_id: str
     """The id of the question, as the inbox has it."""
+
+
+def _as_json(name: str, value: object) -> JsonValue:
+    try:
+        made: JsonValue = to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError) as error:
+        what, reason = f"artifact {name!r} of the question", f"{error}; convert it to plain JSON"
+        raise ValueNotStorable(what, "", type(value).__name__, reason) from error
+    return made
 
 
 class ReviewOptions(TypedDict, Generic[T], total=False):
@@ -138,12 +151,18 @@ async def await_human(
 
     Raises:
         HumanTimeoutError: nobody answered in time.
-        ConfigurationError: no store keeps the question, or an option is invalid.
-        ValueNotStorable: the question, or an option, cannot be stored.
+        ConfigurationError: no store keeps the question, or an option is invalid, such as one of `options`
+            that is not of the decision type.
+        ValueNotStorable: the question, or one of `options`, cannot be stored.
     """
     if not isinstance(context, HumanReviewContext):
         raise ConfigurationError("context", context, "a HumanReviewContext")
-    after = _checked(on_timeout, decision_type)
+    is_raised = isinstance(on_timeout, str) and on_timeout == _RAISE
+    after = NOT_GIVEN if is_raised else _checked("on_timeout", on_timeout, decision_type)
+    if options is not None:
+        if isinstance(options, str) or not isinstance(options, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("options", options, "a list of the answers that can be given")
+        options = [_checked("options", one, decision_type) for one in options]
     review: _Review[Any] = _Review(context.as_question(), decision_type, options, timeout, after, to)
     scope = current_scope()
     if scope is None or log_of(scope) is None:
@@ -151,16 +170,16 @@ async def await_human(
     return review.decided(scope)
 
 
-def _checked(on_timeout: object, decision_type: Any) -> object:
-    """Return the value for when nobody answers, as pydantic makes it. Raises `ConfigurationError`."""
-    if isinstance(on_timeout, str) and on_timeout == _RAISE:
-        return NOT_GIVEN
+def _checked(option: str, value: object, decision_type: Any) -> object:
+    """Return a decision that an option names, as pydantic makes it. Raises `ConfigurationError`."""
     adapter = adapter_of(decision_type)
     try:
-        return on_timeout if adapter is None else adapter.validate_python(on_timeout)
+        return value if adapter is None else adapter.validate_python(value)
     except ValidationError as error:
-        expected = f"'raise', or a value of the type of the decision: {error.errors()[0]['msg']}"
-        raise ConfigurationError("on_timeout", on_timeout, expected) from error
+        name = decision_type.__name__ if isinstance(decision_type, type) else repr(decision_type)
+        also = "'raise', or " if option == "on_timeout" else ""
+        expected = f"{also}a value of decision_type, which is {name}: {error.errors()[0]['msg']}"
+        raise ConfigurationError(option, value, expected) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +228,8 @@ class _Review(Generic[T]):
         asks = next(one for one in scope.lineage() if one.kind == "step")
         around = without_attempts(step_place(asks))
         schema = json_schema_of("decision_type", self.decision_type)
-        options = None if self.options is None else to_jsonable_python(list(self.options))
+        what, kind = "an option of the question", self.decision_type
+        options = None if self.options is None else [value_to_json(one, kind, what) for one in self.options]
         name = digest([current_tool_calls.get().key, around, self.question, schema, options, self.to])
         number = asks.count_child(f"question {name}")
         return name if number == 1 else f"{name}.{number}"

@@ -53,7 +53,7 @@ class Probabilistic(Generic[T_co]):
             StabilityAssertionError: too few samples agree. It is an `AssertionError`.
             ConfigurationError: the threshold is not a share, or a sample does not have such a field.
         """
-        if not 0 <= threshold <= 1:
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("threshold", threshold, "a share of the samples, from 0 to 1")
         if (share := self.agreement(on)) < threshold:
             raise StabilityAssertionError(share, threshold, fields_of(on), self.samples)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +10,8 @@ from fractions import Fraction
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from fastroai.errors import BudgetExceeded, ConfigurationError, ConsensusFailure
-from fastroai.human.asking import is_halt
-from fastroai.runtime import Scope
-from fastroai.runtime.failures import stops
-from fastroai.runtime.tasks import end_tasks
+from fastroai.functions.conditions import is_fault
+from fastroai.functions.members import run_members
 
 T = TypeVar("T")
 
@@ -57,11 +54,24 @@ class Ballot(Generic[T]):
     """Gives the output of a vote."""
     votes: dict[int, T] = field(default_factory=dict)
     """Votes by member, from 1."""
-    errors: dict[int, BaseException] = field(default_factory=dict)
+    errors: dict[int, Exception] = field(default_factory=dict)
     """Why members failed, which are votes without output."""
 
+    def came(self, member: int, value: T) -> None:
+        """See `Tally`, whose members begin at 0. Raises `ConfigurationError` as `agreed_value` does."""
+        agreed_value(self.output_of(value), self.quorum.agree_on)
+        self.votes[member + 1] = value
+
+    def failed(self, member: int, error: Exception) -> None:
+        """See `Tally`."""
+        self.errors[member + 1] = error
+
+    def ends_all(self, error: Exception) -> bool:
+        """See `Tally`: a budget that stops one member stops all; mistakes are the same for all."""
+        return isinstance(error, BudgetExceeded | ConfigurationError) or is_fault(error)
+
     @property
-    def is_hopeless(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the members that are left cannot bring any group to the threshold."""
         left = self.quorum.members - len(self.votes) - len(self.errors)
         return self._most + left < self.quorum.threshold
@@ -99,54 +109,23 @@ class Ballot(Generic[T]):
         return Fraction(str(stated)) if is_number and math.isfinite(stated) else Fraction(1)
 
 
-async def agreed(
-    ballot: Ballot[T], ask: Callable[[int], Coroutine[Any, Any, T]], *, function: str, scope: Scope
-) -> T:
+async def agreed(ballot: Ballot[T], ask: Callable[[int], Coroutine[Any, Any, T]], *, function: str) -> T:
     """Ask all members at once, and return the vote that wins when all have voted.
 
-    `ask` takes the number of a member, from 1. No task outlives this: when too few can agree, or something
-    ends the call, the members that are left are cancelled.
+    `ask` takes the number of a member, from 1. When too few can agree, or something ends the call, the
+    members that are left are cancelled.
 
     Raises:
         ConsensusFailure: too few members agree, or it has become impossible that enough do.
         BudgetExceeded: a budget stopped a member, which ends all.
+        ConfigurationError: an output does not have a field on which they are to agree.
+        Exception: a condition of the function failed in a way that says nothing about an output.
     """
-    tasks = {
-        asyncio.create_task(ask(member), name=f"{function}, member {member}"): member
-        for member in range(1, ballot.quorum.members + 1)
-    }
-    halts: list[BaseException] = []
-    waiting = set(tasks)
-    try:
-        while waiting and not ballot.is_hopeless:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(done, key=tasks.__getitem__):
-                _count(ballot, tasks[task], task, scope, halts)
-    finally:
-        await end_tasks(tasks)
-    if halts:  # a tool of a member waits for a person; its vote comes when the run goes on
-        raise halts[0]
+    await run_members([ask(number) for number in range(1, ballot.quorum.members + 1)], ballot)
     winner = ballot.winner()
     if winner is None:
         raise ballot.failure(function) from next(iter(ballot.errors.values()), None)
     return winner
-
-
-def _count(
-    ballot: Ballot[T], member: int, task: asyncio.Task[T], scope: Scope, halts: list[BaseException]
-) -> None:
-    """Count the vote of a member. Raises what ends the call."""
-    if task.cancelled():
-        raise asyncio.CancelledError  # something other than the quorum has cancelled it
-    error = task.exception()
-    if error is None:
-        ballot.votes[member] = task.result()
-    elif is_halt(error):
-        halts.append(error)
-    elif not isinstance(error, Exception) or isinstance(error, BudgetExceeded) or stops(scope, error):
-        raise error
-    else:
-        ballot.errors[member] = error
 
 
 def groups(outputs: Sequence[tuple[int, object]], on: tuple[str, ...]) -> list[list[int]]:
@@ -170,6 +149,8 @@ def groups(outputs: Sequence[tuple[int, object]], on: tuple[str, ...]) -> list[l
 def agreed_value(output: object, on: tuple[str, ...]) -> object:
     """Return what must be equal for outputs to agree: the values of the fields, or the whole output.
 
+    An output that is `None`, where a field is optional or all of it, has `None` in its fields.
+
     Raises:
         ConfigurationError: the output does not have one of the fields.
     """
@@ -187,6 +168,8 @@ _MISSING = object()
 def _field_of(output: object, name: str, default: object = _MISSING) -> Any:
     value = output
     for part in name.split("."):
+        if value is None:
+            break
         if isinstance(value, Mapping):
             value = cast("Mapping[str, object]", value).get(part, _MISSING)
         else:

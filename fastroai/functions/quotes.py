@@ -29,8 +29,11 @@ class Quotes:
 
 
 def values_in(data: str | None) -> list[JsonValue]:
-    """Return what a data part of a prompt holds, whose last line is JSON; `None` is no data part."""
-    return [] if data is None else [from_json(data.rpartition("\n")[2])]
+    """Return what a data part of a prompt holds, whose last line is JSON; `None` is no data part.
+
+    Its keys are not among it: they are the names of parameters, and the paths in these.
+    """
+    return [] if data is None else [*from_json(data.rpartition("\n")[2]).values()]
 
 
 def _texts_in(value: JsonValue) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from fastroai.contracts.contract import Condition
 from fastroai.errors import CompileError
-from fastroai.functions.conditions import OutputConditions, Until
+from fastroai.functions.conditions import Feedback, OutputConditions, Until
+from fastroai.functions.function import without_options
 from fastroai.functions.inferring import InferFunction
 from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
 from fastroai.functions.static_checks import call_problems
@@ -21,9 +23,19 @@ class _Refine(Protocol):
     def __call__(self, function: InferFunction[P, T], /) -> InferFunction[P, T]: ...
 
 
+@overload
 def refine(
+    *, until: Condition[Any], feedback: Callable[[Any], str] | None = ..., max_iterations: int = ...
+) -> _Refine: ...
+@overload
+def refine(
+    *, until: Sequence[Condition[Any]], feedback: Callable[[Any], str] | None = ..., max_iterations: int = ...
+) -> _Refine: ...
+def refine(
+    _bare: object = None,
+    /,
     *,
-    until: OutputConditions,
+    until: OutputConditions = None,
     feedback: Callable[[Any], str] | None = None,
     max_iterations: int = DEFAULT_ITERATIONS,
 ) -> _Refine:
@@ -46,17 +58,20 @@ def refine(
         CompileError: when it decorates what is no function with `@infer`, or one with `stable=False`; or an
             option is invalid.
     """
+    if _bare is not None:
+        raise without_options("refine", _bare, "until=lambda r: ...")
 
     def decorate(function: InferFunction[P, T], /) -> InferFunction[P, T]:
         decorated: object = function
         if not isinstance(decorated, InferFunction):
             name = getattr(decorated, "__name__", repr(decorated))
             raise CompileError(f"function {name!r}", ("refine needs a function with @infer below it",))
-        condition = Until(until, function.signature.returns)
-        problems = [*condition.problems]
-        problems += call_problems("feedback", feedback, InferFunction)
-        if callable(until):
-            problems += call_problems("until", until, InferFunction)
+        condition, said = Until(until, function.signature.returns), feedback if callable(feedback) else None
+        problems: list[str] = []
+        for one in (condition, Feedback(said, function.signature.returns)):
+            problems += one.problems
+            for called in one.functions:
+                problems += call_problems(one.option, called, InferFunction)
         if until is None or until == []:
             problems.append("until=: expected a function of the output, which says whether it is good enough")
         if feedback is not None and not callable(feedback):

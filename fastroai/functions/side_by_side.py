@@ -9,8 +9,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 from fastroai.contracts.brief import one_line
 from fastroai.errors import ConfigurationError, ParallelFailed, ParallelValidationFailed
 from fastroai.functions.conditions import Conditions, Postcondition
+from fastroai.functions.configuring import configuration
 from fastroai.functions.members import close_all, run_members
 from fastroai.functions.pending import Pending
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.wakeup import running_loop
 
 T = TypeVar("T")
 
@@ -87,6 +90,13 @@ def parallel(
         raise
 
     async def together() -> list[Any]:
+        if current_scope() is not None or running_loop() is None:  # which the members are told of
+            return await inside()
+        # So that an error has what all of them have spent.
+        async with Scope("call", "parallel", parent=None, tracer=configuration().tracer):
+            return await inside()
+
+    async def inside() -> list[Any]:
         tally: _Tally[T] = _Tally(len(coroutines), required)
         await run_members(coroutines, tally)
         results = tally.all_results() if require == "all" else tally.results()
@@ -126,7 +136,8 @@ class _Validation(Postcondition):
     def __init__(self, given: Conditions) -> None:
         super().__init__(given, None)
         if self.problems:
-            raise ConfigurationError("validate", given, "; ".join(self.problems))
+            expected = f"a condition on the list of results ({'; '.join(self.problems)})"
+            raise ConfigurationError("validate", given, expected)
 
 
 class _Together(Pending[T]):
@@ -176,6 +187,10 @@ class _Tally(Generic[T]):
 
     def failed(self, member: int, error: Exception) -> None:
         self._errors[member] = error
+
+    def ends_all(self, error: Exception) -> bool:
+        """See `Tally`: a coroutine fails for itself."""
+        return False
 
     def all_results(self) -> list[T]:
         """Return every result in the order of the members. Raises the first failure."""

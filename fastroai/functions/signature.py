@@ -15,7 +15,7 @@ from fastroai.callers import names_around
 from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.violation import violation_of
 from fastroai.errors import CompileError, ContractViolation, ViolationDetail
-from fastroai.functions.contracts import unregistered_in
+from fastroai.functions.contracts import can_be_contract, unregistered_in
 from fastroai.functions.declared import DeclaredType
 from fastroai.functions.schemas import circles_of, digest
 
@@ -193,7 +193,10 @@ def _returned(hints: Mapping[str, Annotation], problems: list[str]) -> DeclaredT
         return None
     annotation = hints["return"]
     for cls in dict.fromkeys(unregistered_in(annotation)):
-        problems.append(f"it returns {cls.__name__}, which is no contract; decorate the class with @contract")
+        advice = "decorate the class with @contract"
+        if not can_be_contract(cls):
+            advice = "return a pydantic model, a dataclass or a plain class, decorated with @contract"
+        problems.append(f"it returns {cls.__name__}, which is no contract; {advice}")
     declared = _declared(annotation, "result", problems)
     if declared is not None:
         problems += circles_of(declared.adapter.core_schema, "result")

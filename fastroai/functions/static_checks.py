@@ -21,10 +21,8 @@ from fastroai.functions.expression_types import alternatives, fields_of
 from fastroai.functions.sources import source_of
 
 
-def call_problems(option: str, function: Callable[..., object] | None, kind: type) -> list[str]:
+def call_problems(option: str, function: Callable[..., object], kind: type) -> list[str]:
     """Return which functions of a kind, such as those that ask a model, a plain function calls."""
-    if function is None:
-        return []
     if isinstance(function, kind):
         return [f"{option}: {_name(function)} asks a model, and {option} must not"]
     source = source_of(function)

@@ -13,9 +13,8 @@ from typing_extensions import TypeVar
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
 from fastroai.records import dump
-from fastroai.runs.machine import Unit
 from fastroai.runs.stream import RunStream
-from fastroai.runs.units import BegunUnit
+from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
@@ -32,7 +31,7 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class GraphUsage(RunUsage):
     """What a whole run has spent, each node of it, and each visit to a node."""
 
-    def __init__(self, scope: Scope, units: Mapping[Unit, BegunUnit], decisions: Mapping[str, str]) -> None:
+    def __init__(self, scope: Scope, units: BegunUnits, decisions: Mapping[str, str]) -> None:
         """From the scope of a run that has ended, and its visits and the decisions after them.
 
         `decisions` are the nodes after which models decide, by the name of the decision.
@@ -43,12 +42,12 @@ class GraphUsage(RunUsage):
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: usage and times of visits instead of their live scopes."""
         known = {"by_visit": self.by_visit, "processing_time_ms": self.processing_time_ms}
-        return {**self.__dict__, **known, "_units": {}}
+        return {**self.__dict__, **known, "_units": BegunUnits()}
 
     @cached_property
     def processing_time_ms(self) -> float:
         """Wall time from the start of the run to the end of its last node, in milliseconds."""
-        return max((begun.finished_ms for begun in self._units.values() if begun.is_over), default=0.0)
+        return max((begun.finished_ms for _, begun in self._units.items() if begun.is_over), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each node, as values that JSON can hold."""

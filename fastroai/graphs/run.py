@@ -124,4 +124,4 @@ class GraphRun:
             return "failed"
         if self.machine.timeouts:
             return "degraded"
-        return quality_of(self.opened.scope, self.machine.failures, self.runner.units.values())
+        return quality_of(self.opened.scope, self.machine.failures, self.runner.units.open.values())

@@ -228,7 +228,7 @@ class GraphWork:
                 question = self._as_json(fact, fact.question, "question")
                 self._store_messages(fact)
                 return seal_payloads(replace(fact, question=question), self._codec)
-            case facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
+            case facts.StepFailed() | facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
                 return None
             case _:
                 assert_never(fact)
@@ -241,7 +241,9 @@ class GraphWork:
         """What was said, before anything holds: it may be what cannot be stored."""
         phase = self._visits[unit_of(fact)].phase(fact.written)
         if phase is not None:
-            self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
+            self._as_stored[unit_of(fact)] = said = self._stored_messages(self._said(fact, phase))
+            if said is not None and self._log.run is not None:
+                self._log.run.journal.check(said)
 
     def _stored_messages(self, said: facts.MessagesAdded) -> facts.MessagesAdded | None:
         if self._log.run is None:

@@ -6,20 +6,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from fastroai.errors import RevisionConflict, RunConflict, RunNotFound
+from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
 from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entries import entry_to_store
+from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.runs import append_own, change_header, foresee
-from fastroai.store.unsealing import seal_texts, unseal_entry
+from fastroai.store.unsealing import unseal_entry
 
 _TRIES: Final = 10
 
@@ -150,7 +150,10 @@ class Inbox:
                 reviewer=reviewer,
                 rationale=rationale,
             )
-            stored = [entry_to_store(seal_texts(given, self._codec))]
+            try:
+                stored = [entry_for(largest_value(self._store), given, self._codec)]
+            except ValueNotStorable as error:
+                raise AnswerRejected(question_id, str(error)) from error
             is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
             with suppress(RevisionConflict):
                 if is_due and found.header.owner is None:
@@ -168,7 +171,7 @@ class Inbox:
             found = await read_header(self._store, run_id)
             header = found.header
             answered = Wait(what="question", id=given.id)
-            asked = positions_of([answered], await read_log(self._store, header))
+            asked = positions_of([answered], enumerate(await read_log(self._store, header), 1))
             left = tuple(position for position in header.questions if position not in asked)
             if header.owner is not None or left == header.questions:
                 return not left

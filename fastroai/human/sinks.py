@@ -43,7 +43,7 @@ async def tell_people(sinks: Sequence[Sink], run: DurableRun, finish: RunFinishe
     """
     waits_for = () if finish is None else finish.questions
     known = run.recorded.asked.keys() - run.recorded.answers.keys()
-    for entry in run.journal.entries if waits_for else ():
+    for entry in run.journal.halting.values() if waits_for else ():
         if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
             asked = Question.of(unseal_payloads(entry, run.codec), run.header)
             for sink in sinks:

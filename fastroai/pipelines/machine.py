@@ -101,11 +101,19 @@ class PipelineMachine:
             case facts.PauseRequested():
                 self._pausing = True
             case facts.StopRequested():
-                self._end("cancelled", "cancelled", fact.reason)
-            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
-                raise TypeError(
-                    f"a pipeline has no {type(fact).__name__}: only graphs are told of such facts"
-                )
+                self._end(self._ending("cancelled", "cancelled", fact.reason))
+            case (
+                facts.QuestionAsked()
+                | facts.AnswerGiven()
+                | facts.BranchTimedOut()
+                | facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
         self._start_ready()
@@ -144,21 +152,13 @@ class PipelineMachine:
             return
         outer = fact.budget == "outer"
         if outer or fact.step_id not in self.exempt:
-            self._failed, self._stop = (
-                True,
-                None,
-            )  # also after an early stop, whose running steps would finish
-            failed = "" if outer else fact.step_id
+            self._failed = True
+            self._stop = None  # also after an early stop, whose running steps would finish
             code: facts.ReasonCode = "budget_exceeded" if outer else "step_failed"
-            self._end(
-                "failed",
-                code,
-                fact.failure.message if outer else f"{fact.step_id!r} failed",
-                failed,
-                fact.failure,
-                fact.raised,
-                is_for_budget=outer,
-            )
+            reason = fact.failure.message if outer else f"{fact.step_id!r} failed"
+            failed = "" if outer else fact.step_id
+            ending = self._ending("failed", code, reason, failed, fact.failure, fact.raised)
+            self._end(ending, is_for_budget=outer)
             return
         waiting = [fact.step_id]
         while waiting:
@@ -203,23 +203,13 @@ class PipelineMachine:
             part=self.part,
         )
 
-    def _end(
-        self,
-        status: facts.RunStatus,
-        code: facts.ReasonCode,
-        reason: str,
-        step_id: str = "",
-        failure: facts.FailureFacts | None = None,
-        raised: BaseException | None = None,
-        *,
-        is_for_budget: bool = False,
-    ) -> None:
+    def _end(self, ending: facts.RunFinished, *, is_for_budget: bool = False) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
         if self._stop is None or self._stop.status == "paused":
-            self._stop = self._ending(status, code, reason, step_id, failure, raised)
+            self._stop = ending
             if self.running:
                 units = [(step, 1) for step in self.running]
-                self._decisions.append(Cancel(units, reason, answers_first=is_for_budget))
+                self._decisions.append(Cancel(units, ending.reason, answers_first=is_for_budget))
 
     def _finish(self) -> None:
         """Nothing is running and nothing will. What a stop has left out is skipped because of it."""

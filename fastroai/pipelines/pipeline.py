@@ -38,6 +38,7 @@ from fastroai.runs.signatures import (
     blocking_twin,
     estimating,
 )
+from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunData, StepData
@@ -283,9 +284,12 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
         return (await self._perform(self._setup, request)).result()
 
-    async def _perform(self, setup: PipelineSetup, request: RunRequest[DepsT]) -> PipelineRun:
+    async def _perform(
+        self, setup: PipelineSetup, request: RunRequest[DepsT], scope: Scope | None = None
+    ) -> PipelineRun:
         """Run to the end. `setup` is that of the pipeline, perhaps with steps of this run."""
-        execution, scope = self._execution, self._execution.scope(request)
+        execution = self._execution
+        scope = scope or execution.scope(request)
         run: PipelineRun | None = None
         try:
             async with execution.opened(request, scope, self.definition) as opened:
@@ -298,7 +302,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
                 await execution.tell_end(run.runner, error)
                 if isinstance(error, FastroAIError):
-                    error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
+                    error.step_outputs, error.run_id = run.outputs, scope.run_id
             raise
         opened.halt_around(finish)
         self._past_runs.add(scope.spent())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, assert_never, runtime_checkable
@@ -45,8 +45,17 @@ class PipelineReplay(Replay):
                 pass  # the step asks anew when the run is resumed, and finds the answer
             case facts.BranchTimedOut() | facts.EdgesResolved():
                 pass  # of a graph: the place may have been that of one, which was replaced by force
-            case facts.ValueWritten() | facts.MessagesAdded():
+            case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
                 pass
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                pass  # of a workflow, likewise
             case _:
                 assert_never(entry)
 
@@ -68,14 +77,63 @@ class PipelineReplay(Replay):
 
     def outputs(
         self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
-    ) -> dict[str, object]:
-        """Return what has finished, by step id. Raises `RunCorrupt` for another type than is declared."""
+    ) -> OutputsOnRecord:
+        """Return what has finished, by step id."""
+
+        def read(entry: facts.StepFinished) -> object:
+            return stored_output(recorded, entry, setup.declared.get(entry.step_id), codec)
+
+        known: dict[str, object] = {}
+        for step_id, entry in self.finished.items():
+            # One that asks for more is read at once, as it decides how the run ends.
+            is_read = entry.conversation == "incomplete" and entry.place not in recorded.values
+            known[step_id] = read(entry) if is_read else recorded.values.get(entry.place, entry)
+        return OutputsOnRecord(known, read)
+
+
+class OutputsOnRecord(MutableMapping[str, object]):
+    """Outputs of steps by step id. Those that are on record are decoded when they are first read."""
+
+    def __init__(self, known: dict[str, object], read: Callable[[facts.StepFinished], object]) -> None:
+        """`known` has outputs, and entries of a log that hold them. `read` raises `RunCorrupt`."""
+        self._known, self._read = known, read
+
+    @property
+    def decoded(self) -> Mapping[str, object]:
+        """Those that need not be decoded any more."""
         return {
-            step_id: recorded.values[entry.place]
-            if entry.place in recorded.values
-            else stored_output(recorded, entry, setup.declared.get(step_id), codec)
-            for step_id, entry in self.finished.items()
+            step_id: known
+            for step_id, known in self._known.items()
+            if not isinstance(known, facts.StepFinished)
         }
+
+    def __getitem__(self, step_id: str) -> object:
+        """Raises `RunCorrupt` if the output is of another type than is declared."""
+        known = self._known[step_id]
+        if isinstance(known, facts.StepFinished):
+            self._known[step_id] = known = self._read(known)
+        return known
+
+    def __setitem__(self, step_id: str, output: object) -> None:
+        self._known[step_id] = output
+
+    def __delitem__(self, step_id: str) -> None:
+        del self._known[step_id]
+
+    def __contains__(self, step_id: object) -> bool:
+        return step_id in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return dict, (dict(self),)
 
 
 def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:

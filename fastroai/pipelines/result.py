@@ -14,7 +14,7 @@ from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import Usage, dump
 from fastroai.runs.quality import Quality
-from fastroai.runs.units import BegunUnit
+from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
@@ -32,7 +32,7 @@ class PipelineUsage(RunUsage):
     def __init__(
         self,
         scope: Scope,
-        units: Mapping[str, BegunUnit],
+        units: BegunUnits,
         by_variant: Mapping[str, Usage] = MappingProxyType({}),
     ) -> None:
         """From the scope of a run that has ended, its steps, and the variants that a router tried."""
@@ -44,7 +44,7 @@ class PipelineUsage(RunUsage):
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
-        return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": {}}
+        return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": BegunUnits()}
 
     def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
@@ -57,14 +57,14 @@ class PipelineUsage(RunUsage):
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
         """Usage of every step that started, by step id."""
-        return {step_id: unit.usage for step_id, unit in self._units.items()}
+        return {step_id: unit.usage for (step_id, _), unit in self._units.items()}
 
     @cached_property
     def timings(self) -> Mapping[str, StepTiming]:
         """When each step ran, by step id."""
         return {
             step_id: StepTiming(unit.started_ms, unit.finished_ms)
-            for step_id, unit in self._units.items()
+            for (step_id, _), unit in self._units.items()
             if unit.is_over
         }
 
@@ -88,7 +88,8 @@ class PipelineResult(Generic[OutputT]):
     output_step: str
     """The step that gives the output."""
     step_outputs: Mapping[str, Any]
-    """Outputs of all steps that finished, by step id."""
+    """Outputs of all steps that finished, by step id. Of a run that was resumed, those of earlier processes
+    are decoded when they are read, which raises `RunCorrupt` if their step declares another type now."""
     usage: PipelineUsage
     status: RunStatus = "finished"
     """`"paused"`: a step waits for an answer, a message or a time; its conversation needs more from the

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fastroai.pipelines.replay import replayed
+from fastroai.pipelines.replay import OutputsOnRecord, replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
@@ -17,6 +17,7 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import StepStarted
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
@@ -34,8 +35,6 @@ class PipelineRun:
         declared = {} if kept is None else setup.declared
         shared = RunData(setup.name, part.path, setup.calculator, Shared.of(request.context), declared)
         outputs = Outputs(plan.dependencies)
-        self.outputs: Mapping[str, object] = outputs.values
-        """By step id, of those that have finished."""
         self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,
@@ -63,10 +62,16 @@ class PipelineRun:
         if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
-            outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
+            outputs.values = replay.outputs(setup, kept.recorded, kept.codec)
             self.decisions = replay.decisions
             for past in replay.past.values():
                 self.runner.reopen(past)
+        if request.in_line:
+            for decision in self.decisions:
+                if isinstance(decision, StepStarted):
+                    decision.in_line = True
+        self.outputs: Mapping[str, object] = outputs.values
+        """By step id, of those that have finished."""
 
     @property
     def scope(self) -> Scope:
@@ -76,21 +81,22 @@ class PipelineRun:
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
-        plan, units = setup.plan, {step: unit for (step, _), unit in runner.units.items()}
-        stopping = _first_incomplete(outputs, plan.dependencies)
+        plan, units = setup.plan, runner.units
+        decoded = outputs.decoded if isinstance(outputs, OutputsOnRecord) else outputs
+        stopping = _first_incomplete(decoded, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
         finish = runner.finish
         assert finish is not None
         errors = {
             step: unit.error
-            for step, unit in units.items()
+            for (step, _), unit in units.open.items()
             if unit.error is not None and not isinstance(unit.error, CancelledError)
         }
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
-            step_outputs=dict(outputs),
+            step_outputs=outputs,
             usage=PipelineUsage(scope, units),
             status=finish.status,
             reason=finish.reason,
@@ -103,7 +109,7 @@ class PipelineRun:
             run_id=scope.run_id,
             log=self.log,
             plan=plan,
-            quality=quality_of(scope, errors, units.values()),
+            quality=quality_of(scope, errors, units.open.values()),
             waits=finish.waits,
             questions=self._questions(),
         )

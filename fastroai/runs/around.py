@@ -14,6 +14,7 @@ import anyio
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, TimeLimitExceeded
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
+from fastroai.runtime.failures import agent_calls_of
 from fastroai.steps.durability import failure_facts
 from fastroai.store.log import Log
 from fastroai.store.runs import DurableRun
@@ -100,10 +101,12 @@ async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseExcepti
 def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
     """What the machine decided, if that is what is raised; else something around the run has ended it."""
     if log.finished is not None and log.finished.raised is error:
-        return log.finished
-    ended = how_it_ended(error)
-    ended.part, ended.duration_ms = log.scope.part, (perf_counter() - began) * 1000
-    ended.resume_at = log.resume_at
+        ended = log.finished
+    else:
+        ended = how_it_ended(error)
+        ended.part, ended.duration_ms = log.scope.part, (perf_counter() - began) * 1000
+        ended.resume_at = log.resume_at
+    ended.agent_calls = agent_calls_of(error)
     return ended
 
 

@@ -125,17 +125,17 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
             tags: Names to find the run and to sum its spending by. They are on its requests, in reports and
                 on spans, in runs and calls inside of it too; `RunHistory` and `Inbox` filter by them.
-            tenant: Whose run it is: another such name, of which there is one. `SpendLimit(key="tenant")`
-                counts by it.
+            tenant: The name of the one for whom it runs, such as a customer. It is used like a tag, and
+                `SpendLimit(key="tenant")` counts by it.
             on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
                 goes on with it, or returns its result if it has finished. `"return"` returns the result of a
                 run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
                 from those on record replace them, as with `resume(inputs=...)`.
             on_busy: What to do if a process has that run; as in `resume`.
             busy_timeout: As in `resume`.
-            reserve: With `"quote"`, the run begins only if the budgets around it and all spend limits above,
-                its own included, have left what it may cost at most, by `estimate`. That is set aside, what
-                the run spends is taken from there, and the rest is given back when it ends.
+            reserve: With `"quote"`, the run begins only if every budget and spend limit that applies to it
+                can pay for the upper amount of its `estimate`. This amount is set aside. The requests of the
+                run draw on it, and the rest is given back when the run ends.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
@@ -231,8 +231,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 until the run has ended or paused, in line with others who wait, in all processes.
                 `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
             busy_timeout: Seconds for which `on_busy` waits.
-            reserve: As in `execute`; of the quote, what the run has spent before is left out. If a limit has
-                too little left, the run stays as it was.
+            reserve: As in `execute`, with the quote less what the run has spent before. If a limit has too
+                little left, the run stays as it was.
 
         Raises:
             RunNotFound: the store has no such run.

@@ -3,57 +3,40 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from time import time
-from typing import Any, Final, Protocol, TypeAlias, assert_never, get_args
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, assert_never, get_args
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import (
-    ConfigurationError,
-    RevisionConflict,
-    RunConflict,
-    nearest_hint,
-)
+from fastroai.errors import ConfigurationError, RunConflict, nearest_hint
 from fastroai.runs.inputs import check_mapping, checked_inputs
-from fastroai.runs.machine import Decided, Unit, unit_of
+from fastroai.runs.machine import Unit, unit_of
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.replay import Replay
-from fastroai.runtime import FailureClass, classify
+from fastroai.runs.told import Retell, ToldRun, ToldRuns, ToldState
+from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
     FailureFacts,
-    Part,
     PauseRequested,
     QuestionAsked,
     RunFinished,
-    RunResumed,
     StepCancelled,
     StepFailed,
     StepFinished,
     StepStarted,
     StopRequested,
-    Wait,
 )
 from fastroai.runtime.labels import labels_of
-from fastroai.steps.durability import failure_facts
-from fastroai.store.entries import RunHeader, entry_to_store
-from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_header
-from fastroai.store.open_questions import positions_of
-from fastroai.store.payloads import PayloadCodec, seal_text
-from fastroai.store.recorded import PartEntry, RecordedRun
-from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import seal_texts
+from fastroai.store.headers import check_run_id
+from fastroai.store.recorded import PartEntry
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """What can be reported of a step or a visit that is due."""
 
 Reported: TypeAlias = Outcome | AnswerGiven | PauseRequested | StopRequested
 """What can be reported of a run."""
-
-_TRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,27 +70,12 @@ class DrivenState:
     """The fact that says how the run ended, or why it is paused; `None` while something is due."""
 
 
-class Driven(Protocol):
-    """A run, told from its log to a new state machine."""
-
-    @property
-    def replay(self) -> Replay:
-        """What the machine has decided, and what is due."""
-        ...
-
-    @property
-    def decisions(self) -> Sequence[Decided]:
-        """What the machine has decided that is not on record, as the log stores it."""
-        ...
+class Driven(ToldState, Protocol):
+    """A pipeline or graph, told from the log of a run."""
 
     @property
     def questions(self) -> Mapping[Unit, object]:
         """Questions of pause nodes that wait for an answer, in the order in which they were asked."""
-        ...
-
-    @property
-    def waits(self) -> tuple[Wait, ...]:
-        """What the run waits for, if it is paused."""
         ...
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -119,10 +87,6 @@ class Driven(Protocol):
         ...
 
 
-Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], Driven]
-"""Builds the state of a run from its log and its inputs."""
-
-
 class DrivenRuns:
     """Runs of a pipeline or graph whose steps you run yourself. You report the outcome of each step.
 
@@ -132,14 +96,15 @@ class DrivenRuns:
             output = ...  # run it, wherever
             state = await runs.report("r1", StepFinished(due.step_id, output), expecting=state.revision)
 
-    Each call reads the log, replays it in a new state machine, and appends the new facts at the revision that
-    was read, or nothing. Nothing runs between two calls, so they can come from any process. FastroAI applies
-    no budgets, retries or time limits to the steps; that is up to the code that runs them.
+    Each call reads what is new in the log, tells it to a state machine, and appends the new facts at the
+    revision that was read, or nothing. Nothing runs between two calls, so they can come from any process.
+    FastroAI applies no budgets, retries or time limits to the steps; that is up to the code that runs them.
     """
 
-    def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell) -> None:
+    def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell[Driven]) -> None:
         """Use `Pipeline.driven` or `Graph.driven` instead of calling this."""
-        self._keeper, self._accepts, self._retell = keeper, accepts, retell
+        self._keeper, self._accepts = keeper, accepts
+        self._runs = ToldRuns(keeper, retell)
 
     def __repr__(self) -> str:
         return f"DrivenRuns({self._keeper.definition['name']!r}, {self._keeper.store!r})"
@@ -168,13 +133,9 @@ class DrivenRuns:
         check_run_id(run_id)
         keeper = self._keeper
         given = checked_inputs(self._accepts, dict(inputs or {}), str(keeper.definition["name"]))
-        opened = keeper.opened(run_id, given)
-        retold = self._retold(RecordedRun(run_id, [opened]))
-        decided = _as_facts(retold.decisions, opened.part)
-        labels = labels_of(tags, tenant)
-        header, _ = await new_header(keeper.store, opened, tags=labels.tags, tenant=labels.tenant)
-        await begin_record(keeper.store, header, [opened, *decided])
-        return _state(run_id, 1 + len(decided), retold, decided)
+        told = self._runs.begun(keeper.opened(run_id, given))
+        await self._runs.put_on_record(told, labels_of(tags, tenant))
+        return _state(told)
 
     async def state(self, run_id: str) -> DrivenState:
         """Return the state of a run.
@@ -185,10 +146,9 @@ class DrivenRuns:
             RunDefinitionChanged: the pipeline or graph has changed since the run was started.
             RunCorrupt: its record cannot be read.
         """
-        recorded, found = await self._read(run_id)
-        retold = self._retold(recorded)
-        await self._see_header(recorded, found, retold)
-        return _state(run_id, len(recorded.entries), retold, ())
+        async with self._opened(run_id) as told:
+            await self._runs.see_header(told)
+            return _state(told)
 
     async def report(self, run_id: str, fact: Reported, *, expecting: int) -> DrivenState:
         """Put the outcome of a due step on record, or an answer, or a request to pause or to stop.
@@ -210,23 +170,14 @@ class DrivenRuns:
             RunStoreUnavailable: the store fails. The report was put on record as a whole, or not at all.
         """
         _check_fact(fact)
-        recorded, found = await self._read_at(run_id, expecting)
-        before: list[AnyFact] = []
-        retold = self._retold(recorded)
-        if isinstance(fact, AnswerGiven) and recorded.ended is not None:
-            before = [RunResumed(part=recorded.opened.part)]
-            recorded.add(before)
-            retold = self._retold(recorded)
-            retold.replay.finish = None
-            before += _as_facts(retold.decisions, recorded.opened.part)
-        _check_due(run_id, retold, fact)
-        part = recorded.opened.part
-        stored = [replace(one, part=part, timestamp=time()) for one in retold.stored(fact)]
-        retold.replay.decided.clear()
-        for position, one in enumerate(stored, len(recorded.entries) + 1):
-            recorded.add([one])
-            retold.replay.read(position, one)
-        return await self._append(found, recorded.entries[:expecting], [*before, *stored], retold)
+        async with self._opened(run_id, _revision(expecting)) as told:
+            if isinstance(fact, AnswerGiven) and told.recorded.ended is not None:
+                self._runs.resume(told)
+                told.decided.clear()
+            _check_due(run_id, told.driven, fact)
+            told.add(told.driven.stored(fact))
+            await self._runs.save(told)
+            return _state(told)
 
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
@@ -237,111 +188,21 @@ class DrivenRuns:
         errors as `report`.
         """
         check_mapping(inputs)
-        recorded, found = await self._read_at(run_id, expecting)
-        if recorded.ended is not None and recorded.ended.status == "finished":
-            return _state(run_id, expecting, self._retold(recorded), ())
-        resumed = RunResumed(part=recorded.opened.part, inputs=self._keeper.stored(dict(inputs or {})))
-        recorded.add([resumed])
-        return await self._append(found, recorded.entries[:-1], [resumed], self._retold(recorded))
+        async with self._opened(run_id, _revision(expecting)) as told:
+            if told.recorded.ended is None or told.recorded.ended.status != "finished":
+                self._runs.resume(told, inputs)
+                await self._runs.save(told)
+            return _state(told)
 
-    async def _read(self, run_id: str) -> tuple[RecordedRun, FoundHeader]:
-        recorded, found = await self._keeper.read(run_id, running_too=False)
-        self._keeper.check_definition(recorded, None)
-        return recorded, found
-
-    async def _read_at(self, run_id: str, revision: int) -> tuple[RecordedRun, FoundHeader]:
-        if not isinstance(revision, int) or isinstance(revision, bool) or revision < 1:
-            expected = "the revision of the state that was read last, as a whole number: state.revision"
-            raise ConfigurationError("expecting", revision, expected)
-        recorded, found = await self._read(run_id)
-        if len(recorded.entries) != revision:
-            raise RunConflict(run_id, revision)
-        return recorded, found
-
-    def _retold(self, recorded: RecordedRun) -> Driven:
-        inputs = self._keeper.restored(recorded.opened.run_id, recorded.inputs)
-        retold = self._retell(recorded, inputs, self._keeper.codec)
-        if recorded.ended is not None:
-            retold.replay.finish = recorded.ended  # the machine is not told of time limits
-        return retold
-
-    async def _append(
-        self, found: FoundHeader, before: list[AnyFact], entries: list[AnyFact], retold: Driven
-    ) -> DrivenState:
-        """Add a report, and the decisions after it, to the log that was read."""
-        run_id, store, revision = found.header.run_id, self._keeper.store, len(before)
-        decided = _as_facts(retold.decisions, entries[0].part)
-        entries = [*entries, *decided]
-        stored = [entry_to_store(seal_texts(one, self._keeper.codec)) for one in entries]
-        questions = positions_of(retold.waits, [*before, *entries])
-        announced = await self._announced(found, questions)
-        try:
-            await append_own(store, log_key(found.header), stored, revision)
-        except RevisionConflict:
-            if announced is not found:
-                await self._settle_header(run_id)
-            raise RunConflict(run_id, revision) from None
-        ended = next((one for one in decided if isinstance(one, RunFinished)), None)
-        await self._write_header(announced, ended, questions)
-        return _state(run_id, revision + len(entries), retold, decided)
-
-    async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
-        """Write new questions into the header before the log has them, so that none is ever missing."""
-        owner = found.header.owner
-        for _ in range(_TRIES):
-            header = found.header
-            if header.owner != owner or set(questions) <= set(header.questions):
-                break
-            header = replace(header, questions=tuple(sorted({*header.questions, *questions})))
-            with suppress(RevisionConflict):
-                await change_header(self._keeper.store, found, header)
-                return replace(found, header=header, revision=found.revision + 1)
-            found = await read_header(self._keeper.store, header.run_id)
-        return found
-
-    async def _see_header(self, recorded: RecordedRun, found: FoundHeader, retold: Driven) -> None:
-        """Bring a header up to date if its driver or process died before it could.
-
-        The header of a run whose process died in the middle says so until somebody goes on with the run.
-        """
-        questions = positions_of(retold.waits, recorded.entries)
-        held, header = found.header, self._header(found, recorded.ended, questions)
-        if held.status != header.status or (held.owner is None and held.questions != header.questions):
-            await self._write_header(found, recorded.ended, questions)
-
-    async def _write_header(
-        self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]
-    ) -> None:
-        """Bring the header up to date. If this fails, the next `state` repairs it from the log."""
-        try:
-            await change_header(self._keeper.store, found, self._header(found, ended, questions))
-        except RevisionConflict:
-            await self._settle_header(found.header.run_id)
-
-    async def _settle_header(self, run_id: str) -> None:
-        """Several drivers have reported one after the other, and their headers overtake each other."""
-        for _ in range(_TRIES):
-            recorded, found = await self._keeper.read(run_id, running_too=True)
-            if found.header.owner is not None:
-                return  # a process has taken it up
-            questions = positions_of(self._retold(recorded).waits, recorded.entries)
-            with suppress(RevisionConflict):
-                header = self._header(found, recorded.ended, questions)
-                await change_header(self._keeper.store, found, header)
-                return
-
-    def _header(self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]) -> RunHeader:
-        why = None if ended is None else ended.failure
-        is_paused = ended is not None and ended.status == "paused"
-        return replace(
-            found.header if is_paused else halted_no_longer(found.header),
-            status="running" if ended is None else ended.status,
-            owner=None,
-            lease_until=None,
-            error=None if why is None else f"{why.error_type}: {seal_text(why.message, self._keeper.codec)}",
-            questions=questions if ended is None or ended.status == "paused" else (),
-            updated_at=found.now,
-        )
+    @asynccontextmanager
+    async def _opened(self, run_id: str, expecting: int | None = None) -> AsyncIterator[ToldRun[Driven]]:
+        """Give a run at a revision, or as it is."""
+        check_run_id(run_id)
+        async with self._runs.opened(run_id) as told:
+            self._keeper.check_definition(told.recorded, None)
+            if expecting is not None and told.revision != expecting:
+                raise RunConflict(run_id, expecting)
+            yield told
 
 
 def _check_fact(fact: Reported) -> None:
@@ -360,6 +221,14 @@ def _check_fact(fact: Reported) -> None:
             raise ConfigurationError(f"failure.{field}", value, "text")
     if failure.failure_class not in (classes := [one.value for one in FailureClass]):
         raise ConfigurationError("failure.failure_class", failure.failure_class, f"one of {classes}")
+
+
+def _revision(given: int) -> int:
+    """Refuse what cannot be a revision. Raises `ConfigurationError`."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        expected = "the revision of the state that was read last, as a whole number: state.revision"
+        raise ConfigurationError("expecting", given, expected)
+    return given
 
 
 def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
@@ -407,24 +276,11 @@ def _not_due(
     return ConfigurationError("fact", given, f"{expected}; in run {run_id!r}, that is {_names(known)}.{hint}")
 
 
-def _as_facts(decided: Sequence[Decided], part: Part) -> list[AnyFact]:
-    """Return decisions as facts for the log, with the current time."""
-    at = time()
-    return [_with_failure(replace(one, part=part, timestamp=at)) for one in decided]
-
-
-def _with_failure(fact: AnyFact) -> AnyFact:
-    """Return the end of a run with its error in the form that the log stores."""
-    if isinstance(fact, RunFinished) and fact.failure is None and fact.raised is not None:
-        return replace(fact, failure=failure_facts(fact.raised, classify(fact.raised)))
-    return fact
-
-
-def _state(run_id: str, revision: int, retold: Driven, decided: Sequence[AnyFact]) -> DrivenState:
-    due: list[Due] = []
-    finish = retold.replay.finish
-    for started in () if finish is not None else retold.replay.due.values():
-        inputs, needs = retold.known_to(started)
+def _state(told: ToldRun[Driven]) -> DrivenState:
+    driven, due = told.driven, list[Due]()
+    finish = told.finish
+    for started in () if finish is not None else driven.replay.due.values():
+        inputs, needs = driven.known_to(started)
         due.append(
             Due(
                 step_id=started.step_id,
@@ -435,10 +291,10 @@ def _state(run_id: str, revision: int, retold: Driven, decided: Sequence[AnyFact
             )
         )
     return DrivenState(
-        run_id=run_id,
-        revision=revision,
+        run_id=told.recorded.opened.run_id,
+        revision=told.revision,
         due=tuple(due),
-        questions=dict(retold.questions),
-        decided=tuple(decided),
+        questions=dict(driven.questions),
+        decided=tuple(told.decided),
         finish=finish,
     )

@@ -169,7 +169,7 @@ class Execution:
             yield OpenRun(scope, scope.part, inputs, log, live, started, began)
 
     async def _quoted(self, request: RunRequest[Any]) -> Decimal | None:
-        """US dollars to set aside for a run."""
+        """Return the US dollars to set aside for the run."""
         try:
             inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self._name)
         except ContractViolation:

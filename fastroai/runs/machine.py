@@ -10,13 +10,19 @@ from fastroai.runtime.facts import (
     WAITS,
     AnswerGiven,
     BranchTimedOut,
+    CheckpointRestored,
+    CheckpointSet,
     EdgesResolved,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
     PauseRequested,
     QuestionAsked,
     ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
+    SkipRequested,
     StepCancelled,
     StepFact,
     StepFailed,
@@ -31,6 +37,16 @@ from fastroai.runtime.facts import (
 Unit: TypeAlias = tuple[str, int]
 """What is run: a step, or a visit to a node; its id and the number of the visit."""
 
+OfWorkflow: TypeAlias = (
+    SkipRequested
+    | IterationStarted
+    | IterationReported
+    | IterationAborted
+    | CheckpointSet
+    | CheckpointRestored
+)
+"""What only the machine of a workflow is told."""
+
 Told: TypeAlias = (
     RunStarted
     | RunResumed
@@ -41,6 +57,7 @@ Told: TypeAlias = (
     | QuestionAsked
     | AnswerGiven
     | BranchTimedOut
+    | OfWorkflow
     | PauseRequested
     | StopRequested
 )

@@ -35,7 +35,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
+from fastroai.store.definitions import kind_of, needs_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
     FoundHeader,
@@ -138,7 +138,8 @@ class RunKeeper:
             RunNotFound: there is none.
             RunInProgress: a process has it.
             RunDefinitionChanged: what it was started with has changed, unless `force`.
-            RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
+            RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now,
+                on which steps depend that have not finished. Other outputs are read when they are asked for.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
@@ -199,7 +200,7 @@ class RunKeeper:
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
-        recorded.values = self._read_outputs(recorded, recorded.outputs.values())
+        recorded.values = self._read_outputs(recorded, self._needed(recorded))
 
         added = () if also is None else also(recorded, before, found)
 
@@ -341,6 +342,14 @@ class RunKeeper:
                 fact.conversation = "incomplete" if value.is_incomplete else "complete"
             stored[name if is_graph else quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
+
+    def _needed(self, recorded: RecordedRun) -> Iterable[StepFinished]:
+        """The outputs on which steps depend that have not finished. A graph reads all, to decide again."""
+        if kind_of(self.definition) == "graph":
+            return recorded.outputs.values()
+        left = [step_id for step_id in self._steps() if quoted(step_id) not in recorded.outputs]
+        needed = {quoted(before) for step_id in left for before in needs_of(self.definition, step_id)}
+        return [entry for place, entry in recorded.outputs.items() if place in needed]
 
     def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> dict[str, object]:
         """The outputs of these steps, by place; those of nested ones are read where they are due.

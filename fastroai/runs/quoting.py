@@ -1,4 +1,4 @@
-"""Runs that begin only if the limits around them have left what they may cost."""
+"""`reserve="quote"`: runs that begin only if the limits around them can pay for all of their quote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastroai.store.recorded import RecordedRun
 from fastroai.usage import Quote, RequestBound
 
 Reserve: TypeAlias = Literal["quote"]
-"""What is set aside for a run before it begins: its quote, which is the most that it may cost."""
+"""US dollars to set aside for a run before it begins: the upper amount of its quote."""
 
 Estimate: TypeAlias = Callable[[Any, Any], Awaitable[Quote]]
 """Returns the quote of a run with these inputs and deps."""
@@ -26,26 +26,26 @@ _NOTHING: Final = Decimal(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTerms(RequestTerms):
-    """What admission wants to know of a run: it gets all of its money at once, or does not begin."""
+    """What admission needs to know of a run: it gets all of its money at once, or does not begin."""
 
     model: str  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Its name."""
+    """Name of the run, in place of a model."""
     bound: RequestBound  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The most that it may cost, and no tokens: quotes are of money."""
+    """The most that the run may cost. It has no tokens, as quotes are of money."""
     provider: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]
     priced: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
     asks_for: AskedFor = "run"  # pyright: ignore[reportIncompatibleMethodOverride]
     waits_for_others: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """Nothing: there is no less of it."""
+        """Return `None`: a run cannot ask for less than its quote."""
         return None
 
 
 async def usd_to_set_aside(
     name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: RecordedRun | None
 ) -> Decimal:
-    """Return US dollars to set aside for a run: its quote, less what it has spent before it was resumed.
+    """Return the US dollars to set aside for a run: its quote, less what it spent before it was resumed.
 
     Raises:
         ConfigurationError: nothing bounds what it costs.
@@ -89,6 +89,6 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
 
 
 def check_reserve(reserve: object) -> None:
-    """Refuse what cannot be set aside. Raises `ConfigurationError`."""
+    """Refuse a value of `reserve=` other than `"quote"` and `None`. Raises `ConfigurationError`."""
     if reserve not in (None, "quote"):
         raise ConfigurationError("reserve", reserve, "'quote', or None")

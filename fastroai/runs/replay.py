@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, TypeAlias, TypeVar, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import step_name
@@ -16,12 +16,19 @@ from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     AnswerGiven,
     BranchTimedOut,
+    CheckpointRestored,
+    CheckpointSet,
     EdgesResolved,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
     MessagesAdded,
     PauseRequested,
     QuestionAsked,
     RunFinished,
     RunStarted,
+    SkipRequested,
+    SpendingRecorded,
     StepCancelled,
     StepFailed,
     StepFinished,
@@ -31,6 +38,7 @@ from fastroai.runtime.facts import (
     StopRequested,
     ValueWritten,
 )
+from fastroai.store.definitions import RunKind
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
 from fastroai.store.trace import Divergence, RunTrace
 
@@ -75,6 +83,10 @@ class Replay(ABC):
         told anew, without them.
         """
 
+    def resumed_in_place(self) -> bool:
+        """Do the same, if this can go on without being told anew; return whether it can."""
+        return False
+
     @abstractmethod
     def go_on(self, stretches: Iterable[Stretch]) -> None:
         """Take in that this process takes the run up. `stretches` are what those before it have done."""
@@ -86,7 +98,8 @@ class Replay(ABC):
     def tell(self, fact: Told) -> None:
         """Let the machine take in what happened, and note what it decides."""
         has_ended = self.finish is not None and self.finish.status != "paused"
-        if not (has_ended and isinstance(fact, PauseRequested | StopRequested)):  # which come too late
+        is_too_late = has_ended and isinstance(fact, PauseRequested | StopRequested)
+        if not is_too_late and not isinstance(fact, CheckpointSet):  # which changes nothing
             self.finish = None
         for decision in self.machine.handle(fact):
             match decision:
@@ -167,8 +180,8 @@ def divergence_of(begin: Callable[[], Replay], recorded: RecordedRun, place: str
         seen = comparison.seen
 
 
-def other_run(trace: RunTrace, kind: Literal["pipeline", "graph"], name: str) -> Divergence | None:
-    """The divergence of a run of a pipeline or graph that has another name.
+def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
+    """The divergence of a run of a pipeline, graph or workflow that has another name.
 
     Raises:
         ConfigurationError: it is a run of the other kind.
@@ -260,7 +273,11 @@ class _Comparison:
                 return self._check_end(entry)
             case StopRequested():
                 self._is_stopping = True
+            case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
+                return None if unit_of(entry) in self._replay.due else f"{entry.step_id!r} not running"
             case PauseRequested() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+                pass
+            case CheckpointSet() | CheckpointRestored() | SpendingRecorded():
                 pass
             case _:
                 assert_never(entry)
@@ -326,6 +343,10 @@ def _in_short(entry: PartEntry) -> str:
             waits = "waiting for an answer" if entry.waits else "paused"
             return f"{step_name(entry.place)!r} {waits}"
         case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+            return type(entry).__name__
+        case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
+            return type(entry).__name__
+        case CheckpointSet() | CheckpointRestored() | SpendingRecorded():
             return type(entry).__name__
         case PauseRequested() | StopRequested():
             return type(entry).__name__

@@ -43,9 +43,11 @@ class RunRequest(Generic[DepsT]):
     """Whether the run is a step of the run around it, or a variant of a router that is."""
     labels: Labels = NO_LABELS
     key: str = ""
-    """What tells the run from others of its name in the run around it, whatever their order."""
+    """Tells the run from others of its name in the run around it, whatever their order."""
+    in_line: bool = False
+    """Whether the flow around it asks for it in its own task, so that it comes in this order each time."""
     reserve: Reserve | None = None
-    """What is set aside for it before it begins."""
+    """US dollars to set aside for it before it begins."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, assert_never
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import is_halt
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
-from fastroai.runs.units import BegunUnit, Past
+from fastroai.runs.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.work import Outcome, Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
@@ -38,6 +38,7 @@ from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import failure_of, restore_spending
 from fastroai.store.log import Log
+from fastroai.store.packed import MOST_UNPACKED
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER: Final = NoOpTracer()
@@ -64,12 +65,16 @@ class Runner:
         began: float,
         deps: object,
         tracer: Tracer | None,
+        scope_around: Callable[[str], Scope] | None = None,
     ) -> None:
-        """`began` is when the run began in this process, as `perf_counter` has it."""
+        """`began` is when the run began in this process, as `perf_counter` has it.
+
+        `scope_around` returns the scope in which a unit runs, by its step, where that is not the run's.
+        """
         self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
-        self.scope, self._log, self._part = scope, log, scope.part
-        self.units: dict[Unit, BegunUnit] = {}
-        """What was started, in the order in which it was."""
+        self.scope, self._log, self._part, self._scope_around = scope, log, scope.part, scope_around
+        self.units = BegunUnits()
+        """What was started."""
         self.skipped: dict[str, str] = {}
         """Why steps were not run."""
         self.is_told = False
@@ -137,11 +142,13 @@ class Runner:
             self._log.note(request)
             self._note(decisions)
 
-    def tell(self, fact: Told) -> None:
-        """Let the machine know of something that no unit did."""
+    def tell(self, fact: Told, stored: AnyFact | None = None) -> None:
+        """Let the machine know of something that is no outcome of a unit. `stored` is how a store has it."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
-        self._log.note(fact)
+        if stored is not None:
+            stored.part, stored.timestamp = self._part, fact.timestamp
+        self._log.note(fact, stored)
         self._note(decisions)
         for decision in decisions:  # at once, whoever listens
             if isinstance(decision, Cancel):
@@ -214,11 +221,13 @@ class Runner:
             self._work.settled(fact)
         decisions, run = self._machine.handle(fact), self._log.run
         if run is None:
-            live = self._log.live
-            live.append(fact)
+            newest = self._log.live.newest
+            newest.append(fact)
             for decision in decisions:
                 if isinstance(decision, _KEPT):
-                    live.append(decision)
+                    newest.append(decision)
+            if len(newest) > MOST_UNPACKED:
+                self._log.live.pack()
         else:
             self._log.note(fact, stored)
             self._note(decisions)
@@ -263,7 +272,7 @@ class Runner:
             self._cancelled.setdefault(unit, decision.cause)
         for unit in decision.units:
             if (worker := self._active.get(unit)) is not None:
-                scope = self.units[unit].scope
+                scope = self.units.open[unit].scope
                 if decision.answers_first and scope is not None and scope.receiving:
                     scope.when_handed_on(partial(self._cancel_when_it_waits, unit))
                 else:
@@ -292,7 +301,7 @@ class Runner:
         scope = Scope(
             "step",
             started.step_id,
-            parent=self.scope,
+            parent=self.scope if self._scope_around is None else self._scope_around(started.step_id),
             limits=config.limits,
             deps=self._deps,
             tracer=self._tracer if config.trace else _NO_TRACER,
@@ -301,7 +310,10 @@ class Runner:
         if self._log.run is not None:
             restore_spending(scope)
         begun = BegunUnit(scope, (perf_counter() - self._origin) * 1000)
-        self.units[started.step_id, started.visit] = begun
+        units = self.units
+        units.open[started.step_id, started.visit] = begun
+        if len(units.open) > units.pack_above:
+            units.pack()
         return begun, scope
 
     def reopen(self, past: Past) -> None:
@@ -337,11 +349,16 @@ class Runner:
             self._end(begun, scope)
             finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
+            if run is not None:
+                run.journal.check(finished if stored is None else stored)
         except BaseException as error:
             del self._active[unit]
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            return await self._raised(started, begun, scope, error), None
+            outcome = await self._raised(started, begun, scope, error)
+            if run is None or not isinstance(outcome, StepFailed):
+                return outcome, None
+            return outcome, self._work.stored(outcome)
         del self._active[unit]
         if unit in self._cancelled:
             await self._uncancel(worker, False)

@@ -24,8 +24,8 @@ Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | Qu
 """The outcome of a unit, as the machine is told."""
 
 
-Kept: TypeAlias = StepFinished | QuestionAsked | StepStarted | StepSkipped | EdgesResolved
-"""What is put on record of a unit that did not fail."""
+Kept: TypeAlias = StepFinished | StepFailed | QuestionAsked | StepStarted | StepSkipped | EdgesResolved
+"""What is put on record of a unit."""
 
 
 class Work(Protocol):

@@ -27,11 +27,11 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 async def share(reservation: Reservation[TermsT]) -> None:
-    """Reserve with the spend limits above, one after the other, and note with each that it goes out.
+    """Reserve with the spend limits above, one after the other, and mark the request as sent with each.
 
     Raises:
-        SpendLimitExceeded: one cannot pay, not even for a shorter answer.
-        SpendStoreUnavailable: a store cannot be asked.
+        SpendLimitExceeded: a limit cannot pay, not even for a shorter answer.
+        SpendStoreUnavailable: a store cannot be reached.
     """
     outer = holds_around(reservation.scope)
     while not await _reserve(reservation, outer):
@@ -44,7 +44,7 @@ async def share(reservation: Reservation[TermsT]) -> None:
 
 
 async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) -> bool:
-    """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
+    """Reserve from inside of requests that hold `outer`. Return False if a lease ended meanwhile."""
     scope, terms = reservation.scope, reservation.terms
     for ceiling in scope.ceilings:
         check(terms, ceiling.limit, counts_money=True, counts_tokens=False)
@@ -63,7 +63,7 @@ async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) ->
 
 
 class AtLimit(Generic[TermsT]):
-    """One request that asks one spend limit, or one run."""
+    """One request, or one run, that asks one spend limit."""
 
     def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling) -> None:
         self.shared = SharedReservation(ceiling, reservation.counted_hold, reservation.scope)
@@ -72,7 +72,7 @@ class AtLimit(Generic[TermsT]):
         self._short: BudgetExceeded | None = None
 
     async def take(self, outer: tuple[Hold, ...]) -> None:
-        """Wait for enough room. Raises `SpendLimitExceeded` if there will be none."""
+        """Wait until the limit can pay. Raises `SpendLimitExceeded` if it never will."""
         self._whole = self._terms = self._reservation.terms
         with self._scope.in_line():
             async with self.shared.turn(inside=bool(outer)):
@@ -100,7 +100,7 @@ class AtLimit(Generic[TermsT]):
             self._terms = lowered
 
     def _fit(self, balance: SpendBalance) -> Decimal:
-        """US dollars that it asks for with such a balance."""
+        """Return the US dollars to ask for if the limit has this balance."""
         self._terms = self._whole.sharing(usd=self.shared.offer(balance), tokens=None)
         self._short = None if self._terms is self._whole else self._refusal(balance)
         return usd_to_reserve(self._terms)
@@ -130,7 +130,7 @@ class AtLimit(Generic[TermsT]):
 
 @contextmanager
 def sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
-    """While a request waits for a spend limit, those inside of which it is made cannot end."""
+    """Mark the requests around one that waits for a spend limit: they cannot end before it."""
     with scope.lock:
         for hold in outer:
             hold.shared_dependents += 1

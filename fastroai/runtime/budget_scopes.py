@@ -87,7 +87,7 @@ class BudgetView:
             yield
 
     def _room_of(self, account: Account) -> Room:
-        """What is left of one account, with what the runs have set aside of it that this code is in."""
+        """Return what is left of one account, with what the runs around this code have set aside."""
         room = account.room
         if room.usd is None:
             return room

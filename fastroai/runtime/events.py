@@ -61,7 +61,7 @@ class BudgetWarning(RunEvent):
     limit_usd: Decimal | None = None
     """The limit in US dollars, where it is one of money."""
     coded_usd: Decimal | None = None
-    """The limit in code, where `limit_usd` was set by hand for the window of a `SpendLimit`."""
+    """The limit in code; `None` unless `limit_usd` was set by hand for the window of a `SpendLimit`."""
     key: str | None = None
     """Whose spending it is, for a `SpendLimit`."""
     window: str | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from time import time
@@ -48,10 +48,12 @@ ReasonCode = Literal[
     "incomplete",
     "pause_requested",
     "cancelled",
+    "killed",
     "step_failed",
     "branch_timeout",
     "max_visits",
     "max_steps",
+    "max_rounds",
     "no_terminal",
     "memory_conflict",
     "budget_exceeded",
@@ -61,9 +63,11 @@ ReasonCode = Literal[
 """Why a run ended or paused, for programs.
 
 Finished: `completed`. Paused: for a `question` to a person, else for a `message`, else for the end of a
-`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`. Failed: a step or node,
+`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`, or `killed` at a gate.
+Failed: a step or node,
 or the decision after one (`step_failed`); a branch that took too long (`branch_timeout`) or went in a circle
-of nodes that have all reached their `max_visits`; the `max_steps` of a graph; `no_terminal` of it was
+of nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
+`max_rounds` of a workflow; `no_terminal` of a graph was
 reached; what its branches wrote could not be brought together (`memory_conflict`); a budget of the run or
 one around it (`budget_exceeded`), a time limit of them (`timed_out`); any other exception from around the
 steps (`error`).
@@ -188,6 +192,24 @@ class Spender(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAgentCall:
+    """An agent call in the code of a flow that has failed."""
+
+    place: str
+    """The attempt at the step or function that made it."""
+    call: str
+    """The agent, and the number of the call, as in `RequestPlace`; empty for the code of the place itself."""
+    attempt: int
+    """Number of the attempt at that call."""
+
+    def is_inside(self, other: FailedAgentCall) -> bool:
+        """Return whether a tool of the other call made this one, or a function that such a tool called."""
+        if self.place == other.place:
+            return self.call.startswith(f"{other.call}/" if other.call else "")
+        return self.place.startswith(f"{other.place}/")
+
+
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
@@ -301,6 +323,8 @@ class RunFinished(Fact):
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
+    agent_calls: tuple[FailedAgentCall, ...] = ()
+    """The agent calls in the code of flows whose failure it is. They are made anew when it is resumed."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     spent_in: Told = field(default=None, compare=False, repr=False)
@@ -368,6 +392,10 @@ class StepStarted(StepFact):
 
     kind: ClassVar[str] = "step_started"
     cause: str
+    _: KW_ONLY
+    in_line: bool = field(default=False, compare=False)
+    """Of the body of a flow inside of another: whether that made the call in its own task, so that it comes
+    in this order each time."""
 
 
 @dataclass(slots=True)
@@ -412,8 +440,14 @@ class StepFailed(StepFact):
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
     """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
+    budget_of: str | None = None
+    """Of a workflow: the flow whose budget that is, by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, as what it did is on record."""
+    violations: tuple[str, ...] = ()
+    """Of a workflow: why the result was not accepted, if that is the reason."""
+    output: Any = None
+    """That result; in a fact from a log, and in a trace, its JSON."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -560,7 +594,7 @@ class EdgeFacts:
 
 
 def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
-    return [asdict(EdgeFacts.of(one)) for one in edges]
+    return [{"target": one.target, "when": one.when, "taken": one.taken, "why": one.why} for one in edges]
 
 
 def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
@@ -708,6 +742,57 @@ class MessagesAdded(Fact):
     """The value itself; in a fact from a log, and in a trace, its JSON."""
 
 
+# --- workflows ---
+
+
+@dataclass(slots=True)
+class SkipRequested(StepFact):
+    """Somebody asked to leave out a step that had started; its output is `None`."""
+
+    kind: ClassVar[str] = "skip_requested"
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class IterationStarted(StepFact):
+    """A loop of iterations of a step began."""
+
+    kind: ClassVar[str] = "iteration_started"
+
+
+@dataclass(slots=True)
+class IterationReported(StepFact):
+    """An iteration of a step has given a result."""
+
+    kind: ClassVar[str] = "iteration_reported"
+    output: Any
+    """The value itself; in a fact from a log, and in a trace, its JSON."""
+
+
+@dataclass(slots=True)
+class IterationAborted(StepFact):
+    """A loop of iterations was ended before its time."""
+
+    kind: ClassVar[str] = "iteration_aborted"
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointSet(Fact):
+    """Somebody noted the state of a workflow, to go back to it."""
+
+    kind: ClassVar[str] = "checkpoint_set"
+    label: str
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointRestored(Fact):
+    """A workflow went back to a checkpoint. What happened since then counts no longer, but for its cost."""
+
+    kind: ClassVar[str] = "checkpoint_restored"
+    label: str
+
+
 # --- calls of typed functions ---
 
 
@@ -717,9 +802,9 @@ class CallEnded(Fact):
 
     kind: ClassVar[str] = "call_ended"
     place: str
-    """Place of the call, whatever the attempt: `body@1/classify#3f2a9c1b0d4e`."""
+    """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
-    """Number of the attempt at it: a call whose failure ended the run has another one when it is resumed."""
+    """Number of the attempt. A call whose failure ended the run has another attempt when it is resumed."""
     call: Any
     """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
     output: Any = None
@@ -729,11 +814,12 @@ class CallEnded(Fact):
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
     is_code: bool = False
-    """Whether code is called, and no model."""
+    """Whether the function has a body and asks no model."""
     in_line: bool = True
-    """Whether the code around it made the call in its own task, so that it comes in this order each time."""
+    """Whether the code around made the call in its own task, so that the order of calls is the same each
+    time."""
     is_stored: bool = True
-    """Whether the output is on record. A value that has no form in JSON is not."""
+    """Whether the output is on record. It is not if it has no JSON form."""
 
     @property
     def step_id(self) -> str:
@@ -886,6 +972,12 @@ AnyFact: TypeAlias = (
     | WaitEnded
     | ValueWritten
     | MessagesAdded
+    | SkipRequested
+    | IterationStarted
+    | IterationReported
+    | IterationAborted
+    | CheckpointSet
+    | CheckpointRestored
     | CallEnded
     | RequestSent
     | RequestEnded

@@ -11,10 +11,12 @@ from fastroai.runtime.classification import FailureClass, classify
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
+    from fastroai.runtime.facts import FailedAgentCall
     from fastroai.runtime.scope import Scope
 
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
 _CLASS_ATTRIBUTE = "__fastroai_failure_class__"
+_AGENT_CALL_ATTRIBUTE = "__fastroai_agent_call__"
 
 
 def mark_exhausted(error: BaseException) -> None:
@@ -36,6 +38,19 @@ def noted_class(error: BaseException) -> FailureClass | None:
     """What a level has found this failure to be; `None` if none was asked."""
     known: FailureClass | None = error.__dict__.get(_CLASS_ATTRIBUTE)
     return known
+
+
+def note_agent_call(error: BaseException, failed: FailedAgentCall) -> None:
+    """Note which agent call a failure in a flow is of: the innermost."""
+    known: FailedAgentCall | None = error.__dict__.get(_AGENT_CALL_ATTRIBUTE)
+    if known is None or not known.is_inside(failed):
+        error.__dict__[_AGENT_CALL_ATTRIBUTE] = failed
+
+
+def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
+    """Return the agent calls in the code of flows whose failure this is, or comes from."""
+    found = (link.__dict__.get(_AGENT_CALL_ATTRIBUTE) for link in error_chain(error))
+    return tuple(dict.fromkeys(one for one in found if one is not None and one.call))
 
 
 def is_terminal(error: BaseException) -> bool:

@@ -56,17 +56,17 @@ class Payer(Protocol):
     """What a run has set aside of one spend limit."""
 
     claim: SpendClaim
-    """With the amount that nobody draws on yet."""
+    """The claim, with the amount that no request draws on yet."""
 
 
 class SetAside(Protocol):
-    """Money that is set aside for a run, on which everything inside of it draws."""
+    """Money that is set aside for a run, on which all requests inside of the run draw."""
 
     @property
     def hold(self) -> Hold | None:
-        """What it holds of budgets; `None` after the end of the run."""
+        """Its hold of budgets; `None` after the end of the run."""
         ...
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
-        """What pays for requests under a spend limit; `None` if it has nothing there."""
+        """Return what pays for requests under a spend limit; `None` if nothing is set aside there."""
         ...

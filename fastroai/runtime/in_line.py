@@ -21,9 +21,9 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 QUIET_TURNS: Final = 3
-"""Turns of the event loop in which nobody comes to a budget before requests are decided that share it."""
+"""Turns of the event loop without a new request, after which the requests that share a budget are decided."""
 MOST_TURNS: Final = 100
-"""Turns after which they are decided although others are coming."""
+"""Turns after which they are decided, even if more requests come."""
 
 
 class InLine(Generic[TermsT]):
@@ -42,12 +42,12 @@ class InLine(Generic[TermsT]):
 
     @property
     def hold(self) -> Hold:
-        """What was granted."""
+        """The hold that was granted."""
         assert self._claim.hold is not None
         return self._claim.hold
 
     async def take(self) -> None:
-        """Wait for the request's turn, and for enough room. Raises `BudgetExceeded` if there will be none."""
+        """Wait for the request's turn, and for money. Raises `BudgetExceeded` if there will not be enough."""
         claim = self._claim
         with self.scope.lock:
             self._ledger.expect(claim)
@@ -65,7 +65,7 @@ class InLine(Generic[TermsT]):
             raise
 
     async def _come(self) -> None:
-        """Ask, once all that come at the same time are counted, because they share the budget."""
+        """Ask the budgets, after the requests that come at the same time are counted: they share."""
         await self._whole.prepare_bound()
         if any(account.goes_by_expectations for account in self._claim.accounts):
             await self._whole.prepare_expectation()
@@ -86,7 +86,7 @@ class InLine(Generic[TermsT]):
         return self._fit if changes or self._whole.is_flexible else None
 
     def _fit(self, offer: Room) -> Amounts:
-        """Return the amounts that it asks for if it is offered so much. The lock is held."""
+        """Return the amounts to ask for when this much is offered. The lock is held."""
         accounts = self._claim.accounts
         self.terms = self._whole.sharing(usd=offer.usd, tokens=offer.tokens)
         self.short = self.short_of = None
@@ -108,7 +108,7 @@ class InLine(Generic[TermsT]):
                 await wakeup.wait()
 
     async def _tell_of_waiting(self) -> None:
-        """Tell once which budget it waits for, and which requests hold it."""
+        """Say once which budget the request waits for, and which requests hold the money."""
         if self._told_of_waiting:
             return
         self._told_of_waiting = True
@@ -146,12 +146,12 @@ class InLine(Generic[TermsT]):
         )
 
     def _count_again(self) -> bool:
-        """Ask for less, where answers to others tell by now that the request needs less."""
+        """Ask for less, if answers to other requests show that less is enough."""
         again = self._whole.counted_again()
         return again is not self._whole and self._ask_instead(again)
 
     def _step_down(self) -> bool:
-        """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
+        """Ask for a cheaper model, once, if a budget names one."""
         fallbacks = (account.budget.fallback for account in self._claim.accounts)
         fallback = next((fallback for fallback in fallbacks if fallback is not None), None)
         cheaper = self._whole if fallback is None else self._whole.stepped_down(fallback)
@@ -171,7 +171,7 @@ class InLine(Generic[TermsT]):
         return True
 
     def _lower_or_refuse(self) -> None:
-        """Ask for as long an answer as there is room for. Raises `BudgetExceeded` if there is too little."""
+        """Ask for the longest answer that there is money for. Raises `BudgetExceeded` if there is none."""
         with self.scope.lock:
             if self._claim.state != "alone":
                 return
@@ -192,7 +192,7 @@ class InLine(Generic[TermsT]):
 
 
 async def let_others_come(arrivals: Callable[[], int]) -> None:
-    """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
+    """Return once no request has come for a few turns of the event loop: tasks begin one after another."""
     quiet = -1  # all count from the turn after the last one came, and ask in order
     for _ in range(MOST_TURNS):
         before = arrivals()
@@ -210,7 +210,7 @@ def open_accounts(scope: Scope) -> tuple[Account, ...]:
 
 
 def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:
-    """Return the innermost account that offers less than so much, and of what."""
+    """Return the innermost account that offers less than this, and the measure of which it does."""
     for account in accounts:
         offer = account.offer
         if offer.usd is not None and offer.usd < amounts.usd:

@@ -237,7 +237,7 @@ class Account:
 
 
 class Hold:
-    """What one request in flight has reserved; or one run, whose requests draw on it."""
+    """What one request in flight has reserved; or what one run has, whose requests draw on it."""
 
     __slots__ = (
         "_drawn_usd",
@@ -254,29 +254,29 @@ class Hold:
     )
 
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts, reserve: Hold | None = None) -> None:
-        """Hold `amounts` of `accounts`; of none, where nothing limits the request.
+        """Hold `amounts` of `accounts`, which are empty if nothing limits the request.
 
-        What a `reserve` around it holds of some of them is not held there twice.
+        An amount that a `reserve` around it already holds of an account is not held twice.
         """
         self.accounts, self.amounts, self.reserve = accounts, amounts, reserve
         self.ledger: Ledger | None = accounts[0].ledger if accounts else None
         self.run: str | None = None
-        """The run that it is of, which goes on; `None` for a request."""
+        """Name of the run that has reserved this; `None` for a request, and after the run."""
         self.drawing: dict[Hold, None] = {}
-        """Those whose money is part of what is held here."""
+        """Holds that draw on this one."""
         self._drawn_usd = NOTHING
         self.dependents = 0
-        """Requests that wait in line inside of this one: it ends after them."""
+        """Requests that wait in line inside of this one, which ends after them."""
         self.shared_dependents = 0
-        """Those that wait for a spend limit: what this one has reserved there ends after them."""
+        """Of these, those that wait for a spend limit: what this one has reserved there is free later."""
         self.stalled = False
-        """Whether nobody reads what it streams."""
+        """Whether its stream has no reader."""
         self.has_slot = False
         """Whether it has a slot under a `ProviderLimit`."""
 
     @property
     def may_end(self) -> bool:
-        """Whether it ends by itself, whatever becomes of those who wait."""
+        """Whether it ends by itself, even if the requests in line do not go on."""
         return not (self.stalled or self.dependents)
 
     def review(self) -> list[Claim]:
@@ -285,31 +285,31 @@ class Hold:
 
     @property
     def left_usd(self) -> Decimal:
-        """US dollars that others may draw."""
+        """US dollars that other holds can still draw."""
         if self.run is None:
             return NOTHING
         return EXACT.subtract(self.amounts.usd, self._drawn_usd)
 
     def covers(self, amounts: Amounts) -> bool:
-        """Whether others may draw so much."""
+        """Whether another hold can draw these amounts."""
         return self.run is not None and amounts.usd <= self.left_usd
 
     def lend(self, other: Hold) -> None:
-        """Pay for another hold from here on."""
+        """Begin to pay for another hold."""
         self.drawing[other] = None
         self._drawn_usd = EXACT.add(self._drawn_usd, other.amounts.usd)
 
     def take_back(self, other: Hold) -> None:
-        """Pay for another hold no more."""
+        """Stop paying for another hold."""
         del self.drawing[other]
         self._drawn_usd = EXACT.subtract(self._drawn_usd, other.amounts.usd)
 
     def pays_in(self, account: Account) -> bool:
-        """Whether what is drawn from it is held of this account already."""
+        """Whether it holds money of this account, so that requests which draw on it need none there."""
         return account in self.accounts
 
     def asked_of(self, account: Account) -> Amounts:
-        """What is held of one account."""
+        """Return what it holds of one account."""
         return _asked_of(account, self.amounts, self.reserve)
 
     def leave(self, account: Account) -> list[Claim]:
@@ -322,19 +322,19 @@ class Hold:
         return self.review()
 
     def spend(self, usd: Decimal) -> list[Claim]:
-        """Hold less by what a run has spent of it, and of those around it that it draws on itself.
+        """Hold less: a run has spent this much of it, which is now in the accounts as spent.
 
-        That is in the accounts now. Returns the claims that this changes.
+        Holds that it draws on itself hold less, too. Returns the claims that this changes.
         """
         return [] if self.ledger is None else self.ledger.spend(self, usd)
 
     def end(self, spent_usd: Decimal = NOTHING) -> list[Claim]:
-        """Free it, after so much was spent of it. Returns the claims that this changes."""
+        """Free it after this much was spent of it. Returns the claims that this changes."""
         return [] if self.ledger is None else self.ledger.end(self, spent_usd)
 
 
 def _asked_of(account: Account, amounts: Amounts, reserve: Hold | None) -> Amounts:
-    """What is to be held of one account; no money that a reserve holds there."""
+    """Return what to hold of one account: no money, if a reserve already holds it there."""
     if reserve is None or not reserve.pays_in(account):
         return amounts
     return amounts._replace(usd=NOTHING, expected_usd=NOTHING)
@@ -372,11 +372,11 @@ class Claim:
     ) -> None:
         """Come to draw on `accounts`, innermost first, from inside the requests and runs of `around`.
 
-        One that does not wait for others only waits for its turn: it is `alone` when that comes.
+        A claim that does not wait for others only waits for its turn: then it is granted or `alone`.
         """
         self.accounts, self.around, self.waits_for_others = accounts, around, waits_for_others
         self.reserves = tuple(hold for hold in around if hold.run is not None)
-        """Those that may pay for it, innermost first."""
+        """Holds of runs that may pay for it, innermost first."""
         self.amounts = Amounts()
         self.fitting: Callable[[Room], Amounts] | None = None
         """What it asks for when it is offered so much: less than its `amounts`, or more than the offer if it
@@ -388,12 +388,12 @@ class Claim:
 
     @property
     def reserve(self) -> Hold | None:
-        """What pays for it, if that is a run's reserve: the innermost one that has so much."""
+        """The reserve of a run that pays for it: the innermost one that has enough; or `None`."""
         return next((hold for hold in self.reserves if hold.covers(self.amounts)), None)
 
     @property
     def room(self) -> Room:
-        """What all of its accounts have left, or a reserve in the place of some of them."""
+        """The most that it can get: from its accounts, or from a reserve in place of some of them."""
         rooms = [self._least(lambda account: account.room, None)]
         for reserve in self.reserves:
             room = self._least(lambda account: account.room, reserve)
@@ -409,7 +409,7 @@ class Claim:
         return least
 
     def fit(self) -> None:
-        """Ask for what suits the offers of its accounts now."""
+        """Ask for the amounts that fit what its accounts offer now."""
         if self.fitting is not None and self.accounts:
             for reserve in (*self.reserves, None):
                 self.amounts = self.fitting(self._least(lambda account: account.offer, reserve))
@@ -418,7 +418,7 @@ class Claim:
 
     @property
     def takes_from(self) -> Iterator[Account]:
-        """The accounts from which it asks for something: not those in which a reserve pays for it all."""
+        """The accounts that it takes anything from: not those for which a reserve pays everything."""
         reserve = self.reserve
         for account in self.accounts:
             is_paid = reserve is not None and reserve.pays_in(account)
@@ -480,7 +480,7 @@ class Ledger:
 
     @property
     def reserves(self) -> Iterator[Hold]:
-        """What is set aside for runs."""
+        """Holds of runs."""
         return (hold for hold in self._open if hold.run is not None)
 
     def expect(self, claim: Claim) -> None:
@@ -524,7 +524,7 @@ class Ledger:
         return self.review()
 
     def end(self, hold: Hold, spent_usd: Decimal) -> list[Claim]:
-        """Free what a request has reserved, or a run. Returns the claims that this changes."""
+        """Free what a request or a run has reserved. Returns the claims that this changes."""
         for inner in tuple(hold.drawing):  # requests that outlive the run
             self._change(inner, inner.amounts, hold.reserve)
         hold.run = None
@@ -542,7 +542,7 @@ class Ledger:
         return self.review() if is_waited_for else []
 
     def spend(self, reserve: Hold, usd: Decimal) -> list[Claim]:
-        """Let a reserve, and those that pay for it, hold less. Returns the claims that this changes."""
+        """Let a reserve hold less, and the reserves that pay for it. Returns the claims that this changes."""
         self._spend(reserve, usd)
         return self.review()
 
@@ -567,7 +567,7 @@ class Ledger:
         return self.review()
 
     def _change(self, hold: Hold, amounts: Amounts, reserve: Hold | None) -> None:
-        """Let one hold other amounts, or draw on another reserve."""
+        """Change the amounts of a hold, or the reserve that it draws on."""
         for account in hold.accounts:
             account.free(hold.asked_of(account))
             account.reserve(_asked_of(account, amounts, reserve))

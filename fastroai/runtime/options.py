@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Final
 
 from fastroai.callers import warn_caller
@@ -25,6 +26,8 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
     if value is None and not zero:
         return
     expected = "seconds, zero or more, and finite" if zero else "seconds, more than zero and finite, or None"
+    if isinstance(value, timedelta):
+        raise ConfigurationError(option, value, f"{expected}; of a timedelta, give .total_seconds()")
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ConfigurationError(option, value, expected)
     if value < 0 or (value == 0 and not zero):

@@ -40,12 +40,12 @@ def process_owner() -> str:
 
 
 def steady_seconds() -> float:
-    """Seconds by a clock that nobody sets. On Linux it goes on while the machine is suspended."""
+    """Seconds of a clock that nobody can set. On Linux it goes on while the machine is suspended."""
     return time.monotonic() if _SINCE_START is None else time.clock_gettime(_SINCE_START)
 
 
 def shares_steady_clock(owner: str) -> bool:
-    """Whether `steady_seconds` is the same clock for this owner: on this machine, since it was started."""
+    """Return whether this owner has the same `steady_seconds`: the same machine, since it was started."""
     return _SINCE_START is not None and _parts(owner)[0] == _machine()
 
 

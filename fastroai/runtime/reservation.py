@@ -34,32 +34,33 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 Warned: TypeAlias = list[tuple[Account, float]]
-"""Accounts with the shares to warn of that they have reached."""
+"""Pairs of an account and a share to warn of that it has reached."""
 
 
 _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
-"""The requests inside of which the running code is: of a stream, for the code that handles its events.
+"""The requests that are around the running code; of a stream, those around the code that handles its events.
 
-Of a task, as several requests go on at once under one scope."""
+A context variable, because several requests go on at once under one scope.
+"""
 
 
 class Reservation(Generic[TermsT]):
-    """One admitted request in the account, until it is ended, once."""
+    """One admitted request. It is ended exactly once."""
 
     def __init__(self, scope: Scope, terms: TermsT, hold: Hold, flow: Flow | None) -> None:
         self.scope = scope
         self.terms = terms
         """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
         self.short: BudgetExceeded | None = None
-        """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
+        """The stop to raise if the answer is cut, where `max_tokens` was lowered."""
         self.short_of: tuple[Account, Measure] | SharedReservation | None = None
-        """Where there was too little for more."""
+        """The account or spend limit because of which it was lowered."""
         self.shared: list[SharedReservation] = []
         self.written_off: Charge | None = None
         self.describe: Callable[[], RequestRecord] | None = None
-        """Makes the record of what is known so far, for scopes that close while it is in flight."""
+        """Makes the record so far, for scopes that close while the request is in flight."""
         self.interruption = Interruption(scope)
-        """How it is ended if the run ends while it is in flight."""
+        """Ends the request if the run ends while it is in flight."""
         self._hold, self._flow, self._open = hold, flow, True
         self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
         if flow is not None:
@@ -68,33 +69,36 @@ class Reservation(Generic[TermsT]):
 
     @property
     def hold(self) -> Hold | None:
-        """What it holds, until it has ended."""
+        """Its hold; `None` after its end."""
         return self._hold if self._open else None
 
     @property
     def counted_hold(self) -> Hold:
-        """What it has held from the beginning, ended or not."""
+        """Its hold, also after its end."""
         return self._hold
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
-        """What it has reserved with a spend limit, until it has ended."""
+        """Its reservation with a spend limit; `None` if there is none, and after its end."""
         place = ceiling.limit.store, ceiling.account
         shared = self.shared if self._open else ()
         return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
 
     def note_slot(self) -> None:
-        """It has a slot under a `ProviderLimit`, which those that are made inside of it share."""
+        """Note that it has a slot under a `ProviderLimit`. Requests made inside of it share the slot."""
         self._hold.has_slot = True
 
     @property
     def is_limited(self) -> bool:
-        """Whether any budget or spend limit holds for it."""
+        """Whether any budget or spend limit applies to it."""
         return bool(self._hold.accounts or self.shared)
 
     # --- while it is in flight ---
 
     def take_off(self) -> bool:
-        """It may be sent now; a scope that closes before it ends charges its bound. False after the run."""
+        """Note that it is in flight: a scope that closes before its end charges its bound.
+
+        Returns False if the run is over.
+        """
         with self.scope.lock:
             if self.scope.root.closed:
                 return False
@@ -104,11 +108,11 @@ class Reservation(Generic[TermsT]):
         return True
 
     def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
-        """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
+        """Mark the code that asks the provider, or reads its stream. The end of the run interrupts it."""
         return _Inside(self, "reading" if reading else "asking")
 
     def inside(self) -> AbstractContextManager[None]:
-        """What runs inside belongs to the request: it ends after that, and not before."""
+        """Mark the code that runs inside of the request, which ends after that code."""
         return _Inside(self)
 
     def write_off(self) -> Charge:
@@ -122,7 +126,7 @@ class Reservation(Generic[TermsT]):
         return self._hold.leave(account)
 
     def interrupt(self) -> None:
-        """End it, as the run is over."""
+        """End it, because the run is over."""
         self.interruption.set()
 
     def _described(self) -> RequestRecord:
@@ -139,7 +143,7 @@ class Reservation(Generic[TermsT]):
         )
 
     def bounded(self, record: RequestRecord) -> RequestRecord:
-        """Return the record of an unmeasured request with the most that it can have used and cost."""
+        """Return the record of an unmeasured request, with its bound."""
         bound = self.terms.bound
         return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
@@ -160,7 +164,7 @@ class Reservation(Generic[TermsT]):
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
+        """Charge the cost, as the usage has arrived; or the bound, if a part of the cost is not known."""
         if not record.cost_complete:
             if record.bound_usd is None:
                 record = replace(record, bound_usd=self.terms.bound.cost_usd)
@@ -169,7 +173,7 @@ class Reservation(Generic[TermsT]):
         return self._end(record)
 
     def _check_bound(self, record: RequestRecord) -> None:
-        """Say so where a request cost more than was reserved for it."""
+        """Log a warning if the request cost more than its bound."""
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -182,15 +186,15 @@ class Reservation(Generic[TermsT]):
             )
 
     def release(self, record: RequestRecord) -> Charge:
-        """It was not sent, or was refused unbilled: charge nothing."""
+        """Charge nothing: it was not sent, or was refused unbilled."""
         return self._end(record)
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
-        """It was sent, and its usage never came or cannot be true: charge its bound."""
+        """Charge its bound: it was sent, and its usage never came or cannot be true."""
         return self._end(self.bounded(record))
 
     def give_back(self) -> None:
-        """It was not even tried: leave no record."""
+        """End it without a record: it was not even tried."""
         self._end(None)
 
     @overload
@@ -227,11 +231,11 @@ class Reservation(Generic[TermsT]):
         return charge
 
     def _spent_usd(self, record: RequestRecord | None) -> Decimal:
-        """US dollars that the run that pays for it has spent with it."""
+        """Return the US dollars that it has cost the run that pays for it."""
         return NOTHING if record is None else booked_usd(record, self._hold.amounts.usd)
 
     async def conclude(self) -> None:
-        """Wait until shared ceilings have it in their books, and tell listeners."""
+        """Wait until the spend limits have counted it, and tell listeners."""
         for shared, ending in self._endings:
             balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
@@ -242,7 +246,7 @@ class Reservation(Generic[TermsT]):
 
 
 class _Inside:
-    """What `Reservation.inside` and `around` are."""
+    """The context manager that `Reservation.inside` and `around` return."""
 
     __slots__ = ("_before", "_inside", "_reservation", "_while")
 
@@ -272,13 +276,14 @@ class _Inside:
 
 
 def reservations_around() -> tuple[Reservation[Any], ...]:
-    """What is open of the requests and the spending inside of which the running code is."""
+    """Return the open requests and purchases around the running code."""
     return tuple(each for each in _around.get() if each.hold is not None)
 
 
 def holds_around(scope: Scope) -> tuple[Hold, ...]:
-    """What those requests and runs hold that do not end before a request that is made here: it is made inside
-    of them, or by whoever reads their streams.
+    """Return the holds of requests and runs that end only after a request that is made here.
+
+    They are those around the running code, and those whose streams it reads.
     """
     holds = [outer.hold for outer in (*_around.get(), *scope.reserves) if outer.hold is not None]
     for each in scope.lineage():
@@ -295,7 +300,7 @@ def to_warn_of(scope: Scope, accounts: Iterable[Account]) -> Warned:
 
 
 def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
-    """Have listeners told of spending, and of the shares that it has reached."""
+    """Tell listeners of spending, and of the shares that it has reached."""
     if scope.listener is None:
         return
     part = scope.part

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "graph", "flow", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "call", "agent", "budget"]
 
-RUNS: Final = ("pipeline", "graph", "flow")
+RUNS: Final = ("pipeline", "graph", "flow", "workflow")
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
 
 _PLACES: Final = ("step", *RUNS)
@@ -484,6 +484,14 @@ class Scope:
             for charge in self._charges[since:] if self._charges else ():
                 # What was thrown away before stays so.
                 if charge.record.use != "retried" and was in (None, charge.record.use):
+                    charge.mark(use)
+
+    def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
+        """Note what became of some of the requests made here, whose records `records` gave."""
+        marked = set(map(id, records))
+        with self.lock:
+            for charge in self._charges or ():
+                if id(charge.record) in marked and charge.record.use != "retried":
                     charge.mark(use)
 
     def count_agent_call(self) -> None:

@@ -1,4 +1,4 @@
-"""What a process has to do with a store of spending besides its requests: renewing leases, and settling."""
+"""Work of a process for a store of spending, besides requests: renewing leases, and settling."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class SpendCounter:
 
 
 class SpendDesk:
-    """One process and one store. Works on the background loop.
+    """The work of one process for one store, on the background loop.
 
-    Not on the loop of whoever made the request: that one may be blocked, cancelled or closed.
+    Not on the loop of the request, which may be blocked, cancelled or closed.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -150,7 +150,7 @@ class SpendDesk:
             self._live.pop(holder, None)
 
     def move(self, payer: Payer, usd: Decimal) -> None:
-        """Note that others draw so much less of a claim, or more if that is negative."""
+        """Give US dollars back to a claim that others draw on; a negative amount takes them."""
         with self._lock:
             left_usd = EXACT.add(payer.claim.amount_usd, usd)
             payer.claim = replace(payer.claim, amount_usd=left_usd)
@@ -298,13 +298,13 @@ class _Ending:
         return self.claim.account.key
 
     def log_error(self) -> None:
-        """Log the error with which the store refused it, which is being handled."""
+        """Log the error that is being handled, with which the store refused to settle."""
         logger.exception("$%f of %r could not be settled", self.cost_usd, self.key)
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()
 _endings: Final[set[concurrent.futures.Future[Any]]] = set()
-"""What the background has to do."""
+"""Work of the background loop."""
 
 
 @atexit.register

@@ -44,14 +44,14 @@ _ZERO: Final = Decimal(0)
 
 
 def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
-    """US dollars of a limit: those that were set by hand for the window, else those of the code."""
+    """Return the limit that applies, in US dollars: the one set by hand for the window, or that in code."""
     return limit.usd if balance.limit_usd is None else balance.limit_usd
 
 
 def limit_stop(
     limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
-    """The error of a limit that cannot pay so many microcents, or is crossed."""
+    """Return the error of a limit that cannot pay so many microcents, or is crossed."""
     error = SpendLimitExceeded(
         usd_to_microcents(in_force(limit, balance)),
         usd_to_microcents(balance.spent_usd),
@@ -66,7 +66,7 @@ def limit_stop(
 
 
 def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
-    """Have the shares told of which a claim was the first to tell, by what the store said at its end."""
+    """Tell listeners of the shares to warn of that the store has left to this claim to tell."""
     limit_usd = in_force(limit, balance)
     for threshold in sorted(balance.reached):
         scope.note(
@@ -84,7 +84,7 @@ def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: S
 
 
 def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
-    """What the innermost run around has set aside of a limit."""
+    """Return what the innermost run around has set aside of a limit."""
     payers = (each.payer_at(ceiling) for each in scope.reserves)
     return next((payer for payer in payers if payer is not None), None)
 
@@ -104,7 +104,7 @@ def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
 
 
 def _telling(scope: Scope, limit: SpendLimit, claim: SpendClaim) -> SpendClaim:
-    """The claim, as one that tells shares at its end; where nobody listens, others are to tell them."""
+    """Return the claim, with the shares to warn of if there is a listener; else others tell them."""
     return claim if scope.listener is None else replace(claim, warn_at=limit.warn_at)
 
 
@@ -131,7 +131,7 @@ class SharedCharge:
         await result_of(self._ending)
 
     def note_warnings(self) -> None:
-        """Have the shares told, once, that it was the first to reach. It is done."""
+        """Tell the shares, once, that it was the first to reach. The charge must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
             note_warnings(self._scope, self.limit, self._claim, balance)
         self._is_noted = True
@@ -161,7 +161,7 @@ def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
 
 
 def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
-    """US dollars that a limit counts: without a bound, what is known or reserved, the larger one."""
+    """Return the US dollars that a limit counts. Without a bound: the larger of known and reserved."""
     committed_usd = record.committed_usd
     if isinstance(committed_usd, Unbounded):
         return reserved_usd if record.cost_usd is None else max(reserved_usd, record.cost_usd)
@@ -177,7 +177,7 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 
 
 class SharedReservation:
-    """What one request, or one run, has reserved with one spend limit, until it is ended, once."""
+    """What one request or one run has reserved with one spend limit. It is ended once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
         self.limit, self._hold, self._scope = ceiling.limit, hold, scope
@@ -190,7 +190,7 @@ class SharedReservation:
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
         self._reserved_usd = _ZERO
         self._drawn_usd = _ZERO
-        """US dollars of the claim that a run around it pays for."""
+        """US dollars that it draws from the claim of a run around it."""
 
     @property
     def may_end(self) -> bool:
@@ -199,7 +199,7 @@ class SharedReservation:
 
     @property
     def is_renewed(self) -> bool:
-        """Whether its lease goes on. That of a run ends where its requests wait for more of the limit."""
+        """Whether to renew its lease. That of a run ends where its requests wait for more of the limit."""
         return not self._hold.shared_dependents if self._hold.run is not None else self.may_end
 
     @asynccontextmanager
@@ -282,7 +282,7 @@ class SharedReservation:
                 pause = min(pause * 2, LONGEST_POLL)
 
     def _others_end(self, balance: SpendBalance) -> bool:
-        """Whether a part of what is reserved will be free by itself."""
+        """Whether a part of what is reserved will become free by itself."""
         return balance.reserved_usd > self._desk.held_up(self.claim.account)
 
     async def _reserve(self) -> SpendVerdict:

@@ -1,4 +1,4 @@
-"""Why budgets and spend limits refuse something: they cannot reckon with it, or cannot pay for it."""
+"""Errors of budgets and spend limits, for requests that they cannot count or cannot pay for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_NAMED: Final = 3
-"""Requests in flight that are named then."""
+"""The most requests in flight that an error names."""
 
 
 _SPENT_UNKNOWN: Final = (
@@ -35,7 +35,7 @@ _SPENT_UNKNOWN: Final = (
 
 
 def check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
-    """Refuse what one of these budgets cannot reckon with. Raises as `check`."""
+    """Refuse a request that one of these budgets cannot count. Raises as `check`."""
     for account in accounts:
         budget = account.budget
         counts_money = budget.usd is not None
@@ -69,7 +69,7 @@ def check(
 
 
 def is_strict(limit: Budget | SpendLimit) -> bool:
-    """Return whether a limit lets nothing pass that it cannot reckon with."""
+    """Return whether a limit refuses every request that it cannot count."""
     return "allow" not in (limit.on_unbounded, limit.on_unpriced)
 
 
@@ -85,7 +85,7 @@ ADVICE: Final[dict[Measure, str]] = {
 
 
 def worded(measure: Measure, amounts: Amounts | Budget | Room) -> str:
-    """Return one of these amounts as people read it."""
+    """Return the amount of one measure, written for people."""
     if measure == "usd":
         return format_cost(max(amounts.usd or Decimal(0), Decimal(0)))
     number = amounts.tokens if measure == "tokens" else amounts.requests
@@ -107,7 +107,7 @@ def _reserved_of(account: Account, measure: Measure) -> int:
 
 
 def refusal_of(scope: Scope, terms: RequestTerms, account: Account, measure: Measure) -> BudgetExceeded:
-    """Return the error for something for which a budget cannot pay."""
+    """Return the error for a request, a purchase or a run that a budget cannot pay for."""
     bound = terms.bound
     usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
     requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
@@ -119,7 +119,7 @@ def refusal_of(scope: Scope, terms: RequestTerms, account: Account, measure: Mea
 
 
 def stop_of(scope: Scope, account: Account, measure: Measure, requested: int | None) -> BudgetExceeded:
-    """Return the error of a budget that something was requested of, or that is crossed."""
+    """Return the error of a budget: for what was requested of it, or because it is crossed."""
     budget = account.budget
     limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
     limit = limits[measure]

@@ -149,10 +149,10 @@ def background_loop() -> asyncio.AbstractEventLoop:
 def in_background(
     work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
 ) -> concurrent.futures.Future[T]:
-    """Run a coroutine on the background loop. The future is in `kept_in` until it is done.
+    """Run a coroutine on the background loop.
 
-    The loop alone would forget its tasks. Context variables are not passed on: something that goes on for
-    many runs would keep the scopes of the run that has begun it.
+    The future is in `kept_in` until it is done, because the loop itself forgets its tasks. Context variables
+    are not passed on: work that goes on for many runs would keep the scopes of the run that has begun it.
     """
     future = Context().run(asyncio.run_coroutine_threadsafe, work, background_loop())
     kept_in.add(future)

@@ -1,4 +1,4 @@
-"""What admission wants to know of a request, of other spending, and of a run."""
+"""What admission needs to know of a request, of other spending, and of a run."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ if TYPE_CHECKING:
 
 
 AskedFor: TypeAlias = Literal["request", "spend", "run"]
-"""What is admitted: a request to a model, other spending, or all that a run may cost."""
+"""What asks for admission: a request to a model, other spending, or a whole run."""
 
 _LEAST_USD: Final = Decimal("1e-18")
 
 
 class RequestTerms(Protocol):
-    """What admission wants to know of a request; properties, so that nothing is computed in vain.
+    """What admission needs to know of a request.
 
-    The defaults are those of something that is no request, and is taken as it is or not at all.
+    Members are properties, so that nothing is computed that is not asked for. The defaults suit what is not a
+    request: it is taken whole or not at all.
     """
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
+        """Name of the model that the request goes to."""
         ...
 
     @property
     def provider(self) -> str:
-        """Its provider."""
+        """Name of the provider of the model."""
         ...
 
     @property
@@ -40,32 +41,32 @@ class RequestTerms(Protocol):
 
     @property
     def streamed(self) -> bool:
-        """Whether the answer goes to a consumer who may leave it lying."""
+        """Whether the answer is streamed to a consumer, who may stop reading it."""
         return False
 
     @property
     def asks_for(self) -> AskedFor:
-        """What it is; budgets of requests count requests to models."""
+        """What asks for admission. Budgets of requests count `request` alone."""
         return "spend"
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether it waits for what others have reserved, and not only for its turn."""
+        """Whether to wait until others give reserved money back. Otherwise it only waits for its turn."""
         return True
 
     @property
     def priced(self) -> bool:
-        """Whether a price is known."""
+        """Whether the price is known."""
         ...
 
     @property
     def bound(self) -> RequestBound:
-        """What it can use and cost at most."""
+        """The most that it can use and cost."""
         ...
 
     @property
     def is_flexible(self) -> bool:
-        """Whether it may do with a shorter answer than it asks for, so that others find something too."""
+        """Whether a shorter answer will do, so that other requests can be sent at the same time."""
         return False
 
     @property
@@ -79,31 +80,31 @@ class RequestTerms(Protocol):
         return None
 
     async def prepare_bound(self) -> None:
-        """Do beforehand what takes time in `bound`."""
+        """Compute `bound` beforehand, if that takes time."""
         return None
 
     async def prepare_expectation(self) -> None:
-        """Prepare the expectation, if that takes time."""
+        """Compute the expectation beforehand, if that takes time."""
         return None
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """The same request with the longest answer that so much pays for; `None` if there is none."""
+        """Return the request with the longest answer that this pays for; `None` if it pays for none."""
         ...
 
     def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
-        """The same with as long an answer as so much pays for, or more where that is of no use."""
+        """Return the request with the longest answer that this pays for, but no uselessly short one."""
         return self
 
     def shortened(self, output_tokens: int) -> Self:
-        """The same with an answer of at most so many tokens, as far as its length can be limited."""
+        """Return the request with an answer of at most so many tokens, if its length can be limited."""
         return self
 
     def counted_again(self) -> Self:
-        """The same with a lower bound, if answers that came meanwhile give one; else itself."""
+        """Return the request with a lower bound, if answers to other requests allow one; else itself."""
         return self
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
-        """The same request to another model."""
+        """Return the same request to another model."""
         return self
 
 
@@ -111,13 +112,13 @@ TermsT = TypeVar("TermsT", bound=RequestTerms)
 
 
 def usd_to_reserve(terms: RequestTerms) -> Decimal:
-    """Return US dollars to reserve. Where no bound is known, and that is allowed, something must be left."""
+    """Return the US dollars to reserve: the bound; a tiny amount if it is unknown and that is allowed."""
     cost_usd = terms.bound.cost_usd
     return _LEAST_USD if cost_usd is None else cost_usd
 
 
 def amounts_of(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
-    """What to reserve. Where that is not known, and allowed, at least something must be left."""
+    """Return the amounts to reserve. If a bound is not known, and that is allowed, it is a tiny amount."""
     requests = 1 if terms.asks_for == "request" else 0
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
         return Amounts(requests=requests)

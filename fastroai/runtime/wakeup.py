@@ -19,7 +19,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def blocked_loop() -> Literal["asyncio", "trio"] | None:
-    """The library whose event loop runs in this thread, and would be blocked by waiting here."""
+    """Return the library whose event loop runs in this thread: waiting here would block it."""
     if running_loop() is not None:
         return "asyncio"
     trio = sys.modules.get("trio")  # where nobody has imported it, it runs nothing
@@ -27,7 +27,7 @@ def blocked_loop() -> Literal["asyncio", "trio"] | None:
 
 
 def no_running_loop() -> NoRunningLoopError:
-    """The error for what needs asyncio where it does not run."""
+    """Return the error for code that needs asyncio and is not run by it."""
     return NoRunningLoopError("trio" if blocked_loop() == "trio" else None)
 
 

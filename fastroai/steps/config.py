@@ -119,10 +119,11 @@ class PipelineConfig(ExecutionConfig):
     durability: Durability = "sync"
     """`"sync"` goes on when what has happened is stored; `"async"` at once, at most 1,000 entries ahead."""
     lease: float = DEFAULT_TERMS.seconds
-    """Seconds after which a process that has a run counts as dead, unless it renews its lease. A thread
-    renews it three times in this time."""
+    """Seconds after which a process that has a run counts as dead if it has not renewed its lease. A thread
+    of the process renews it three times in this time."""
     max_stall: float = DEFAULT_TERMS.max_stall
-    """Seconds for which the thread goes on with that while code that does not await blocks the event loop."""
+    """Seconds for which the thread goes on renewing while a step blocks the event loop with code that does
+    not await."""
     codec: PayloadCodec | None = None
     """What inputs, outputs, responses and tool results go through on their way to the store."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
@@ -145,7 +146,7 @@ class PipelineConfig(ExecutionConfig):
 
     @property
     def lease_terms(self) -> LeaseTerms:
-        """How long a process keeps a run that it does not go on with."""
+        """The lease and the `max_stall` of these settings."""
         return LeaseTerms(seconds=self.lease, max_stall=self.max_stall)
 
 

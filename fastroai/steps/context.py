@@ -1011,4 +1011,4 @@ class StepContext(Generic[DepsT_co]):
         return nullcontext() if self._clock is None else self._clock.paused()
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        await self.scope.emit(call_retried(self.scope, call, retry))
+        await self.scope.emit(call_retried(self.scope, call.call or "", retry))

@@ -11,7 +11,15 @@ from pydantic import JsonValue
 from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt, RunStoreUnavailable, error_chain
 from fastroai.records import RequestRecord
-from fastroai.runtime import NO_RETRIES_USED, FailureContext, RetriesUsed, Retry, Scope, classify
+from fastroai.runtime import (
+    NO_RETRIES_USED,
+    FailureClass,
+    FailureContext,
+    RetriesUsed,
+    Retry,
+    Scope,
+    classify,
+)
 from fastroai.runtime.facts import (
     FailureFacts,
     SpendingRecorded,
@@ -75,12 +83,23 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     return durable.recorded.call_progress(durable.place(scope), call.call)
 
 
-def call_retried(scope: Scope, call: AgentCall, retry: Retry) -> StepRetried:
+def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
     """An attempt at an agent call failed, and another follows; this is in the log."""
     durable = run_of(scope)
-    if durable is not None and call.call is not None:  # what it has replayed is not among what is new
-        durable.recorded.mark_call_retried(durable.place(scope), call.call, retry.failed_attempt)
-    return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call.call or "", "call")
+    if durable is not None:  # what it has replayed is not among what is new
+        durable.recorded.mark_call_retried(durable.place(scope), call, retry.failed_attempt)
+    return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call, "call")
+
+
+async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
+    """Tell that the answer of an agent call is not good enough, so that another call asks for a better one.
+
+    Only once: a run that is resumed may come by here again.
+    """
+    durable = run_of(scope)
+    if durable is None or not durable.recorded.was_retried(durable.place(scope), call):
+        retry = Retry(error, FailureClass.TERMINAL, 0.0, 1, NO_RETRIES_USED)
+        await scope.emit(call_retried(scope, call, retry))
 
 
 def step_retried(scope: Scope, retry: Retry) -> StepRetried:

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from fastroai.store.log import trace_of as trace_of
     from fastroai.store.opening import open_run_store as open_run_store
     from fastroai.store.opening import open_spend_store as open_spend_store
+    from fastroai.store.payload_stores import FilePayloadStore as FilePayloadStore
+    from fastroai.store.payload_stores import FsspecPayloadStore as FsspecPayloadStore
+    from fastroai.store.payload_stores import PayloadStore as PayloadStore
     from fastroai.store.payloads import PayloadCodec as PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore as MemoryRunStore
+    from fastroai.store.run_offloading import OffloadingRunStore as OffloadingRunStore
     from fastroai.store.run_postgres import PostgresRunStore as PostgresRunStore
     from fastroai.store.run_redis import RedisRunStore as RedisRunStore
     from fastroai.store.run_sqlite import SQLiteRunStore as SQLiteRunStore
@@ -49,8 +53,10 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".history": ("RunHistory", "RunSummary"),
         ".log": ("trace_of",),
         ".opening": ("open_run_store", "open_spend_store"),
+        ".payload_stores": ("FilePayloadStore", "FsspecPayloadStore", "PayloadStore"),
         ".payloads": ("PayloadCodec",),
         ".run_memory": ("MemoryRunStore",),
+        ".run_offloading": ("OffloadingRunStore",),
         ".run_postgres": ("PostgresRunStore",),
         ".run_redis": ("RedisRunStore",),
         ".run_sqlite": ("SQLiteRunStore",),

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
-from fastroai.store.run_store import RunStore, StoredKey, StoredValues
+from fastroai.store.run_store import RunStore, StoredKey, StoredValues, largest_value
 from fastroai.store.workers import Workers
 
 _OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
@@ -43,6 +43,7 @@ class _InOneThread:
 
     def __init__(self, store: Any) -> None:
         self._store = store
+        self.largest_value = largest_value(store)
         self._start()
         in_forked_process(self._start)
 

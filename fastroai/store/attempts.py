@@ -201,7 +201,19 @@ class Attempts:
                 | facts.BranchTimedOut()
             ):
                 pass
+            case facts.SkipRequested():
+                if (open_draft := self._open.get(entry.place)) is not None:
+                    self._end(open_draft, "cancelled", entry.at)
+            case facts.CheckpointRestored():
+                self._end_all("cancelled", entry.at)
             case facts.CallEnded() | facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
+                pass
+            case (
+                facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+            ):
                 pass
             case _:
                 assert_never(entry)
@@ -209,6 +221,8 @@ class Attempts:
     def _read_pause_node(self, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
         if isinstance(entry, facts.AnswerGiven):
             if (asked := self._last.get(entry.place)) is not None:
+                if entry.place in self._open:  # a gate that was not asked, because of its policy
+                    self._end(asked, "succeeded", entry.at)
                 self._outputs[entry.place] = asked.output = entry.answer
                 asked.status, asked.ended_at = "succeeded", entry.at
         elif (open_draft := self._open.get(entry.place)) is not None:
@@ -272,6 +286,8 @@ class Attempts:
             self._end(draft, _status_of(entry, reused), entry.at)
             return
         draft.failure = entry.failure
+        if isinstance(entry, facts.StepFailed):
+            draft.output = entry.output
         if isinstance(entry, facts.StepRetried):
             draft.delay = entry.delay
             self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)

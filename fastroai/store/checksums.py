@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
+
+REFERENCE: Final = b"\0payload "
+"""What a value begins with that an `OffloadingRunStore` keeps elsewhere."""
 
 
 def with_checksum(text: bytes) -> bytes:
@@ -14,8 +18,10 @@ def without_checksum(stored: bytes) -> bytes:
     """Return the text that was stored.
 
     Raises:
-        ValueError: the checksum does not match the text.
+        ValueError: the checksum does not match the text, or what is stored is a reference to it.
     """
+    if stored.startswith(REFERENCE):
+        raise ValueError("it is in a payload store: give the OffloadingRunStore that it was written with")
     text = stored[9:]
     if stored[:9] != b"%08x " % crc32(text):
         raise ValueError("its checksum does not match, so it has changed since it was written")

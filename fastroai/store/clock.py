@@ -1,4 +1,4 @@
-"""The time as stores tell it that have no clock of their own, and times before it."""
+"""Clocks of stores without a clock of their own, and ages before a time."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def utc_now() -> datetime:
 
 
 def ago(now: datetime, age: timedelta) -> datetime:
-    """The time so long before now, but not before 1970, when no run began."""
+    """Return the time so long before `now`, but not before 1970, when no run began."""
     return now - age if age < now - _EPOCH else _EPOCH

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
 
+RunKind: TypeAlias = Literal["pipeline", "graph", "workflow"]
+"""What a run is one of."""
 
-def kind_of(definition: JsonValue) -> Literal["pipeline", "graph"]:
+
+def kind_of(definition: JsonValue) -> RunKind:
     """What has this definition."""
-    is_graph = isinstance(definition, dict) and definition.get("kind") == "graph"
-    return "graph" if is_graph else "pipeline"
+    kind = definition.get("kind") if isinstance(definition, dict) else None
+    match kind:
+        case "graph" | "workflow":
+            return kind
+        case _:
+            return "pipeline"
 
 
 def word_for(definition: JsonValue) -> str:
-    """What texts for people call it. A flow is a pipeline of one step."""
+    """Return the word for it in texts for people. A flow is defined as a pipeline of one step."""
     is_flow = isinstance(definition, dict) and definition.get("kind") == "flow"
     return "flow" if is_flow else kind_of(definition)
 

@@ -66,11 +66,11 @@ class EncryptingCodec:
         return self._header + nonce + cipher.encrypt(nonce, payload, self._header)
 
     def decode(self, payload: bytes) -> bytes:
-        """Return what was encrypted, with whichever key.
+        """Decrypt a payload, whichever of the keys encrypted it.
 
         Raises:
-            ConfigurationError: its key is none of these, or another one has the id; the payload was changed,
-                or is not of this codec.
+            ConfigurationError: the codec does not have its key, or has another key under that id; the
+                payload was changed, or is not of this codec.
         """
         start = len(_MARK) + 1
         if not payload.startswith(_MARK) or len(payload) < start:

@@ -27,9 +27,10 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
     return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
 
 
-def encode_entry(fact: AnyFact) -> bytes:
-    """Return a fact as it is stored. Its values are JSON already."""
-    fields = _adapter(fact.kind).dump_json(fact, exclude_defaults=not isinstance(fact, RunStarted))
+def encode_entry(fact: AnyFact, *, without: set[str] | None = None) -> bytes:
+    """Return a fact as it is stored, without some fields if these are named. Its values are JSON already."""
+    serializer = _adapter(fact.kind).serializer
+    fields = serializer.to_json(fact, exclude=without, exclude_defaults=not isinstance(fact, RunStarted))
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 
@@ -125,9 +126,9 @@ class RunHeader:
     owner: str | None = None
     """The process that runs it."""
     lease_until: datetime | None = None
-    """When that process counts as dead, unless it renews this. By the clock of the store."""
+    """Time at which that process counts as dead, unless it renews the lease; by the clock of the store."""
     steady_until: float | None = None
-    """The same by the clock of its machine that nobody sets, which holds on that machine."""
+    """The same time by the steady clock of its machine, for other processes on that machine."""
     requests: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""

@@ -122,6 +122,22 @@ def _sentences(
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"
             case facts.OnceStarted():
                 yield entry, f"{entry.place}: does {entry.name!r}, once in this run"
+            case facts.SkipRequested():
+                running.pop(entry.place, None)
+                why = f", because {entry.reason}" if entry.reason else ""
+                yield entry, f"{entry.place}: somebody skipped it{why}"
+            case facts.IterationStarted():
+                yield entry, f"{entry.place}: a loop of iterations began"
+            case facts.IterationReported():
+                yield entry, f"{entry.place}: an iteration has given a result"
+            case facts.IterationAborted():
+                why = f", because {entry.reason}" if entry.reason else ""
+                yield entry, f"{entry.place}: the loop was aborted{why}"
+            case facts.CheckpointSet():
+                yield entry, f"checkpoint {entry.label!r} was set"
+            case facts.CheckpointRestored():
+                running.clear()
+                yield entry, f"the run went back to checkpoint {entry.label!r}"
             case (
                 facts.PauseRequested()
                 | facts.StopRequested()

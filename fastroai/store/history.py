@@ -49,7 +49,7 @@ from fastroai.store.index import (
 )
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, masked, unseal_text
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import LeavesOrphans, RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class RunHistory:
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
             RunInProgress: a process has it.
-            RunNotFound: there is no such run.
+            RunNotFound: there is no such run. What a run without a header has left, `purge` removes.
         """
         check_run_id(run_id)
         for _ in range(_TRIES):
@@ -342,17 +342,17 @@ class RunHistory:
         status: RunState | Collection[RunState] | None = None,
         dry_run: bool = False,
     ) -> tuple[str, ...]:
-        """Forget the runs in which nothing has happened for so long, and give their ids.
+        """Forget the runs in which nothing has happened for some time, and return their ids.
 
-        Never those that a process has. Runs that wait go like all others, and so do those that are driven
-        from outside, as no process has them: give an age within which they are reported to, or `status`.
-        Those that cannot be read have no age: they are left, too.
+        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Runs that
+        wait are forgotten like all others, and so are runs that are driven from outside, which no process
+        has: give an age within which they always go on, or `status`.
 
         Args:
-            older_than: The age.
-            status: Only those that are there; by default all, interrupted, paused and driven
-                ones included.
-            dry_run: Only tell which.
+            older_than: The time in which nothing has happened.
+            status: Only runs with this status, or one of these; by default all, those that are interrupted,
+                paused or driven included.
+            dry_run: Only return the ids.
 
         Raises:
             ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
@@ -376,6 +376,8 @@ class RunHistory:
             is_wanted = not is_held and (wanted is None or run.status in wanted)
             if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
                 deleted.append(run.run_id)
+        if not dry_run and isinstance(self._store, LeavesOrphans):
+            await self._store.forget_orphans()
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:

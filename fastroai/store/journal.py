@@ -17,13 +17,13 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.runtime import backoff_delay
-from fastroai.runtime.facts import AnyFact
+from fastroai.runtime.facts import AnyFact, QuestionAsked, WaitStarted
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.entries import entry_to_store
+from fastroai.store.entry_sizes import entry_for
+from fastroai.store.packed import PackedFacts
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import seal_texts
+from fastroai.store.run_store import RunStore, largest_value
 
 T = TypeVar("T")
 
@@ -59,10 +59,13 @@ class Journal:
     ) -> None:
         """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already."""
         self._store, self._run_id, self._key = store, run_id, key
+        self._largest = largest_value(store)
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
-        self.entries: list[AnyFact] = []
+        self.entries = PackedFacts()
         """What was added in this process."""
+        self.halting: dict[int, QuestionAsked | WaitStarted] = {}
+        """Those of it that say what steps wait for, by position, from 1."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -85,8 +88,13 @@ class Journal:
         """Write it soon, at the latest with the next that is committed. From any thread.
 
         After the end of the run it is left out.
+
+        Raises:
+            ValueNotStorable: it is larger than the store takes.
         """
         if running_loop() is not self._loop:
+            with suppress(RunStoreUnavailable):  # of the codec, which fails on the loop again
+                self.check(entry)
             with suppress(RuntimeError):  # its loop is closed, so the run has ended
                 self._loop.call_soon_threadsafe(self.note, entry)
             return
@@ -95,6 +103,18 @@ class Journal:
         self._add(entry)
         if self._writer is None and self._alarm is None:
             self._alarm = self._loop.call_later(LINGER, self._write_soon)
+
+    def check(self, entry: AnyFact) -> None:
+        """Make sure that an entry is not too large, before anything depends on it. From any thread.
+
+        Raises:
+            ValueNotStorable: it is larger than the store takes.
+            RunStoreUnavailable: the codec fails.
+        """
+        self._encoded(entry)
+
+    def _encoded(self, entry: AnyFact) -> bytes:
+        return entry_for(self._largest, entry, self._codec)
 
     async def commit(self, entry: AnyFact) -> None:
         """Write an entry, and wait until it is stored; with `durability="async"`, only until there is room.
@@ -106,6 +126,7 @@ class Journal:
             RunStoreUnavailable: the store has failed in all attempts.
             RunTakenOver: another process writes this log now, or the run was deleted.
             ScopeClosedError: the run has ended.
+            ValueNotStorable: the entry is larger than the store takes.
         """
         self._check()
         if running_loop() is self._loop:
@@ -168,7 +189,7 @@ class Journal:
 
     def _add(self, entry: AnyFact) -> None:
         try:
-            stored = entry_to_store(seal_texts(entry, self._codec))
+            stored = self._encoded(entry)
         except RunStoreUnavailable as error:  # of the codec
             self._failure = error
             self._tell()
@@ -176,6 +197,8 @@ class Journal:
         self._waiting.append(stored)
         self.entries.append(entry)
         self._added += 1
+        if isinstance(entry, QuestionAsked | WaitStarted):
+            self.halting[self._added] = entry
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -254,7 +277,7 @@ class Journal:
 
 
 async def patiently(run_id: str, operation: Callable[[], Awaitable[T]]) -> T:
-    """Perform an operation of a store again while the store is unavailable, `PATIENCE` times at most."""
+    """Repeat an operation of a store while the store is unavailable, `PATIENCE` times at most."""
     attempt = 1
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The lease by which only one process has a run. A thread renews it that no step of the run can block."""
+"""The lease by which only one process has a run. A thread renews it, which no step of the run can block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fastroai.store.run_store import RunStore, StoredValues
 _LONGEST: Final = 86_400
 """Seconds of the longest lease."""
 _LOOKS: Final = 10
-"""How many times the renewing thread looks for leases to renew, between two renewals of each."""
+"""The number of times that the background loop looks for leases to renew, between two renewals of each."""
 _TRIES: Final = 10
 
 logger = logging.getLogger("fastroai.store")
@@ -35,10 +35,10 @@ logger = logging.getLogger("fastroai.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """How long a process keeps a run that it does not go on with."""
+    """How long a process keeps a run after it has stopped renewing its lease."""
 
     seconds: float = 30.0
-    """After which a process counts as dead that has not renewed its lease."""
+    """Seconds after which a process counts as dead if it has not renewed its lease."""
     max_stall: float = 600.0
     """Seconds for which the lease is renewed while the event loop of the run is blocked."""
 
@@ -68,29 +68,31 @@ DEFAULT_TERMS: Final = LeaseTerms()
 
 
 class Lease:
-    """The lease of one run, from when this process has taken it until `stop`."""
+    """The lease of one run, from when this process takes the run until `stop`."""
 
     def __init__(self, store: RunStore, header: RunHeader, terms: LeaseTerms) -> None:
-        """`header` is on record. Made on the event loop of the run."""
+        """Begin to renew the lease of a header that is on record. Call this on the event loop of the run."""
         assert header.owner is not None
         assert header.steady_until is not None
         self.header, self.terms = header, terms
         self.spent: Callable[[], Usage] = Usage
-        """Says what the run has spent so far, which each renewal puts on record."""
+        """Returns what the run has spent so far, which each renewal puts on record."""
         self._store, self._run_id = store, header.run_id
         self._between = terms.seconds / RENEWALS_PER_LEASE
         self._loop = asyncio.get_running_loop()
         self._until = header.steady_until
-        """When the lease ends, unless it was renewed and the answer was lost."""
+        """Time at which the lease ends, by the steady clock, unless a renewal succeeded whose answer was
+        lost."""
         self._next = self._until - self._between * (RENEWALS_PER_LEASE - 1)
-        """When to renew it."""
+        """Time of the next renewal."""
         self._turned = steady_seconds()
-        """When the event loop of the run was last seen to run."""
+        """Time at which the event loop of the run was last seen to run."""
         self._is_asked = self._is_stalled = False
-        """Whether that loop was asked for a sign of life, and whether it has not given one for too long."""
+        """Whether that loop was asked for a sign of life; and whether it has given none for longer than
+        `max_stall`."""
         self._lock = threading.Lock()
         self._renewal: asyncio.Task[None] | None = None
-        """A renewal on its way, on the background loop."""
+        """The renewal in progress, on the background loop."""
         self._is_over = False
         _desk.add(self)
 
@@ -103,7 +105,7 @@ class Lease:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its time is over, as when the process, or its machine, was suspended."""
+        """Whether its time is over, for example because the process or its machine was suspended."""
         return steady_seconds() >= self._until and not self._is_over
 
     async def renew(self) -> None:
@@ -130,7 +132,7 @@ class Lease:
         await leave_index(self._store, held, header)
 
     async def stop(self) -> None:
-        """Renew the lease no more. Nothing of a renewal is on its way when this returns."""
+        """Stop renewing the lease. No renewal is in progress when this returns."""
         _desk.remove(self)
         with self._lock:
             self._is_over = True
@@ -165,7 +167,7 @@ class Lease:
             logger.warning("run %r: its lease could not be renewed: %s", self._run_id, error)
 
     async def _renew_anew(self) -> None:
-        """Renew it, also if a renewal is on its way that began before the process was suspended."""
+        """Renew it with a renewal that begins now, even if one is in progress from before a suspension."""
         for _ in range(2):
             renewal = self._begin_renewal()
             if renewal is None:
@@ -200,12 +202,12 @@ class Lease:
             return
 
     def _held(self, found: StoredValues) -> RunHeader | None:
-        """The header that was found, if this process has the run. Senders of messages may change it."""
+        """Return the header that was found if this process has the run. Messages may have changed it."""
         held = decode_header(self._run_id, found.values[-1]) if found.values else None
         return held if held is not None and held.owner == self.header.owner else None
 
     def _look_for_life(self) -> bool:
-        """Whether the event loop of the run has not run for too long."""
+        """Return whether the event loop of the run has not run for longer than `max_stall`."""
         if not self._is_asked:
             self._is_asked = True
             try:
@@ -225,22 +227,22 @@ class Lease:
 
 
 def _why_lost(found: StoredValues) -> str:
-    """Why a header that was found is not that of this process."""
+    """Return why a header that was found is not that of this process."""
     if found.values:
         return "another process has taken it up, whose header there is now"
     return "its header is gone from the store: the run was deleted, or the store has lost it"
 
 
 class _Desk:
-    """The leases of this process, renewed on the background loop: a step can block the loop of its run."""
+    """The leases of this process, renewed on the background loop: steps can block the loops of runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._live: dict[float, set[Lease]] = {}
-        """By their length in seconds. There is a task for each length."""
+        """The leases by their length in seconds. One task renews those of a length."""
 
     def add(self, lease: Lease) -> None:
-        """Keep a lease from ending, from now on."""
+        """Renew a lease from now on."""
         seconds = lease.terms.seconds
         with self._lock:
             is_new = seconds not in self._live
@@ -249,7 +251,7 @@ class _Desk:
             in_background(self._renew_all(seconds), _at_work)
 
     def remove(self, lease: Lease) -> None:
-        """Let a lease end."""
+        """Stop renewing a lease."""
         with self._lock:
             self._live.get(lease.terms.seconds, set()).discard(lease)
 
@@ -275,11 +277,11 @@ class _Desk:
 
 _desk = _Desk()
 _at_work: Final[set[Future[None]]] = set()
-"""What the background has to do."""
+"""Work of the background loop."""
 
 
 def _after_fork() -> None:
-    """The runs of the parent are not ours."""
+    """The runs belong to the parent: renew none of them here."""
     global _desk
     _desk = _Desk()
     _at_work.clear()

@@ -9,23 +9,23 @@ from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
+from fastroai.store.packed import PackedFacts
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
-from fastroai.store.telling import as_told
 from fastroai.store.trace import RunTrace
 
 
 class Log:
     """The facts of one run; nested runs add to the same log.
 
-    Without a store, the facts stay in memory as they were made, and are encoded only when they are read.
-    With a store, they are written to it.
+    Without a store, the facts stay in memory as they were made, and are encoded only when they are read, or
+    when there are thousands of them. With a store, they are written to it.
     """
 
     def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
         """Open the log of the run of this scope. `run` keeps the log in a store."""
         self.scope, self.run = scope, run
-        self.live: list[AnyFact] = []
+        self.live = PackedFacts()
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
@@ -111,7 +111,7 @@ class Log:
 
     def facts(self) -> list[AnyFact]:
         """Return all facts, in order, as traces show them."""
-        facts = list(map(as_told, self.live if self.run is None else self.run.entries()))
+        facts = self.live.told(self.scope.part) if self.run is None else self.run.entries()
         for fact in facts:
             if fact.part is NOWHERE:  # those of requests and side effects have a place in the run instead
                 fact.part = self.scope.part

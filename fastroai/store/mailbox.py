@@ -14,12 +14,15 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from fastroai.errors import MessageRejected, RevisionConflict, RunCorrupt, RunStoreUnavailable
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import RunHeader
+from fastroai.store.entry_sizes import size_reason
 from fastroai.store.headers import mail_key
-from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.run_store import RunStore, StoredValues, largest_value
 
 MOST_MESSAGES: Final = 10_000
 """How many messages one run takes, received or not: a mistake in a loop does not fill the store."""
 _TRIES: Final = 100
+_ROOM: Final = 10_000
+"""Bytes that the entry of a log has, besides the message that it says was received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) 
     """Add a message to those of a run.
 
     Raises:
-        MessageRejected: the run has had `MOST_MESSAGES`.
+        MessageRejected: the run has had `MOST_MESSAGES`, or the message is larger than the store takes.
         RunStoreUnavailable: the store fails, or others send so many that there is no room between them.
     """
     key, sent = mail_key(header), uuid.uuid4().hex
@@ -67,6 +70,9 @@ async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) 
             raise MessageRejected(header.run_id, name, f"the run has had {MOST_MESSAGES:,} messages")
         message = Message(id=sent, name=name, value=value, sent_at=found.now)
         stored = with_checksum(_messages().dump_json(message))
+        largest = largest_value(store)
+        if largest is not None and len(stored) > largest - _ROOM:
+            raise MessageRejected(header.run_id, name, size_reason(len(stored), largest - _ROOM))
         try:
             await store.append(key, [stored], revision=found.revision)
         except RevisionConflict:

@@ -88,11 +88,9 @@ class Question:
         )
 
 
-def positions_of(waits: Collection[Wait], entries: Iterable[AnyFact]) -> tuple[int, ...]:
-    """Return where in a log the questions among these were last asked."""
-    asked = {
-        entry.id: position for position, entry in enumerate(entries, 1) if isinstance(entry, QuestionAsked)
-    }
+def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, AnyFact]]) -> tuple[int, ...]:
+    """Return where in a log the questions among these were last asked. `entries` come with positions."""
+    asked = {entry.id: position for position, entry in entries if isinstance(entry, QuestionAsked)}
     return tuple(asked[one.id] for one in waits if one.what == "question")
 
 

@@ -1,4 +1,4 @@
-"""A store of runs or of spending by the text that names it, as on a command line."""
+"""Open a store of runs or of spending by its path or URL, as on a command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import ConfigurationError
+from fastroai.store.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
 
@@ -16,7 +17,7 @@ _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
 
 
 def open_run_store(place: str | os.PathLike[str]) -> RunStore:
-    """The store at a path (`runs.db`), `sqlite:///absolute/path`, or a URL of Redis or PostgreSQL.
+    """Make the store of runs at a path (`runs.db`), `sqlite:///absolute/path`, or URL of Redis or PostgreSQL.
 
     Nothing is opened before the store is used.
 
@@ -36,15 +37,18 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
     return SQLiteRunStore(where)
 
 
-def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
-    """The store of spend limits at a path (`spend.db`), or a URL as `open_run_store` takes it.
-
-    Nothing is opened before the store is used.
+def open_payload_store(place: str) -> PayloadStore:
+    """The payload store in a folder, or at a URL that `fsspec` takes.
 
     Raises:
-        ConfigurationError: it is none of these.
-        MissingExtraError: the client of the database is not installed.
+        ConfigurationError: `fsspec` does not know what the URL names.
+        MissingExtraError: `fsspec` is not installed.
     """
+    return FsspecPayloadStore(place) if "://" in place else FilePayloadStore(place)
+
+
+def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
+    """Make the store of spend limits at a path (`spend.db`) or URL. Errors and the rest: `open_run_store`."""
     kind, where = kind_and_place(place)
     if kind == "redis":
         from fastroai.store.spend_redis import RedisSpendStore

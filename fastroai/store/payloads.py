@@ -1,4 +1,4 @@
-"""What users' data goes through on its way to the store: a codec, that encrypts or redacts."""
+"""Codecs, which encrypt or redact users' data on its way to the store."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _PLAIN: Final = "$plain"
 _SEALED_TEXT: Final = f"{_SEALED}:"
 _PLAIN_TEXT: Final = f"{_PLAIN}:"
 _SEALED_WITHIN: Final = re.compile(re.escape(_SEALED_TEXT) + "[A-Za-z0-9+/=]+")
-_OUTLINE: Final = ("name", "kind", "version")
+OUTLINE: Final = ("name", "kind", "version")
+"""What of a definition can always be read, besides the ids of its steps."""
 _MEND: Final = "mend the codec, without which nothing is stored"
 _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Changes values, texts and names of users before they reach the store, and back.
+    """Encodes values, texts and names of users for the store, and decodes what is read from it.
 
-    `EncryptingCodec` is one. They are given and taken as JSON text. What `decode` gives need not be what
-    `encode` was given: a codec that redacts leaves it so. Only names by which a run finds its own record,
-    such as those of `ctx.once`, must come back as they were. Both methods are called on the event loop, so
-    they must not block.
+    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to something else than
+    it was given: only the names by which a run finds its own record, such as those of `ctx.once`, must come
+    back as they were. Both methods are called on the event loop, so they must not block.
     """
 
     def encode(self, payload: bytes) -> bytes:
-        """What is stored instead of `payload`, which is JSON text."""
+        """Return the bytes to store instead of `payload`, which is JSON text."""
         ...
 
     def decode(self, payload: bytes) -> bytes:
-        """JSON text again."""
+        """Return the JSON text of an encoded payload."""
         ...
 
 
@@ -53,10 +53,10 @@ def check_codec(codec: object) -> None:
 
 
 def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it is stored.
+    """Return a value as it is stored.
 
     Raises:
-        RunStoreUnavailable: the codec fails. It stops the run, as a store does that fails.
+        RunStoreUnavailable: the codec fails. It stops the run, as a failing store does.
     """
     if codec is None:
         return {_PLAIN: value} if _opened(value)[0] else value
@@ -105,7 +105,7 @@ def seal_name(name: str, codec: PayloadCodec | None) -> str:
 
 
 def unseal_name(stored: str, codec: PayloadCodec | None) -> str:
-    """Return a name as it was; as it is stored, where it was sealed and there is no codec.
+    """Return a name as it was; if it was sealed and there is no codec, as it is stored.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.
@@ -125,7 +125,7 @@ def _sealed_text(text: str, codec: PayloadCodec | None) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text for people, in which texts that are sealed still are only said to be."""
+    """Return a text for people, in which texts that are still sealed are named as such."""
     return _SEALED_WITHIN.sub("(sealed)", text)
 
 
@@ -138,13 +138,13 @@ def seal_definition(definition: JsonValue, codec: PayloadCodec | None) -> JsonVa
     if codec is None or not isinstance(definition, dict):
         return definition
     steps = definition.get("steps")
-    outline: dict[str, JsonValue] = {name: definition[name] for name in _OUTLINE if name in definition}
+    outline: dict[str, JsonValue] = {name: definition[name] for name in OUTLINE if name in definition}
     outline["steps"] = {step_id: {} for step_id in steps} if isinstance(steps, dict) else {}
     return {**outline, _SEALED: b64encode(_encoded(definition, codec)).decode()}
 
 
 def unseal_definition(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """Return a definition as it was; its outline, where it was sealed and there is no codec.
+    """Return a definition as it was; if it was sealed and there is no codec, its outline.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.
@@ -156,7 +156,7 @@ def unseal_definition(stored: JsonValue, codec: PayloadCodec | None) -> JsonValu
 
 
 def is_sealed_definition(stored: JsonValue) -> bool:
-    """Whether a definition went through a codec, and with it everything else of its run."""
+    """Return whether a definition was sealed, and with it everything else of its run."""
     return isinstance(stored, dict) and _SEALED in stored
 
 
@@ -166,7 +166,7 @@ def is_sealed(stored: JsonValue) -> bool:
 
 
 def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it was; as it is stored, where it was sealed and there is no codec.
+    """Return a value as it was; if it was sealed and there is no codec, as it is stored.
 
     Raises:
         RunStoreUnavailable: the codec cannot decode it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise, takewhile
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
-from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.errors import ConfigurationError, FlowDiverged, RunCorrupt
 from fastroai.places import attempt_around, is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
@@ -33,10 +33,17 @@ PartEntry: TypeAlias = (
     | facts.AnswerGiven
     | facts.ValueWritten
     | facts.MessagesAdded
+    | facts.SpendingRecorded
+    | facts.SkipRequested
+    | facts.IterationStarted
+    | facts.IterationReported
+    | facts.IterationAborted
+    | facts.CheckpointSet
+    | facts.CheckpointRestored
     | facts.PauseRequested
     | facts.StopRequested
 )
-"""What decides how a pipeline or graph goes on, and what nodes have left."""
+"""What decides how a pipeline, graph or workflow goes on, and what nodes have left and steps have spent."""
 
 Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
 """What one process did of a pipeline or graph, with positions in the log."""
@@ -50,6 +57,9 @@ _TAKEN_OVER: Final = (
     facts.OnceFailed,
 )
 """What the fork of a pipeline has from the other run. Its own first fact is another one."""
+
+
+_DIVERGED: Final = f"{FlowDiverged.__module__}.{FlowDiverged.__qualname__}"
 
 
 @dataclass(slots=True)
@@ -94,14 +104,23 @@ class RecordedRun:
         self.waited: dict[str, facts.WaitEnded] = {}
         """The waits that are over, by id. This process adds to it."""
         self.calls: dict[str, facts.CallEnded] = {}
-        """The last end of each call of a typed function that has one, by place."""
+        """The last end of each call of a typed function that has ended, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
-        """The same, by the attempt around them, in the order of these ends."""
-        self.runs_in: dict[str, dict[str, None]] = defaultdict(dict)
-        """The places of nested runs in which a step has started, by the attempt around them."""
+        """The same ends by the attempt around the call, in the order in which they came."""
+        self.runs_in: dict[str, dict[str, facts.StepStarted]] = defaultdict(dict)
+        """The nested runs in which a step has started, by the attempt around them, then by place."""
+        self.unsure: set[str] = set()
+        """Calls and nested runs that may not come again: a call before them is tried again, or
+        the code that made them had diverged from the record."""
+        self._since_resumed: list[str] = []
+        """The calls and nested runs that are on record for the first time since the last resumption."""
+        self._has_diverged = False
+        """Whether the code has diverged since then. Tasks that it has left behind may go on."""
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
-        """Those after which no call has returned."""
+        """Failed calls since the last call that returned."""
+        self._runs_since: list[str] = []
+        """The nested runs in which a step has started since the first of these failed."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -154,6 +173,9 @@ class RecordedRun:
                 self._calls[entry.place, entry.call] = entry.used
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case facts.StepFailed():
+                if entry.failure.error_type == _DIVERGED:
+                    self._has_diverged = True
+                    self.unsure.update(self._since_resumed)
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._goes_on(entry):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
@@ -170,6 +192,8 @@ class RecordedRun:
                 self._once[entry.place, entry.name] = entry
             case facts.RunResumed():
                 self._resumed_at.append(len(self.entries))
+                self._since_resumed.clear()
+                self._has_diverged = False
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
@@ -177,11 +201,16 @@ class RecordedRun:
                 self.ended = entry
                 if entry.status == "failed":
                     self._ask_anew()
+                    for failed in entry.agent_calls:
+                        self._ask_agent_anew(failed)
             case facts.RunStarted() | facts.PauseRequested() | facts.StopRequested() | facts.StepSkipped():
                 pass  # for those who read the trace
             case facts.StepStarted():
                 if place := entry.part.place:
-                    self.runs_in[attempt_around(place) or ""][place] = None
+                    self._comes(place, self.runs_in[attempt_around(place) or ""])
+                    self.runs_in[attempt_around(place) or ""][place] = entry
+                    if self._failed_calls:
+                        self._runs_since.append(place)
             case facts.CallEnded():
                 self._read_call(entry)
             case facts.QuestionAsked():
@@ -196,17 +225,33 @@ class RecordedRun:
                 pass
             case facts.ValueWritten() | facts.MessagesAdded() | facts.ReplayDiverged():
                 pass
+            case facts.CheckpointRestored():
+                self.ended = None
+            case facts.SkipRequested() | facts.CheckpointSet():
+                pass
+            case facts.IterationStarted() | facts.IterationReported() | facts.IterationAborted():
+                pass
             case _:
                 assert_never(entry)
 
     def _read_call(self, entry: facts.CallEnded) -> None:
         inside = self.calls_in[attempt_around(entry.place) or ""]
+        self._comes(entry.place, inside)
         inside.pop(entry.place, None)  # in the order of the last ends
         self.calls[entry.place] = inside[entry.place] = entry
         if entry.failure is None:
             self._failed_calls.clear()
+            self._runs_since.clear()
         elif not entry.goes_on:
             self._failed_calls.append(entry)
+
+    def _comes(self, place: str, known: Container[str]) -> None:
+        """A call or a nested run is on record, perhaps not for the first time."""
+        self.unsure.discard(place)
+        if place not in known:
+            self._since_resumed.append(place)
+            if self._has_diverged:
+                self.unsure.add(place)
 
     def _ask_anew(self) -> None:
         """The run has failed: each call whose failure has ended it gets another attempt.
@@ -219,10 +264,17 @@ class RecordedRun:
             if not inner and not (ended.is_code and self.calls_in.get(attempt[:-1])):
                 self._call_attempts[ended.place] = ended.attempt + 1
                 self.mark_step(ended.place, ended.attempt, "failed")
+        self.unsure.update(self._runs_since, (ended.place for ended in self._failed_calls))
         self._failed_calls.clear()
+        self._runs_since.clear()
+
+    def _ask_agent_anew(self, failed: facts.FailedAgentCall) -> None:
+        self._calls[failed.place, failed.call] = RetriesUsed(attempt=failed.attempt + 1)
+        inside = self._in_agent_call.get((failed.place, failed.call), ())
+        _mark((one.charge for one in inside if one.request.attempt == failed.attempt), "failed")
 
     def call_attempt(self, place: str) -> int:
-        """Return the number of the attempt at a call of a typed function that is made next."""
+        """Return the number of the next attempt at a call of a typed function."""
         return self._call_attempts.get(place, 1)
 
     def _read_sent(self, entry: facts.RequestSent) -> None:
@@ -259,7 +311,7 @@ class RecordedRun:
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
 
     def _goes_on(self, entry: facts.StepFailed) -> bool:
-        """Whether an attempt that failed goes on. If nothing in it is on record, another one begins."""
+        """Return whether a failed attempt goes on; if nothing in it is on record, another one begins."""
         attempt = f"{entry.place}@{entry.attempt}"
         has_parts = bool(self.calls_in.get(attempt) or self.runs_in.get(attempt))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)
@@ -317,6 +369,10 @@ class RecordedRun:
     def call_progress(self, place: str, call: str) -> RetriesUsed:
         """Of an agent call that a step makes."""
         return self._calls.get((place, call), NO_RETRIES_USED)
+
+    def was_retried(self, place: str, call: str) -> bool:
+        """Whether another attempt at an agent call, or at what it was made for, is on record."""
+        return (place, call) in self._calls
 
     @property
     def seconds(self) -> float:

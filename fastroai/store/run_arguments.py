@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fastroai.errors import ConfigurationError
+from fastroai.runtime.options import check_count
 from fastroai.store.run_store import LAST_POSITION, LONGEST_KEY
+
+LEAST_LIMIT: Final = 100_000
+"""Bytes that every store takes in one value."""
 
 
 def key_bytes(key: str) -> bytes:
@@ -31,6 +35,15 @@ def check_values(values: Sequence[bytes], revision: int) -> None:
     for value in values:
         if not isinstance(value, bytes):
             raise ConfigurationError("value", value, "bytes")
+
+
+def check_largest_value(largest: int | None) -> None:
+    """Refuse an invalid limit of a store.
+
+    Raises:
+        ConfigurationError: it is no whole number, or so small that facts without values of users may not fit.
+    """
+    check_count("largest_value", largest, least=LEAST_LIMIT)
 
 
 def check_position(option: str, position: int, what: str = "a position") -> None:

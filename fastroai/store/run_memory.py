@@ -14,11 +14,17 @@ from fastroai.forks import ForkGate
 from fastroai.store.clock import utc_now
 from fastroai.store.hints import Waiters, wait_for
 from fastroai.store.history import ReadsRuns
-from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
-from fastroai.store.run_store import StoredKey, StoredValues
+from fastroai.store.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 _gate: Final = ForkGate()
-"""So that a forked process goes on with whole copies."""
+"""No fork comes in between, so that a forked process has whole copies."""
 
 
 @dataclass(slots=True)
@@ -35,8 +41,12 @@ class _Held:
 class MemoryRunStore(ReadsRuns):
     """A `RunStore` for the runs of one process, whatever their threads and event loops. For tests, mostly."""
 
-    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
-        """`clock` gives the time, with its time zone."""
+    def __init__(
+        self, *, clock: Callable[[], datetime] = utc_now, largest_value: int | None = LARGEST_VALUE
+    ) -> None:
+        """`clock` gives the time, with its time zone. `largest_value` bounds the bytes of one value."""
+        check_largest_value(largest_value)
+        self.largest_value = largest_value
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[bytes, _Held] = {}

@@ -12,8 +12,14 @@ from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
-from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
-from fastroai.store.run_store import StoredKey, StoredValues
+from fastroai.store.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -45,19 +51,29 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     create it, or to use one that another has made. A pooler in between must pool sessions, not statements.
     """
 
-    def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: float = 5.0) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "fastroai",
+        timeout: float = 5.0,
+        largest_value: int | None = LARGEST_VALUE,
+    ) -> None:
         """Connects when it is first used.
 
         Args:
             dsn: A URL or connection string, as libpq takes it.
             schema: Where its tables are.
             timeout: Seconds to wait for a connection, and for an answer.
+            largest_value: How many bytes it takes in one value; `None` for as many as PostgreSQL does, 1 GB.
 
         Raises:
             ConfigurationError: the connection string cannot be read, the schema is no plain name, or the
                 timeout is not above 0.
             MissingExtraError: psycopg is not installed (the extra `postgres`).
         """
+        check_largest_value(largest_value)
+        self.largest_value = largest_value
         self._driver = PostgresServer(
             dsn,
             schema,

@@ -12,8 +12,14 @@ from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.redis_server import RedisServer, check_prefix
-from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
-from fastroai.store.run_store import StoredKey, StoredValues
+from fastroai.store.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 if TYPE_CHECKING:
     from redis.client import PubSub
@@ -32,7 +38,14 @@ class RedisRunStore(ReadsRuns, KeptAt):
     the last moments. In a cluster, all that is under one prefix is on one node.
     """
 
-    def __init__(self, url: str, *, prefix: str = "fastroai", timeout: float = 5.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "fastroai",
+        timeout: float = 5.0,
+        largest_value: int | None = LARGEST_VALUE,
+    ) -> None:
         """Connects when it is first used.
 
         Args:
@@ -40,6 +53,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
             prefix: What the names of all keys start with. Stores with different ones know nothing of each
                 other.
             timeout: Seconds to wait for a connection, and for an answer.
+            largest_value: How many bytes it takes in one value; `None` for as many as Redis does, 512 MB.
 
         Raises:
             ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or
@@ -47,6 +61,8 @@ class RedisRunStore(ReadsRuns, KeptAt):
             MissingExtraError: redis-py is not installed (the extra `redis`).
         """
         check_prefix(prefix)
+        check_largest_value(largest_value)
+        self.largest_value = largest_value
         self._prefix = prefix
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
         self._index, self._held = (f"{{{prefix}}}:{part}".encode() for part in ("runs", "run:"))

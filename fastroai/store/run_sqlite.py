@@ -13,8 +13,14 @@ from fastroai.store.clock import utc_now
 from fastroai.store.connections import Connections
 from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
-from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
-from fastroai.store.run_store import LAST_POSITION, StoredKey, StoredValues
+from fastroai.store.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 from fastroai.store.sqlite_file import SQLiteFile, file_path
 
 # A value's place is its key's number, shifted by the bits of a position, and its position: so the values of a
@@ -49,6 +55,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         fsync: bool = False,
         timeout: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        largest_value: int | None = LARGEST_VALUE,
     ) -> None:
         """Opens the file, and makes it if there is none, when it is first used.
 
@@ -58,10 +65,13 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
                 failure can lose the last writes, and never damages those before.
             timeout: Seconds to wait for other processes, before the store counts as unavailable.
             clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
+            largest_value: How many bytes it takes in one value; `None` for as many as SQLite does, 1 GB.
 
         Raises:
             ConfigurationError: `path` is no file's, or `timeout` is not above 0.
         """
+        check_largest_value(largest_value)
+        self.largest_value = largest_value
         self._clock = clock
         self._driver = SQLiteFile(
             file_path(path, "MemoryRunStore()"),

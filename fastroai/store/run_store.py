@@ -10,6 +10,8 @@ from typing import Final, Protocol, runtime_checkable
 LONGEST_KEY: Final = 512
 """Characters."""
 LAST_POSITION: Final = 2**32 - 1
+LARGEST_VALUE: Final = 64 * 2**20
+"""Bytes of one value, at most, unless a store has another `largest_value`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,9 @@ class RunStore(Protocol):
     An operation that failed, was cancelled or lost its connection may have happened all the same, and a
     store may repeat it by itself. So a `RevisionConflict` can be with one's own write: read the key and
     compare before you conclude that somebody else has written.
+
+    A store may have an attribute `largest_value`: how many bytes it takes in one value, 64 MiB by default,
+    `None` for any number. Whoever writes a larger one is told before it is given to the store.
 
     Raises:
         RunStoreUnavailable: from every operation, if the store cannot be reached, does not answer, or cannot
@@ -87,3 +92,18 @@ class RunStore(Protocol):
     async def delete(self, key: str) -> None:
         """Forget a key, which starts again at revision 0. There may be none."""
         ...
+
+
+@runtime_checkable
+class LeavesOrphans(Protocol):
+    """A `RunStore` that keeps more than its keys, of which something can be left where a process has died."""
+
+    async def forget_orphans(self) -> None:
+        """Delete what no key refers to, if it is so old that none will."""
+        ...
+
+
+def largest_value(store: RunStore) -> int | None:
+    """Return how many bytes one value in a store may have; `None` for any number."""
+    largest: int | None = getattr(store, "largest_value", LARGEST_VALUE)
+    return largest

@@ -33,6 +33,7 @@ from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
 )
+from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import (
     FoundHeader,
     decode_header,
@@ -53,8 +54,9 @@ from fastroai.store.mailbox import Message, messages_in
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import seal_texts, unseal_payloads, unseal_texts
+from fastroai.store.run_store import RunStore, largest_value
+from fastroai.store.telling import as_told
+from fastroai.store.unsealing import unseal_payloads, unseal_texts
 
 T = TypeVar("T")
 
@@ -64,7 +66,7 @@ _TRIES: Final = 10
 _PAUSES: Final = (0.1, 0.5, None)
 """Seconds before a header is written again that could not be; then the log alone says how the run ended."""
 _MOST_APPENDS: Final = 1_000
-"""How many entries a process that loses its run may append meanwhile."""
+"""The most entries that a process may append while another one takes its run."""
 
 logger = logging.getLogger("fastroai.store")
 
@@ -104,7 +106,7 @@ class DurableRun:
         return self.lease.header
 
     def open_in(self, scope: Scope) -> None:
-        """Note the scope of the whole run, which is open now."""
+        """Set the scope of the whole run, which is open now."""
         self._scope, self.lease.spent = scope, scope.spent
 
     async def check_held(self) -> None:
@@ -137,8 +139,10 @@ class DurableRun:
             raise self.journal.give_up(error) from None
 
     def entries(self) -> list[AnyFact]:
-        """Return the whole log so far. Payloads that went through a codec stay sealed."""
-        return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
+        """Return the whole log so far, as traces show it. Payloads that went through a codec stay sealed."""
+        before = map(as_told, self.recorded.entries)
+        entries = (*before, *self.journal.entries.told(self.recorded.opened.part))
+        return [unseal_payloads(entry, None) for entry in entries]
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
@@ -168,8 +172,7 @@ class DurableRun:
         recorded, began = RecordedRun("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
-            sealed = [seal_texts(entry, codec) for entry in entries]
-            await begin_record(store, header, sealed, replacing=replacing)
+            await begin_record(store, header, entries, codec, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec, terms)
 
@@ -228,9 +231,9 @@ class DurableRun:
     ) -> DurableRun:
         """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
         with _owned(taken) as header:
+            stored = [entry_for(largest_value(store), entry, codec) for entry in new]
             await add_to_index(store, header, before=held.header)
             await replace_header(store, header, held.revision)
-            stored = [entry_to_store(entry) for entry in new]
             for _ in range(_TRIES):
                 with suppress(RevisionConflict):
                     await append_own(store, log_key(header), stored, position)
@@ -310,16 +313,22 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
+    def _halting(self) -> dict[int, AnyFact]:
+        """By position in the log, the facts of which some say what steps wait for."""
+        before = dict[int, AnyFact](enumerate(self.recorded.entries, 1))
+        new = self.journal.halting.items()
+        return before | {len(before) + position: entry for position, entry in new}
+
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
         """What the header says of a run that waits."""
-        entries = (*self.recorded.entries, *self.journal.entries)
-        questions = positions_of(ended.waits, entries)
+        entries = self._halting()
+        questions = positions_of(ended.waits, entries.items())
         if ended.reason_code not in WAITS:
             return {"questions": questions, "receives": (), "due_at": None}
         names = {one.id: one.name for one in ended.waits if one.what == "message"}
         started = {
             entry.wait.id: position
-            for position, entry in enumerate(entries, 1)
+            for position, entry in entries.items()
             if isinstance(entry, WaitStarted) and entry.wait.id in names
         }
         return {
@@ -330,9 +339,9 @@ class DurableRun:
 
     async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
         """Whether a message has come that a step has halted for, since it has looked."""
-        entries = (*self.recorded.entries, *self.journal.entries)
+        entries = self._halting()
         for position, name in receives:
-            started = entries[position - 1]
+            started = entries[position]
             assert isinstance(started, WaitStarted)
             mail = await self.mail(after=started.seen)
             if any(message.name == name for _, message in mail):
@@ -411,16 +420,18 @@ async def begin_record(
     store: RunStore,
     header: RunHeader,
     entries: Sequence[AnyFact],
+    codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
 ) -> None:
-    """Put a new run on record, as a whole or not at all.
+    """Put a new run on record, as a whole or not at all. The payloads of `entries` are sealed.
 
     Raises:
+        ValueNotStorable: an entry is larger than the store takes.
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
-    stored = [entry_to_store(entry) for entry in entries]
+    stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
         await replace_header(store, header, 0 if replacing is None else replacing.revision)

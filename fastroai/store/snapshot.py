@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
 """Status of a run, as seen from outside.
 
-`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
+`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its header is damaged,
 or another version of FastroAI wrote it.
 """
 

@@ -155,7 +155,7 @@ class PostgresSpendStore(KeptAt):
     async def _query(
         self, statement: LiteralString, parameters: tuple[object, ...], **names: str
     ) -> list[tuple[Any, ...]]:
-        """Perform a statement with names of the schema put in, and as `parameters` a mark for each."""
+        """Run a statement, with names of the schema in place of `{...}` and a mark for each parameter."""
         from psycopg.sql import SQL, Identifier, Placeholder
 
         query = SQL(statement).format(
@@ -178,7 +178,7 @@ def _verdict(
     limit_usd: Decimal | None,
     reached: list[int],
 ) -> SpendVerdict:
-    """What every function gives back, but those below."""
+    """Read the row that every function returns, except those of windows and adjustments."""
     balance = SpendBalance(
         spent_usd=_usd(spent_usd),
         reserved_usd=_usd(reserved_usd),

@@ -35,7 +35,7 @@ _RENEWED_AT_ONCE: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders", "adjusted", "within")
 _LOOKED_AT_ONCE: Final = 1_000
-"""Keys of the database, of which some are accounts."""
+"""Number of keys that the server looks through for accounts in one call."""
 
 _Operation = Literal["reserve", "mark_sent", "settle", "renew", "end_leases", "balance", "adjust", "windows"]
 

@@ -108,7 +108,7 @@ _ACCOUNTS_A_PAGE: Final = 1_000
 
 
 class _Seen(Exception):
-    """Ends a transaction that changes nothing: what it did was only to see what the account holds."""
+    """Rolls a transaction back that only looks at an account."""
 
 
 class SQLiteSpendStore(KeptAt):
@@ -303,7 +303,7 @@ def _forget_old_accounts(connection: sqlite3.Connection, now: datetime, steady: 
 
 
 class _SQLiteWindows:
-    """`WindowRows` in a table. What is changed in its rows is written at the end."""
+    """`WindowRows` in a table. Changes to its rows are written by `write`."""
 
     def __init__(self, connection: sqlite3.Connection, account: SpendAccount) -> None:
         self._connection = connection
@@ -384,7 +384,7 @@ class _SQLiteWindows:
         )
 
     def _read(self, condition: str, *values: object) -> None:
-        """Read the rows of which this holds, unless they are here."""
+        """Read the rows for which a condition holds, except those already read."""
         found = self._connection.execute(
             f"SELECT {_WINDOW_COLUMNS} FROM spend_window WHERE {_OF_ACCOUNT} AND {condition}",
             (*self._account, *values),

@@ -31,7 +31,7 @@ _OTHERWISE: Final = "see that its disk is there and works"
 _PUT_BACK: Final = "put back the one that was there, or close the store, which then opens what is there"
 
 _Identity: TypeAlias = tuple[int, int]
-"""The device and the number of a file."""
+"""Return the device and the inode number of a file."""
 
 
 def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
@@ -70,7 +70,7 @@ class SQLiteFile:
     """
     _opened: _Identity | None = field(default=None, init=False)
     _logs: dict[sqlite3.Connection, _Identity] = field(default_factory=dict, init=False)
-    """The write-ahead log that each connection writes to."""
+    """The write-ahead log that the connections have open."""
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ class SQLiteFile:
             raise self.error(self.name, reason, _PUT_BACK)
 
     def _check_log(self, connection: sqlite3.Connection) -> None:
-        """What is written to a log that somebody has deleted is lost with the process."""
+        """Refuse to go on if the log was deleted: what is written to it is lost with the process."""
         if connection not in self._logs:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # which opens the log
             self._logs[connection] = self._identity(f"{self.path}-wal", "its write-ahead log (-wal)")

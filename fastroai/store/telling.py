@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
-from pydantic_core import from_json, to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from fastroai.runtime import facts
 from fastroai.store.entries import encode_entry
@@ -66,6 +66,14 @@ def as_json(value: object) -> JsonValue:
     except Exception:  # a cycle, bytes that are no text, a `repr` that fails
         return _safe_repr(value)
     return shown
+
+
+def json_text(value: object) -> bytes:
+    """Return the value as JSON text for people, as `as_json` does."""
+    try:
+        return to_json(value, fallback=repr, inf_nan_mode="constants")
+    except Exception:
+        return to_json(as_json(value), inf_nan_mode="constants")
 
 
 def _safe_repr(value: object) -> str:

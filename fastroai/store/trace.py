@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -17,11 +17,13 @@ from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.call_records import call_record
-from fastroai.store.definitions import kind_of, version_of
+from fastroai.store.definitions import RunKind, kind_of, version_of
 from fastroai.store.entries import check_format, decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
+from fastroai.store.unsealing import redact_entry
+from fastroai.tracing.redaction import is_redacting
 
 _HAS_OUTPUT: Final = ("succeeded", "reused", "incomplete")
 _OfRun: TypeAlias = (
@@ -31,6 +33,8 @@ _OfRun: TypeAlias = (
     | facts.PauseRequested
     | facts.StopRequested
     | facts.BranchTimedOut
+    | facts.CheckpointSet
+    | facts.CheckpointRestored
 )
 """Facts that are about no single step."""
 _SHOWN: Final = 60
@@ -125,7 +129,7 @@ class RunTrace:
         return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
 
     @property
-    def kind(self) -> Literal["pipeline", "graph"]:
+    def kind(self) -> RunKind:
         """What it is a run of."""
         return kind_of(self.opened.definition)
 
@@ -143,7 +147,7 @@ class RunTrace:
     def ended(self) -> facts.RunFinished | None:
         """How the run ended, unless it goes on or its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, facts.RunFinished | facts.RunResumed):
+            if isinstance(entry, facts.RunFinished | facts.RunResumed | facts.CheckpointRestored):
                 return entry if isinstance(entry, facts.RunFinished) else None
         return None
 
@@ -257,9 +261,11 @@ class RunTrace:
     def explain(self) -> str:
         """Why each step started, waited, was retried or was skipped, and how the run ended: a line for each.
 
-        The causes are those that were recorded when it was decided. Times are seconds from the start.
+        The causes are those that were recorded when it was decided. Times are seconds from the start. Texts
+        are redacted if the process does so (`fastroai.set_redaction`).
         """
-        return explain(self.entries, self.attempts)
+        shown = self._shown
+        return explain(shown.entries, shown.attempts)
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """What another run did otherwise, ids and times aside; empty if nothing.
@@ -300,11 +306,19 @@ class RunTrace:
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
+    @property
+    def _shown(self) -> RunTrace:
+        """The trace as texts show it."""
+        return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
+
     # --- as text ---
 
     def to_json(self) -> str:
-        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
-        entries = b",".join(map(encode_entry, self.entries))
+        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`.
+
+        Texts and values are redacted if the process does so (`fastroai.set_redaction`).
+        """
+        entries = b",".join(map(encode_entry, self._shown.entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod

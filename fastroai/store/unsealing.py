@@ -1,6 +1,6 @@
-"""Seal and unseal what users' data is in: the payloads, the texts and the names in the entries of a log.
+"""Seal, unseal and redact users' data in the entries of a log: payloads, texts and names.
 
-Each field of a fact is in one of the tables below, or holds nothing of users' data: a test compares them.
+Each field of a fact is in one of the tables below, or holds no data of users: a test compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pydantic import JsonValue
 from fastroai.errors import RunCorrupt, RunStoreUnavailable
 from fastroai.records import RequestRecord
 from fastroai.runtime import facts
+from fastroai.store.definitions import steps_in
 from fastroai.store.payloads import (
+    OUTLINE,
     PayloadCodec,
     seal,
     seal_definition,
@@ -25,9 +27,12 @@ from fastroai.store.payloads import (
     unseal_name,
     unseal_text,
 )
+from fastroai.tracing.redaction import redacted, redacted_json
 
 PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.StepFinished: ("output",),
+    facts.StepFailed: ("output",),
+    facts.IterationReported: ("output",),
     facts.RequestEnded: ("response",),
     facts.ToolEnded: ("result", "retry"),
     facts.OnceDone: ("result",),
@@ -37,16 +42,19 @@ PAYLOADS: Final[Mapping[type[facts.Fact], tuple[str, ...]]] = {
     facts.MessagesAdded: ("messages",),
     facts.CallEnded: ("call", "output"),
 }
-"""The fields with values of users, besides inputs, questions and schemas; read where they are due."""
+"""The fields with values of users, except inputs, questions and schemas. They are unsealed when they are
+needed."""
 
 TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     facts.RunFinished: ("reason", "failure"),
     facts.StopRequested: ("reason",),
-    facts.StepFailed: ("failure",),
+    facts.StepFailed: ("failure", "violations"),
     facts.StepCancelled: ("cause",),
     facts.StepRetried: ("failure",),
     facts.EdgesResolved: ("edges",),
     facts.BranchTimedOut: ("failure",),
+    facts.SkipRequested: ("reason",),
+    facts.IterationAborted: ("reason",),
     facts.CallEnded: ("failure",),
     facts.QuestionAsked: ("to",),
     facts.AnswerGiven: ("reviewer", "rationale"),
@@ -60,6 +68,8 @@ TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
 """The fields with texts for people, which can quote values and conditions, by fact or part of a fact."""
 
 NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.RunFinished: ("agent_calls",),
+    facts.FailedAgentCall: ("call",),
     facts.StepRetried: ("call",),
     facts.ValueWritten: ("key",),
     facts.RequestSent: ("request",),
@@ -69,8 +79,18 @@ NAMES: Final[Mapping[type, tuple[str, ...]]] = {
     facts.OnceDone: ("name",),
     facts.OnceFailed: ("name",),
     facts.ReplayDiverged: ("call",),
+    facts.CheckpointSet: ("label",),
+    facts.CheckpointRestored: ("label",),
 }
 """The fields by which a run finds its own record again: names of users, and hashes of their data."""
+
+LABELS: Final[Mapping[type, tuple[str, ...]]] = {
+    facts.RequestSent: ("record",),
+    facts.RequestEnded: ("record",),
+    facts.SpendingRecorded: ("record",),
+    RequestRecord: ("tags", "tenant"),
+}
+"""The fields by which spending is reported, so no codec changes them; texts for people are redacted."""
 
 _SCHEMAS: Final = ("answer_schema", "value_schema")
 
@@ -97,6 +117,26 @@ def unseal_log(
         except RunStoreUnavailable as error:
             raise RunCorrupt(run_id, position, f"the codec cannot decode it: {error.reason}") from error
     return unsealed
+
+
+def redact_entry(entry: FactT) -> FactT:
+    """Return an entry, which is not sealed, as traces show it in text. Ids of steps stay as they are."""
+    entry = _with_texts(_with_payloads(entry, redacted_json), redacted, redacted, _redact_definition)
+    shown: FactT = _changed(entry, LABELS, redacted)
+    return shown
+
+
+def _redact_definition(definition: JsonValue) -> JsonValue:
+    known = steps_in(definition).keys()
+
+    def shown(value: JsonValue) -> JsonValue:
+        if isinstance(value, dict):
+            return {key: one if key in OUTLINE else shown(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [shown(one) for one in value]
+        return redacted(value) if isinstance(value, str) and value not in known else value
+
+    return shown(definition)
 
 
 # --- payloads ---

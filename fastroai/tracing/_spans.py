@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 
 from fastroai.tracing.protocol import Attributes, AttributeValue
+from fastroai.tracing.redaction import redacted, redacted_attributes
 
 _logger = logging.getLogger("fastroai.tracing")
 
@@ -20,12 +21,16 @@ _TRACED_ATTRIBUTE = "__fastroai_traced__"
 
 
 class OpenSpan(ABC):
-    """One span, from `async with` to its end. A subclass says what that means for its backend."""
+    """One span, from `async with` to its end. A subclass says what that means for its backend.
+
+    Names and values come redacted to a subclass; it redacts what it shows of errors.
+    """
 
     trace_id: str = ""
 
-    def __init__(self, tracer: object) -> None:
+    def __init__(self, tracer: object, name: str, attributes: dict[str, AttributeValue]) -> None:
         self._tracer = tracer
+        self._name, self._attributes = redacted(name), redacted_attributes(attributes)
         self._around: OpenSpan | None = None
         self._is_open = False
 
@@ -89,7 +94,7 @@ class SpanTracer:
         if span is None:
             _logger.debug("no span of trace %s is open here: %s was dropped", trace_id, name)
         else:
-            span.set_value(name, value)
+            span.set_value(name, redacted_attributes({name: value})[name])
 
     def log_error(
         self, trace_id: str, error: BaseException, context: Mapping[str, AttributeValue] | None = None
@@ -97,10 +102,11 @@ class SpanTracer:
         """Note an error on the innermost span of this trace that is open here; dropped if none is."""
         span = open_span(self, trace_id)
         if span is None:
-            _logger.debug("no span of trace %s is open here: %r was dropped", trace_id, error)
+            shown = redacted(repr(error))
+            _logger.debug("no span of trace %s is open here: %s was dropped", trace_id, shown)
         else:
             mark_seen(error, trace_id)
-            span.note_error(error, context or {})
+            span.note_error(error, redacted_attributes(dict(context or {})))
 
 
 def open_span(tracer: object, trace_id: str | None = None) -> OpenSpan | None:

@@ -34,6 +34,10 @@ USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_to
 USAGE_REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 AGENT_NAME: Final = "gen_ai.agent.name"
 ERROR_TYPE: Final = "error.type"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
+EXCEPTION_ESCAPED: Final = "exception.escaped"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 
@@ -70,6 +74,7 @@ ROUTE: Final = "fastroai.router.route"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
 FLOW_NAME: Final = "fastroai.flow.name"
+WORKFLOW_NAME: Final = "fastroai.workflow.name"
 FLOW_ID: Final = "fastroai.flow.id"
 """The innermost flow around a call of a typed function."""
 FUNCTION_NAME: Final = "fastroai.function.name"
@@ -92,9 +97,17 @@ REQUEST_COUNT: Final = "fastroai.requests"
 CANCELLED: Final = "fastroai.cancelled"
 """True on a span that cancellation ended."""
 
-RunKind: TypeAlias = Literal["pipeline", "graph", "flow"]
+AMOUNTS: Final = frozenset({COST_USD, COST_BOUND_USD, BUDGET_RESERVED_USD})
+"""Exact amounts of money, which are texts."""
+
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
 """What a run is of."""
-_NAMES: Final[Mapping[RunKind, str]] = {"pipeline": PIPELINE_NAME, "graph": GRAPH_NAME, "flow": FLOW_NAME}
+_NAMES: Final[Mapping[RunKind, str]] = {
+    "pipeline": PIPELINE_NAME,
+    "graph": GRAPH_NAME,
+    "flow": FLOW_NAME,
+    "workflow": WORKFLOW_NAME,
+}
 
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 

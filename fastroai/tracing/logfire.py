@@ -10,7 +10,7 @@ from opentelemetry import trace
 from fastroai.errors import MissingExtraError
 from fastroai.tracing._spans import SpanTracer
 from fastroai.tracing.opentelemetry import OpenTelemetrySpan, trace_id_of
-from fastroai.tracing.protocol import Attributes, AttributeValue
+from fastroai.tracing.protocol import AttributeValue
 
 if TYPE_CHECKING:
     from logfire import Logfire
@@ -42,7 +42,9 @@ class LogfireTracer(SpanTracer):
 
 
 class _Span(OpenTelemetrySpan):
-    def __init__(self, owner: object, logfire: Logfire, name: str, attributes: Attributes) -> None:
+    def __init__(
+        self, owner: object, logfire: Logfire, name: str, attributes: dict[str, AttributeValue]
+    ) -> None:
         super().__init__(owner, name, attributes)
         self._logfire = logfire
 

@@ -15,6 +15,7 @@ from fastroai.errors import BudgetExceeded, SpendLimitExceeded
 from fastroai.records import RequestRecord
 from fastroai.tracing import attributes as names
 from fastroai.tracing.protocol import AttributeValue
+from fastroai.tracing.redaction import redacted_attributes
 from fastroai.version import __version__
 
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"
@@ -136,4 +137,4 @@ def _is_placeholder(provider: MeterProvider) -> bool:
 
 
 def _given(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    return {name: value for name, value in attributes.items() if value is not None}
+    return redacted_attributes({name: value for name, value in attributes.items() if value is not None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractAsyncContextManager
 
 from opentelemetry import context as otel_context
@@ -11,6 +12,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 from fastroai.tracing import attributes as names
 from fastroai.tracing._spans import OpenSpan, SpanTracer
 from fastroai.tracing.protocol import Attributes, AttributeValue
+from fastroai.tracing.redaction import is_redacting, redacted, redacted_error
 
 
 class OpenTelemetryTracer(SpanTracer):
@@ -38,9 +40,8 @@ class OpenTelemetrySpan(OpenSpan):
 
     _span: Span
 
-    def __init__(self, owner: object, name: str, attributes: Attributes) -> None:
-        super().__init__(owner)
-        self._name, self._attributes = name, attributes
+    def __init__(self, owner: object, name: str, attributes: dict[str, AttributeValue]) -> None:
+        super().__init__(owner, name, attributes)
         self._kind = SpanKind.CLIENT if names.is_client_span(attributes) else SpanKind.INTERNAL
 
     def set_value(self, name: str, value: AttributeValue) -> None:
@@ -49,22 +50,38 @@ class OpenTelemetrySpan(OpenSpan):
 
     def note_error(self, error: BaseException, context: Attributes) -> None:
         """Record an error without failing the span."""
-        self._span.record_exception(error, attributes=context)
+        self._record(error, context)
 
     def mark_failed(self, error: BaseException, *, is_new: bool) -> None:
         """Fail the span; record the error too if it `is_new` to the trace."""
         if is_new:
-            self._span.record_exception(error, escaped=True)
+            self._record(error, {}, escaped=True)
         self._span.set_attribute(names.ERROR_TYPE, names.error_type(error))
-        self._span.set_status(StatusCode.ERROR, names.error_summary(error))
+        self._span.set_status(StatusCode.ERROR, redacted_error(error))
 
     def mark_cancelled(self) -> None:
         """Say that the span was left by cancellation, which is not a failure."""
         self._span.set_attribute(names.CANCELLED, True)
 
+    def _record(self, error: BaseException, context: Attributes, *, escaped: bool = False) -> None:
+        if not is_redacting():
+            self._span.record_exception(error, attributes=context, escaped=escaped)
+            return
+        # Logfire's `record_exception` adds the input of a `ValidationError`, in a form of its own.
+        traceback = logging.Formatter().formatException((type(error), error, error.__traceback__))
+        recorded = {
+            names.EXCEPTION_TYPE: names.error_type(error),
+            names.EXCEPTION_MESSAGE: redacted(str(error)),
+            names.EXCEPTION_STACKTRACE: redacted(traceback),
+            names.EXCEPTION_ESCAPED: str(escaped),
+        }
+        self._span.add_event("exception", {**recorded, **context})
+
 
 class _Span(OpenTelemetrySpan):
-    def __init__(self, owner: object, tracer: trace.Tracer, name: str, attributes: Attributes) -> None:
+    def __init__(
+        self, owner: object, tracer: trace.Tracer, name: str, attributes: dict[str, AttributeValue]
+    ) -> None:
         super().__init__(owner, name, attributes)
         self._otel_tracer = tracer
 

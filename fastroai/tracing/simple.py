@@ -7,9 +7,9 @@ import time
 import uuid
 from contextlib import AbstractAsyncContextManager
 
-from fastroai.tracing import attributes as names
 from fastroai.tracing._spans import OpenSpan, SpanTracer, open_span
 from fastroai.tracing.protocol import Attributes, AttributeValue
+from fastroai.tracing.redaction import redacted_error
 
 _LONGEST_VALUE = 200
 """Characters of a value that are shown; prompts can be long, lines should not be."""
@@ -37,9 +37,9 @@ class SimpleTracer(SpanTracer):
 
 
 class _Span(OpenSpan):
-    def __init__(self, owner: SimpleTracer, name: str, attributes: Attributes) -> None:
-        super().__init__(owner)
-        self._owner, self._name, self._attributes = owner, name, attributes
+    def __init__(self, owner: SimpleTracer, name: str, attributes: dict[str, AttributeValue]) -> None:
+        super().__init__(owner, name, attributes)
+        self._owner = owner
         self._depth = 0
         self._values: dict[str, AttributeValue] = {}
         self._status, self._reason = "ok", ""
@@ -58,11 +58,11 @@ class _Span(OpenSpan):
         self._values[name] = value
 
     def note_error(self, error: BaseException, context: Attributes) -> None:
-        self._write(logging.ERROR, f"error: {_shown(names.error_summary(error))}", context)
+        self._write(logging.ERROR, f"error: {_shown(redacted_error(error))}", context)
 
     def mark_failed(self, error: BaseException, *, is_new: bool) -> None:
         self._status = "error"
-        self._reason = f": {_shown(names.error_summary(error) if is_new else type(error).__name__)}"
+        self._reason = f": {_shown(redacted_error(error) if is_new else type(error).__name__)}"
         if is_new:
             self._level = logging.ERROR
 

@@ -1,4 +1,4 @@
-"""Shared spending of the runs of one process: the store that needs no store."""
+"""Shared spending of the runs of one process, in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastroai.usage.spend_store import (
 
 _SWEEP_EVERY: Final = 3600.0
 _gate: Final = ForkGate()
-"""So that a forked process goes on with whole copies."""
+"""No fork comes in between, so that a forked process has whole copies."""
 
 
 def utc_now() -> datetime:

@@ -12,9 +12,11 @@ UNITS_PER_MICROCENT: Final = 10**12
 
 MILLION: Final = 10**6
 
+TOO_MUCH_USD: Final = Decimal(10) ** 9
+"""The least amount in US dollars that stores refuse."""
+
 _DECIMALS: Final = 18
 _UNIT: Final = Decimal(1).scaleb(-_DECIMALS)
-_TOO_MUCH: Final = Decimal(10) ** 9
 _EXACT: Final = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _ROUNDING: Final = {"reservation": ROUND_CEILING, "cost": ROUND_HALF_EVEN, "limit": ROUND_FLOOR}
 
@@ -25,7 +27,7 @@ def spend_units(usd: Decimal, what: Literal["reservation", "cost", "limit"]) -> 
     Raises:
         ConfigurationError: for what is not finite, negative, or a billion dollars and more.
     """
-    if not usd.is_finite() or not 0 <= usd < _TOO_MUCH:
+    if not usd.is_finite() or not 0 <= usd < TOO_MUCH_USD:
         raise ConfigurationError(what, usd, "a finite number of US dollars, 0 or more and below a billion")
     return exact_units(usd.quantize(_UNIT, _ROUNDING[what], _EXACT))
 

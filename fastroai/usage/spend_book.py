@@ -1,4 +1,4 @@
-"""The spend limits of a store: what is spent and left of each, looking back, and changes by hand."""
+"""The spend limits of a store: what is spent and left of each, now and before, and changes by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.spend_limit import known_window, usable_store
+from fastroai.usage.spend_amounts import TOO_MUCH_USD
+from fastroai.usage.spend_limit import BY_TENANT, known_window, usable_store
 from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendStatus, SpendStore, Window
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
@@ -23,11 +24,11 @@ class SpendBook:
             print(status.key, status.window, status.remaining_usd)
         await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
 
-    A store knows a key from its first request on, and until `SpendLimit(keep=...)` after its last window.
+    A store knows a key from its first request until `SpendLimit(keep=...)` after the end of its last window.
     """
 
     def __init__(self, store: SpendStore | None = None) -> None:
-        """`store` is that of the limits; by default the memory of this process.
+        """`store` is the store of the limits; by default the memory of this process.
 
         Raises:
             ConfigurationError: it is no `SpendStore`.
@@ -37,9 +38,12 @@ class SpendBook:
     async def list(
         self, *, key: str | None = None, window: Window | None = None, closed: bool = False
     ) -> tuple[SpendStatus, ...]:
-        """Return the open window of each key, and with `closed` those that are over, newest first.
+        """Return the open window of each key, sorted by key, each with its changes by hand.
 
-        Sorted by key. Each has what was changed in it by hand (`adjustments`).
+        Args:
+            key: Only this key.
+            window: Only windows of this kind.
+            closed: Also windows that are over, newest first for each key.
 
         Raises:
             ConfigurationError: there is no such kind of window.
@@ -58,30 +62,30 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again; with `None`, this one has. What is spent and reserved
-        stays. If it is more than the new limit, no request is admitted until the window ends.
+        The next window has the amount in code again. What is spent and reserved stays: if it is more than the
+        new limit, no request is admitted until the window ends.
 
         Args:
-            key: The key that the limit counts by, as `list` tells it.
-            usd: The new limit in US dollars.
-            window: The window of the limit.
-            by: Who changes it. It is kept on record, as is the reason.
-            reason: Why it is changed.
+            key: The key that the limit counts by, as `list` shows it.
+            usd: The new limit in US dollars; `None` for the amount in code.
+            window: The kind of window that the limit has.
+            by: The person who changes it, who is kept on record.
+            reason: The reason, which is kept on record.
 
         Returns:
             The open window, with the adjustment as the last of its `adjustments`.
 
         Raises:
-            ConfigurationError: nothing was counted for this key and window, or the amount is none.
+            ConfigurationError: nothing was counted for this key and window, or an argument is invalid.
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
-        if limit_usd == 0:
+        if limit_usd is not None and not 0 < limit_usd < TOO_MUCH_USD:
             raise ConfigurationError("usd", usd, _LIMIT)
         return await self._adjust("limit", key, limit_usd, window, by, reason)
 
     async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
-        """Let the open window of a key start from zero again. Requests in flight stay reserved.
+        """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
 
         The arguments, the result and the errors are those of `set_limit`.
         """
@@ -117,11 +121,15 @@ class SpendBook:
 
 
 def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:
-    """Return the error for a key that nothing was counted for, with what may have been meant."""
+    """Return the error for a key or window that the store does not know, with the likely one."""
     if windows := [each.window for each in known if each.key == account.key]:
         return ConfigurationError(
             "window", account.window, f"a window of {account.key!r}: {', '.join(map(repr, windows))}"
         )
-    keys = sorted({each.key for each in known})
-    expected = "a key that the store has counted for" if keys else "a key; the store has not counted for any"
-    return ConfigurationError("key", account.key, f"{expected}.{nearest_hint(account.key, keys)}")
+    keys = {each.key for each in known}
+    if not keys:
+        return ConfigurationError("key", account.key, "a key; the store has not counted for any yet")
+    of_tenant = f"{BY_TENANT}:{account.key}"
+    hint = f" Did you mean {of_tenant!r}?" if of_tenant in keys else nearest_hint(account.key, sorted(keys))
+    expected = "a key that the store counts for; SpendBook.list and `fastroai spend limits` show them"
+    return ConfigurationError("key", account.key, f"{expected}.{hint}")

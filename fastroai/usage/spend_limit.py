@@ -1,4 +1,4 @@
-"""How much many runs and processes may spend together: in an hour, a day, a month, or altogether."""
+"""A limit on the spending of many runs and processes together: in an hour, a day, a month, or altogether."""
 
 from __future__ import annotations
 
@@ -55,27 +55,29 @@ class SpendLimit:
     usd: Decimal
     """The limit in US dollars."""
     window: Window
-    """What it is for: each hour, day or month, or all time."""
+    """The time for which it holds: each hour, day or month, or all time."""
     key: str | Callable[[Any], str]
-    """Whose spending it counts, or a function that tells this from the `deps` of a run. `"tenant"` counts by
-    the tenant of the run (`execute(tenant=...)`), in an account of the key `tenant:NAME` for each."""
+    """Names whose spending it counts; or a function that returns this name for the `deps` of a run.
+    `"tenant"` counts by the tenant of the run (`execute(tenant=...)`), with the key `tenant:NAME` for each.
+    """
     warn_at: tuple[float, ...]
-    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told. Of all processes
-    that share the limit, one tells each share, once in a window: that whose request has ended first since."""
+    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told. Each share is told
+    once in a window, by one of the processes that share the limit: the one that settles the first request
+    after it is reached."""
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
     """Where it is counted; by default in the memory of this process."""
     on_unpriced: OnUncertain
-    """What to do with a model without a known price: `refuse` its requests, or `allow` them uncounted."""
+    """`refuse` requests to a model without a known price, or `allow` them uncounted."""
     on_unbounded: OnUncertain
-    """What to do with a request whose cost nothing bounds: `refuse` it, or `allow` it unreserved."""
+    """`refuse` a request whose cost nothing bounds, or `allow` it unreserved."""
     on_unavailable: OnUncertain
-    """What to do while the store cannot be reached: `refuse` requests, or `allow` them uncounted."""
+    """`refuse` requests while the store cannot be reached, or `allow` them uncounted."""
     lease: float
-    """Seconds after which a claim of a process that no longer renews it is given up."""
+    """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
-    """How long the store keeps a window after its end, for a `SpendBook` to look back."""
+    """Time for which the store keeps a window after its end, for a `SpendBook` to look back."""
 
     def __init__(
         self,
@@ -121,11 +123,11 @@ class SpendLimit:
         return usd_to_microcents(self.usd)
 
     def account_for(self, deps: object, tenant: str | None = None) -> SpendAccount:
-        """Where the spending of a run with these `deps`, and of this tenant, is counted.
+        """Return the account in which a run with these `deps`, of this tenant, is counted.
 
         Raises:
-            ConfigurationError: the key function failed, or gave no key; or there is no tenant, and the key is
-                `"tenant"`.
+            ConfigurationError: the key function failed, or returned no key; or the key is `"tenant"` and the
+                run has none.
         """
         if self.key == BY_TENANT:
             if tenant is None:
@@ -143,8 +145,11 @@ class SpendLimit:
         return SpendAccount(key=key, window=self.window)
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
-        """What is spent and left in the window of now. `deps` is for the key function, `tenant` for a limit
-        that counts by tenant.
+        """Return what is spent and left in the current window.
+
+        Args:
+            deps: The argument for the key function, if the limit has one.
+            tenant: The tenant, if the limit counts by tenant.
 
         Raises:
             ConfigurationError: as `account_for`.
@@ -173,7 +178,7 @@ def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
 
 
 def known_window(window: object) -> object:
-    """Return a kind of window. Raises `ConfigurationError` for one that is none."""
+    """Return the window if it is a known kind; else raise `ConfigurationError`."""
     known = get_args(Window)
     if window not in known:
         expected = f"one of {', '.join(map(repr, known))}.{nearest_hint(str(window), known)}"
@@ -194,7 +199,7 @@ def _is_key(key: object) -> bool:
 
 
 def usable_store(store: object) -> SpendStore:
-    """Return a store; that of this process for `None`. Raises `ConfigurationError` for one that is none."""
+    """Return the store, or that of this process for `None`. Raises `ConfigurationError` for anything else."""
     if store is None:
         return default_spend_store()
     if isinstance(store, type) or not isinstance(store, SpendStore):

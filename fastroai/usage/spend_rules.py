@@ -46,10 +46,10 @@ CORRECTION_TIME: Final = timedelta(days=7)
 """How long a lapsed claim is kept for `settle` to correct."""
 
 RETENTION: Final = timedelta(days=1)
-"""How long an account is kept at least that nobody uses, by the steady clock."""
+"""The least time, by the steady clock, for which an account is kept that nobody uses."""
 
 WINDOWS_KEPT: Final = 4
-"""How many windows of an account are known at least, the one of now included."""
+"""The least number of windows of an account that are kept, the current one included."""
 
 
 @dataclass(slots=True)
@@ -68,10 +68,10 @@ class WindowRow:
     set_limit: int | None = None
     """The limit that was set by hand."""
     told: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """The shares that were told, in millionths, and of which limit of claims, with the claim that told."""
+    """The claims that have told a share, by the share, in millionths, and the limit of the claim."""
 
     def in_force(self, limit: int) -> int:
-        """The limit that holds for a claim with this one."""
+        """Return the limit that applies to a claim with this limit."""
         return limit if self.set_limit is None else self.set_limit
 
 
@@ -86,11 +86,11 @@ class AccountRow:
     charged: int
     """The number of the window that new claims belong to. It counts, and so do those with larger numbers."""
     keep: timedelta = KEEP
-    """How long windows are kept after their end."""
+    """Time for which windows are kept after their end."""
 
     @property
     def kept_until(self) -> datetime | None:
-        """When the account is forgotten, if nobody uses it; `None` for `total`."""
+        """Time at which the account is forgotten, if nobody uses it; `None` for `total`."""
         return None if self.closes_at is None else self.closes_at + self.keep
 
 
@@ -151,35 +151,35 @@ class ClaimRows(Protocol):
         ...
 
     def lapsed(self) -> Sequence[ClaimRow]:
-        """The claims that have lapsed."""
+        """Return the claims that have lapsed."""
         ...
 
 
 class WindowRows(Protocol):
-    """The windows of one account. What is changed in a row that these gave is kept."""
+    """The windows of one account. Changes to the rows that it returns are kept."""
 
     def get(self, number: int) -> WindowRow | None:
-        """The one with this number."""
+        """Return the window with this number."""
         ...
 
     def since(self, number: int) -> Sequence[WindowRow]:
-        """Those with this number and larger ones, in order."""
+        """Return the windows with this number and larger ones, in order."""
         ...
 
     def closing_at(self, closes_at: datetime) -> WindowRow | None:
-        """The one that ends then."""
+        """Return the window that ends then."""
         ...
 
     def add(self, row: WindowRow) -> None:
-        """Keep a new one."""
+        """Keep a new window."""
         ...
 
     def forget(self, before: datetime, up_to: int) -> None:
-        """Forget those up to a number that ended before, and what was adjusted in them."""
+        """Forget the windows up to a number that ended before a time, and their adjustments."""
         ...
 
     def adjusted(self, change_id: str) -> SpendAdjustment | None:
-        """The adjustment that a change has become."""
+        """Return the adjustment that a change has made, if it is known."""
         ...
 
     def note(self, number: int, adjustment: SpendAdjustment) -> None:
@@ -187,12 +187,12 @@ class WindowRows(Protocol):
         ...
 
     def adjustments(self) -> Mapping[int, Sequence[SpendAdjustment]]:
-        """What was adjusted in each window, in order."""
+        """Return the adjustments by the number of the window, in order."""
         ...
 
 
 def open_new(windows: WindowRows, window: Window, now: datetime, steady: float) -> AccountRow:
-    """Return an account of which nothing is spent, with its first window."""
+    """Return an account without spending, with its first window."""
     closes_at = end_of_window(window, now)
     windows.add(WindowRow(1, closes_at))
     return AccountRow(steady, closes_at, 1)
@@ -375,7 +375,7 @@ class OpenAccount:
         row.closes_at = closes_at
 
     def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
-        """Take the amount of a claim that waits from another one. False if that does not have it."""
+        """Take the amount of a waiting claim from another claim. False if that has too little."""
         other = self._claims.get(within) if within and held.state == "waiting" else None
         if other is None or other.state != "reserved" or other.window is None:
             return False
@@ -387,7 +387,7 @@ class OpenAccount:
         return True
 
     def _give_back(self, held: ClaimRow, amount: int) -> None:
-        """Let the claim that this one was taken from, if there is one, reserve so much of it again."""
+        """Give an amount back to the claim that this one was taken from, if there is one."""
         other = self._claims.get(held.within) if held.within and amount > 0 else None
         if other is not None and other.state == "reserved":
             other.amount += amount
@@ -396,7 +396,7 @@ class OpenAccount:
                 window.reserved += amount
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
-        """Change the amount of a claim, and reserve it if it waits and may go."""
+        """Change the amount of a claim; reserve it, if it waits and may go."""
         if held.state == "reserved":
             if (window := self._window(held.window)) is not None:
                 window.reserved -= held.amount - amount
@@ -407,7 +407,7 @@ class OpenAccount:
         held.amount = amount
 
     def _reached(self, claim: SpendClaim) -> tuple[float, ...]:
-        """The shares that this claim tells of."""
+        """Return the shares that this claim is to tell."""
         window, limit = self._charged, spend_units(claim.limit_usd, "limit")
         spent, _ = self._totals()
         told = dict(window.told)
@@ -418,7 +418,7 @@ class OpenAccount:
         return tuple(share for share in claim.warn_at if told.get((millionths(share), limit)) == claim.id)
 
     def _start_from_zero(self) -> None:
-        """Forget what was spent in the windows that count, and the claims that could correct it."""
+        """Set the spending of the current windows to zero, and forget the claims that could correct it."""
         for held in self._claims.lapsed():
             if held.window is not None and held.window >= self._row.charged:
                 self._claims.remove(held.id)
@@ -426,7 +426,7 @@ class OpenAccount:
             window.spent = 0
 
     def _totals(self) -> tuple[int, int]:
-        """What is spent and what is reserved in the windows that count."""
+        """Return what is spent and what is reserved in the windows that count."""
         counting = self._windows.since(self._row.charged)
         return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
@@ -463,5 +463,5 @@ class OpenAccount:
 
 
 def _has_reached(spent: int, share: int, limit: int) -> bool:
-    """Whether so many millionths of a limit are spent."""
+    """Return whether this share, in millionths, of a limit is spent."""
     return spent * MILLION >= limit * share

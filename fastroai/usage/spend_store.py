@@ -1,4 +1,4 @@
-"""What a ceiling shared between runs and processes asks of the store that keeps it."""
+"""The protocol of stores that count spending for runs and processes together, and its values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEP: Final = timedelta(days=90)
 """How long a window is kept after its end, unless a claim says otherwise."""
 
 Window = Literal["hour", "day", "month", "total"]
-"""What a ceiling is for: each calendar hour, day or month, in UTC, or all time."""
+"""The time for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +34,21 @@ class SpendClaim:
     """Unique, and not used again once it is settled."""
     account: SpendAccount
     amount_usd: Decimal
-    """What the request can cost at most, in US dollars."""
+    """The most that the request can cost, in US dollars."""
     limit_usd: Decimal
-    """What may be spent and reserved together in the window, in US dollars."""
+    """The most that may be spent and reserved in the window, in US dollars."""
     lease: float
-    """Seconds after which a claim that was not renewed is given up."""
+    """Seconds after which the store gives the claim up, unless it is renewed."""
     holder: str = ""
-    """The process that asks. Others on its machine can tell whether it is dead. Empty: nobody can."""
+    """Id of the process that asks, by which others on its machine see whether it is dead; empty if they
+    cannot."""
     keep: timedelta = KEEP
-    """How long windows of the account are kept after their end: what the latest claim says."""
+    """How long windows of the account are kept after their end. The latest claim decides."""
     warn_at: tuple[float, ...] = ()
-    """The shares of the limit that `settle` tells of. They are rounded up to a millionth."""
+    """The shares of the limit to warn of, which `settle` looks at. They are rounded up to a millionth."""
     within: str = ""
-    """The id of a reserved claim on the same account, which pays for this one if it has as much left. It gets
-    back what is not spent of that."""
+    """The id of a reserved claim on the same account that pays for this one, if it has enough left. The part
+    that this one does not spend is given back to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,23 +64,23 @@ class SpendBalance:
     resets_at: datetime | None
     """When the window ends and the next one starts from zero; `None` for `total`."""
     limit_usd: Decimal | None = None
-    """The limit that was set by hand for the window. `None`: each claim is held to its own."""
+    """The limit that was set by hand for the window; `None` if each claim is held to its own limit."""
     reached: tuple[float, ...] = ()
-    """Shares to warn of that this claim alone tells of, in the whole window. Only `settle` gives them."""
+    """Shares to warn of that are reached and left to this claim to tell. Only `settle` gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendVerdict:
-    """What became of a claim."""
+    """The answer of a store to a claim."""
 
     granted: bool
-    """Whether the amount is reserved now. Otherwise the claim waits in line."""
+    """Whether the amount is reserved now. If not, the claim waits in line."""
     first: bool
-    """Whether no other claim is before it in line; only then may one that is too large give up or ask for
-    less. Not said of a claim that another one pays for."""
+    """Whether the claim is the first in line. Only the first may give up, or ask for less, because it is too
+    large. Without meaning if another claim pays for this one."""
     balance: SpendBalance
     holders: tuple[str, ...] = ()
-    """If it was not granted: the processes that hold claims on the account or wait in line."""
+    """Ids of the processes that hold claims on the account or wait in line, unless it was granted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +88,15 @@ class SpendChange:
     """A change that a person makes to the open window of an account."""
 
     id: str
-    """Unique: the same change is made once."""
+    """Unique. A change that is sent twice is made once."""
     changes: Literal["limit", "spent"]
-    """The limit of the window, or its spending, which starts from zero again."""
+    """`limit`: the limit of the window. `spent`: its spending, which starts from zero again."""
     limit_usd: Decimal | None = None
-    """The new limit in US dollars. `None`: each claim is held to its own again."""
+    """The new limit in US dollars; `None` lets each claim be held to its own limit again."""
     by: str
-    """Who makes it."""
+    """The person who makes the change."""
     reason: str
-    """Why it is made."""
+    """The reason for the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,25 +105,25 @@ class SpendAdjustment:
 
     id: str
     at: datetime
-    """When it was made, by the clock of the store, in UTC."""
+    """Time of the change, by the clock of the store, in UTC."""
     changes: Literal["limit", "spent"]
-    """The limit of the window, or its spending."""
+    """What was changed: the limit of the window, or its spending."""
     from_usd: Decimal
     to_usd: Decimal
     by: str
-    """Who made it."""
+    """The person who made the change."""
     reason: str
-    """Why it was made."""
+    """The reason for the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """What a `SpendLimit` has let through and has left, in one window. Amounts in US dollars are exact."""
+    """What is spent of a `SpendLimit` in one window, and what is left. Amounts in US dollars are exact."""
 
     key: str
     window: Window
     limit_usd: Decimal
-    """The limit that holds: the one set by hand for this window, or that of the `SpendLimit`."""
+    """The limit that applies: the one set by hand for this window, or that of the `SpendLimit`."""
     spent_usd: Decimal
     """Known cost, and the bounds of requests whose process ended before they did."""
     reserved_usd: Decimal
@@ -134,11 +135,11 @@ class SpendStatus:
     is_open: bool = True
     """Whether new requests are counted in this window."""
     adjustments: tuple[SpendAdjustment, ...] = ()
-    """What was changed by hand in this window, in order. Only a `SpendBook` gives them."""
+    """The changes by hand in this window, in order. Only a `SpendBook` gives them."""
 
     @property
     def remaining_usd(self) -> Decimal:
-        """What is neither spent nor reserved; 0 if more than the limit is."""
+        """US dollars that are neither spent nor reserved; 0 if the limit is exceeded."""
         committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
         return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
 
@@ -168,19 +169,19 @@ class SpendPage:
     """Some of the accounts of a store."""
 
     accounts: tuple[SpendAccount, ...]
-    """In no particular order. One that is counted in meanwhile may be on two pages."""
+    """In no particular order. An account that is used between two pages may be on both."""
     after: str | None
-    """What the next page is asked for with; `None` if there is none."""
+    """The argument that asks for the next page; `None` on the last page."""
 
 
 @runtime_checkable
 class SpendStore(Protocol):
     """Counts what many processes spend together.
 
-    Every operation is atomic where the data is, may be called from any event loop and thread, and can be
-    repeated: after a lost connection the same call has the same effect once. One that is cancelled after it
-    has begun still takes effect, before anything that is called then: settle what it may have reserved. One
-    that found the store unavailable may have taken effect, or may still; what it leaves ends with its lease.
+    Every operation is atomic in the store and may be called from any event loop and thread. It can be
+    repeated: if the answer was lost, the same call has its effect once. An operation that is cancelled after
+    it has begun still takes effect, before the next one does: settle what it may have reserved. An operation
+    that found the store unavailable may have taken effect, or may later; its reservation ends with its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
     even, and limits down.
@@ -191,12 +192,12 @@ class SpendStore(Protocol):
     comes to the end of the one that it shows. A store knows the windows of an account that ended less than
     `SpendClaim.keep` ago, and in any case the latest four.
 
-    A limit that was set by hand holds in its window, in the place of the limits of all claims.
+    A limit that was set by hand applies in its window, instead of the limits of all claims.
 
     Claims of one account are granted in the order in which they came: while one waits in line, no later one
-    overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent, else
-    counted as spent with its full amount, until `settle` says better. A clock that is set back does not make
-    a lease longer.
+    overtakes it. A claim whose lease ends is given up. If it was in line or never marked as sent, it is
+    dropped; else its full amount counts as spent, until `settle` corrects it. A clock that is set back does
+    not make a lease longer.
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
@@ -204,37 +205,40 @@ class SpendStore(Protocol):
     """
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
-        """Reserve, if spent + reserved + amount is within the limit and nobody is in line before.
+        """Reserve, if spent + reserved + amount is within the limit and no other claim is in line before.
 
-        Asking again, by the same id, renews the lease. In line, a claim keeps its place whatever it asks for.
-        A reserved one stays reserved if it asks for as much or less, and for more it is a new claim: what it
-        had is free, and its place is the last. One that was sent stays as it is, and is granted no more.
+        Asking again, with the same id, renews the lease. A claim in line keeps its place, whatever it asks
+        for. A reserved claim stays reserved if it asks for as much or less. If it asks for more, it is a new
+        claim: what it had reserved is free, and it goes to the end of the line. A claim that was sent is not
+        changed.
 
-        A new one, or one in line, that is `within` another is granted at once if that has as much, in a
-        window that counts: the amount is then taken from there, in the window of that one. Otherwise it is a
-        claim like any other.
+        A new claim, or one in line, that is `within` another claim is granted at once if that one has enough
+        left, in a window that counts. The amount is then taken from that claim, in the window of that claim.
+        Otherwise it is a claim like any other.
         """
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
-        """Note that the request goes out now. False if the claim is not held any more: then do not send."""
+        """Note that the request is sent now. False if its claim was given up: then do not send it."""
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """End a claim: what it reserved is free, and `cost_usd` is spent. 0 releases it, or leaves the line.
 
-        It is charged to the window that it was reserved in. A claim that was counted as spent when its lease
-        ended is corrected to `cost_usd`, for 7 days. One that is not known, or not any more, changes nothing.
-        What it has taken from another claim and not spent is reserved by that one again, if it is there.
+        The cost is charged to the window that the claim was reserved in. If the claim was counted as spent
+        when its lease ended, it is corrected to `cost_usd`; this is possible for 7 days. If the claim is not
+        known, nothing changes. The part that it took from another claim and did not spend is given back to
+        that claim, if it is still there.
 
-        The balance has the shares of `claim.warn_at` which the spending of the window has reached and which
-        no claim with the same limit has told before. Each is told once in a window; but where a limit is
-        raised by hand, or the spending reset, shares that are not reached any more can be told again.
+        `reached` of the balance has the shares of `claim.warn_at` that the spending of the window has
+        reached, without those that a claim with the same limit has told before. Each is told once in a
+        window. If the limit is raised by hand, or the spending is reset, shares that are then not reached
+        can be told again.
         """
         ...
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
-        """Extend the leases of claims that are still held or in line."""
+        """Extend the leases of claims that are reserved, sent or in line."""
         ...
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
@@ -242,23 +246,23 @@ class SpendStore(Protocol):
         ...
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
-        """What the account holds in the window of now."""
+        """Return what is spent and reserved in the current window of the account."""
         ...
 
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
-        """Change the limit or the spending of the window of now, and keep that on record with the window.
+        """Change the limit or the spending of the current window, and keep the change with the window.
 
-        What is reserved stays reserved. `None`: the account is not known, and nothing was changed.
+        What is reserved stays reserved. Returns `None`, and changes nothing, if the account is not known.
         """
         ...
 
     async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
-        """The open window of an account, and with `closed` those that are over, newest first.
+        """Return the open window of an account, and with `closed` those that are over, newest first.
 
-        None of an account that is not known. Changes nothing.
+        Empty if the account is not known. Changes nothing.
         """
         ...
 
     async def accounts(self, after: str | None = None) -> SpendPage:
-        """The accounts that are known, a page at a time. Changes nothing."""
+        """Return the known accounts, a page at a time. Changes nothing."""
         ...

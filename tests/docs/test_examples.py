@@ -149,6 +149,11 @@ PRINTS = {
     "streaming": [r"what it would cost\.\n\.\.\. \$0\.0000", r"'Once upon a time' is enough\."],
     "structured_output": [r"Ticket\(category='billing', urgent=True\) after 2 requests"],
     "tools": [r"temperature\(\{'city': 'Atlantis'\}\)", r"2 requests, \$0\.0000"],
+    "workflow_run": [
+        r"^paused: 'approval' waits for an answer$",
+        r"^complete: \{'text': 'To migrate, await run\(\)\.', 'breaking': \['run\(\) is async'\]\}$",
+        r"^2 requests, \$0\.000\d+$",
+    ],
     "usage_report": [
         r"^total +0\.0\d+ +100\.0% +5 ",
         r"^by step(\n  .*)*\n  grade +0\.0000\d+ ",
@@ -159,6 +164,11 @@ PRINTS = {
         r"^total,total,5,0,",
     ],
     "tracing": [r"pipeline question: ok after", r"chat gpt-5-mini: ok after .* fastroai\.cost\.usd='0\.0000"],
+    "workflow_agent": [
+        r"^May these notes be published\?$",
+        r"^fastroai_plan\nfastroai_step_done\nfastroai_step_done$",
+        r"^Flow 'release' is complete\.$",
+    ],
 }
 """What each example must print, as regular expressions."""
 

@@ -34,6 +34,7 @@ def function_of(
             return await does(context, text)
 
         call: FunctionCall[str] = FunctionCall(
+            signature=SIGNATURE,
             name=name,
             kind=kind,
             inputs=SIGNATURE.shown(bound),

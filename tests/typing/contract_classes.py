@@ -33,6 +33,16 @@ class Point:
     tags: list[str] = field(default_factory=list)
 
 
+@contract()
+class Grade:
+    value: int
+    note: opaque[str] = ""
+
+
+assert_type(Grade(3).value, int)
+Grade(value="one")  # type: ignore[arg-type]
+contract(3)  # type: ignore[call-overload]
+
 sentiment = Sentiment(label="positive")
 assert_type(sentiment, Sentiment)
 assert_type(sentiment.confidence, float)

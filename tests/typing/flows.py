@@ -20,6 +20,11 @@ async def triage(text: opaque[str]) -> list[str]:
     return [text]
 
 
+@flow()
+async def thrice(number: int) -> int:
+    return 3 * number
+
+
 called: Coroutine[Any, Any, int] = double(1, times=3)
 other: Flow[[str], int] = double  # type: ignore[assignment]
 assert_type(run(double(1)), int)
@@ -36,7 +41,9 @@ def not_async(number: int) -> int:
 async def awaited() -> None:
     assert_type(await double(1), int)
     assert_type(await triage("text"), list[str])
+    assert_type(await thrice(1), int)
     assert_type(await triage.run("text", run_id="ticket-42"), list[str])
+    assert_type(await triage.run("text", reserve="quote"), list[str])
     assert_type(await triage.resume("ticket-42"), list[str])
     assert_type(await triage.execute({"text": "text"}), list[str])
     assert_type(triage.records, tuple[CallRecord, ...])

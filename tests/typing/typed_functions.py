@@ -45,6 +45,11 @@ async def voted(text: str) -> Sentiment | None:
     raise NotImplementedError
 
 
+@compute()
+def by_rule_with_parentheses(text: str) -> int:
+    return len(text)
+
+
 @refine(until=lambda r: r.confidence > 0.9, feedback=lambda r: f"Only {r.confidence}", max_iterations=3)
 @infer(intent="Classify")
 async def refined(text: str) -> Sentiment:
@@ -78,6 +83,7 @@ async def calls() -> None:
     assert_type(await refined("a"), Sentiment)
     assert_type(await by_rule("a"), Sentiment)
     assert_type(await by_rule_async("a"), Sentiment)
+    assert_type(await by_rule_with_parentheses("a"), int)
     assert_type(await asyncio.gather(classify("a"), count("b")), tuple[Sentiment, int])
     assert_type(await asyncio.create_task(count("a")), int)
     assert_type(classify.compile("a"), CompiledPrompt)
@@ -110,6 +116,13 @@ def declared() -> None:
     infer(intent="a", cache="forever")  # type: ignore[call-overload]
     infer(context="a")  # type: ignore[call-overload]
     refine(until=lambda r: True)(by_rule)  # type: ignore[arg-type]
+    refine(until=None)  # type: ignore[call-overload]
+    refine(until=[lambda r: r.confidence > 0.9, ("is short", lambda r: len(r.label) < 9)])(classify)
+
+    # Decorators that stand without the options that they need.
+    refine(classify)  # type: ignore[call-overload]
+    infer(by_rule)  # type: ignore[call-overload]
+    infer("Classify")  # type: ignore[call-overload]
 
 
 def steps() -> None:

@@ -56,6 +56,7 @@ from fastroai.errors import (
     QuestionTimedOut,
     RecordedError,
     RequestBudgetExceeded,
+    ResultRejected,
     RevisionConflict,
     RunConflict,
     RunCorrupt,
@@ -87,6 +88,8 @@ from fastroai.errors import (
     ValueNotStorable,
     ViolationDetail,
     VisitsExhausted,
+    WorkflowProblem,
+    WorkflowValidationError,
     attach_usage,
     error_chain,
     nearest_hint,
@@ -134,6 +137,14 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         GraphValidationError("g", (GraphProblem("one"), GraphProblem("two", ("edges", 0), 4, 7)), "g.yaml"),
         "graph 'g' in g.yaml has 2 problems:\n  - one\n  - line 4, column 7: two",
     ),
+    (
+        WorkflowValidationError((WorkflowProblem(message="no flows", line=2, column=3),)),
+        "workflow spec: line 2, column 3: no flows",
+    ),
+    (
+        WorkflowValidationError((WorkflowProblem(message="a"), WorkflowProblem(message="b")), "w.yaml"),
+        "workflow spec w.yaml has 2 problems:\n  - line 1, column 1: a\n  - line 1, column 1: b",
+    ),
     (UnknownPipelineError("r", "helo", ("hello",)), "registered: 'hello'. Did you mean 'hello'?"),
     (UnknownPipelineError("r", "x", ()), "registered: none."),
     (MissingInputError("s", "txt", ("text",)), "given: 'text'. Did you mean 'text'? Pass it in inputs"),
@@ -168,6 +179,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         PreconditionFailed("classify", ("len(text) > 0 (actual: 0 > 0)",), {"text": ""}),
         "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
+    ),
+    (
+        ResultRejected("draft", "EnsureFailed", ("result.score (0.5) > 0.7 is false",), {"score": 0.5}),
+        "step 'draft': the result did not pass its checks: result.score (0.5) > 0.7 is false",
     ),
     (
         PostconditionFailed("classify", ("one", "two"), 0.4, (FailedAttempt(0.1, ("one",)),) * 2),
@@ -236,7 +251,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         SHARED,
         "spend limit 'tenant' (day) reached: $4.99 of $5 is spent, and the next request could cost $0.02, "
-        "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit",
+        "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit "
+        "(until its window ends: SpendBook.set_limit, or `fastroai spend set`)",
     ),
     (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
     (
@@ -431,6 +447,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (MissingExtraError, ImportError),
         (PipelineValidationError, ValueError),
         (GraphValidationError, ValueError),
+        (WorkflowValidationError, ValueError),
         (UnknownPipelineError, KeyError),
         (MissingInputError, KeyError),
         (MissingDependencyError, KeyError),

@@ -29,6 +29,7 @@ PACKAGES = (
     "fastroai.tools",
     "fastroai.tracing",
     "fastroai.usage",
+    "fastroai.workflows",
 )
 
 

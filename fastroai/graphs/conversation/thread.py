@@ -136,6 +136,17 @@ class Thread:
             in_branch=self.in_branch.add(phase.done),
         )
 
+    def add_quiet(self, visits: Sequence[Done]) -> Thread:
+        """With more visits, in which nothing was said."""
+        if self.conversation.mode == "isolated" or not visits:
+            return self
+        recent = Recent(tuple(visits))
+        narrative = self.narrative
+        for done in visits:
+            narrative = narrative.add(done)
+        untold = replace(self.untold, visits=self.untold.visits.extend(recent))
+        return replace(self, narrative=narrative, untold=untold, in_branch=self.in_branch.extend(recent))
+
     def fork(self) -> Thread:
         """The conversation of a branch that begins here."""
         return replace(self, in_branch=Recent())

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.graphs.conversation.conversation import GraphConversation
-from fastroai.graphs.conversation.markers import Done
+from fastroai.graphs.conversation.markers import TOLD_AT_ONCE, Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.runs.machine import Unit
 
-_Untold: TypeAlias = "tuple[Unit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
+MOST_UNTOLD: Final = 500
+"""Visits of a branch that are kept as they were, with what they wrote, until somebody asks for the thread."""
+
+_Visit: TypeAlias = tuple[Unit, Mapping[str, object], BaseException | None]
+_Untold: TypeAlias = "_Visit | list[tuple[str, _Line]]"
 """A visit, or branches that have come together, by their names."""
 
 
@@ -34,15 +38,26 @@ class _Line:
         if thread is None:
             assert self.around is not None
             thread = (self.around.now() if around is None else around).fork()
+        visits: list[_Visit] = []
         for one in self.untold:
             if isinstance(one, list):
+                thread = thread.add_quiet(_done(visits))
                 thread = thread.join([(target, line.now(thread)) for target, line in one])
+                visits = []
             else:
-                unit, written, error = one
-                thread = thread.add(Phase(Done.of(*unit, written, error)))
-        self.thread = thread
+                visits.append(one)
+        self.thread = thread = thread.add_quiet(_done(visits))
         self.untold.clear()
         return thread
+
+
+def _done(visits: Sequence[_Visit]) -> list[Done]:
+    """Say what became of visits that follow each other. Only of the last ones are values told."""
+    told_by_name = [
+        Done(*unit, dict.fromkeys(written, ""), None if error is None else "")
+        for unit, written, error in visits[:-TOLD_AT_ONCE]
+    ]
+    return told_by_name + [Done.of(*unit, written, error) for unit, written, error in visits[-TOLD_AT_ONCE:]]
 
 
 class Threads:
@@ -71,6 +86,8 @@ class Threads:
             return  # its branch was cancelled meanwhile
         if phase is None:
             line.untold.append((unit, written, error))
+            if len(line.untold) > MOST_UNTOLD:
+                line.now()
         else:
             line.thread = line.now().add(phase)
 

@@ -204,6 +204,15 @@ class GraphMachine:
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                raise TypeError(f"a graph has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
 

@@ -187,6 +187,17 @@ class GraphReplay(Replay):
                 self._read_outcome(entry)
             case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
                 pass  # decided here, too
+            case facts.SpendingRecorded():
+                pass
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                raise self._corrupt(f"a graph has no {type(entry).__name__}")
             case _:
                 assert_never(entry)
 
@@ -270,8 +281,17 @@ class GraphReplay(Replay):
         declared = self._setup.declared.get(visit.node)
         if isinstance(entry, facts.QuestionAsked):
             return replace(entry, question=self._value(entry.question, declared), written=written)
-        output = stored_output(self._recorded, entry, declared, self._codec)
+        output = self._output(entry, declared)
         return replace(entry, output=output, written=self._writes(visit, output, written))
+
+    def _output(self, entry: facts.StepFinished, declared: object) -> object:
+        """An output, decoded once however often the log is told. What is given to nodes are copies."""
+        recorded = self._recorded
+        if recorded.outputs.get(entry.place) is not entry:  # the visit was made again
+            return stored_output(recorded, entry, declared, self._codec)
+        if entry.place not in recorded.values:
+            recorded.values[entry.place] = stored_output(recorded, entry, declared, self._codec)
+        return recorded.values[entry.place]
 
     def _raised(self, entry: F) -> F:
         """A failure with an exception, which tells it from others."""

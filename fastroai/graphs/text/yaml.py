@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NotRequired, TypedDict, cast
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Field, JsonValue
 
+from fastroai.documents.parts import Misfit, Misshapen, Part, PartsAt, shaped
+from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml_of
 from fastroai.errors import (
     ConfigurationError,
     GraphProblem,
@@ -20,15 +21,6 @@ from fastroai.errors import (
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node, NodeLike
 from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
-from fastroai.graphs.text.yaml_text import (
-    MAX_CHARACTERS,
-    MORE_PROBLEMS,
-    MOST_PROBLEMS,
-    Way,
-    YamlText,
-    kind,
-    read_yaml,
-)
 from fastroai.usage import Budget
 
 
@@ -101,37 +93,22 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
     file = str(source) if isinstance(source, Path) else None
-    text = _read(source)
+    text = read_yaml_of(source, "Graph.from_yaml")
     data = _with_nodes_by_id(text)
     shown = data.get("name") if isinstance(data, dict) else None
     name = shown if isinstance(shown, str) and shown else "(no name)"
     if text.problems:
-        raise GraphValidationError(name, _in_order(text.problems), file)
+        problems = _in_order(GraphProblem(*problem) for problem in text.problems)
+        raise GraphValidationError(name, problems, file)
     try:
-        document = GraphPart.model_validate(data)
-    except ValidationError as error:
-        told = [_problem(details, text) for details in error.errors(include_url=False)[:MOST_PROBLEMS]]
-        if error.error_count() > MOST_PROBLEMS:
-            told.append(MORE_PROBLEMS)
-        problems = _in_order(told)
-        raise GraphValidationError(name, problems, file) from None
+        document = shaped(GraphPart, data, text, _PARTS_AT)
+    except Misshapen as error:
+        raise GraphValidationError(name, _in_order(map(_problem, error.misfits)), file) from None
     arguments = _Arguments(document, nodes, text)
     made = arguments.made()
     if arguments.problems:
         raise GraphValidationError(name, _in_order(arguments.problems), file)
     return GraphDocument(made, text, file)
-
-
-def _read(source: str | Path) -> YamlText:
-    if isinstance(source, str):
-        return read_yaml(source, "Graph.from_yaml")
-    if not isinstance(source, Path):
-        raise ConfigurationError("source", source, "the text of a document, or the pathlib.Path of a file")
-    try:
-        with source.open(encoding="utf-8") as file:
-            return read_yaml(file.read(MAX_CHARACTERS + 1), "Graph.from_yaml")
-    except UnicodeDecodeError as error:
-        return YamlText(problems=[GraphProblem(f"it is not UTF-8: {error.reason}")])
 
 
 def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
@@ -142,13 +119,7 @@ def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
 # --- what a document may say ---
 
 
-class _Part(BaseModel):
-    """A mapping in a document, with the keys that it may have."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class NodePart(_Part):
+class NodePart(Part):
     """A node."""
 
     step: str | None = None
@@ -158,7 +129,7 @@ class NodePart(_Part):
     focus: str | None = None
 
 
-class EdgePart(_Part):
+class EdgePart(Part):
     """An edge."""
 
     source: str
@@ -168,7 +139,7 @@ class EdgePart(_Part):
     fallback: bool = False
 
 
-class BudgetPart(_Part):
+class BudgetPart(Part):
     """The budget of a run."""
 
     # What these can be, `Budget` says: money, for one, is a number or a text.
@@ -178,7 +149,7 @@ class BudgetPart(_Part):
     ms: object = None
 
 
-class PoliciesPart(_Part):
+class PoliciesPart(Part):
     """What branches of a fork do to each other."""
 
     on_branch_failure: str | None = None
@@ -186,7 +157,7 @@ class PoliciesPart(_Part):
     reducers: dict[str, str] | None = None
 
 
-class GraphPart(_Part):
+class GraphPart(Part):
     """The whole document."""
 
     name: str
@@ -201,27 +172,15 @@ class GraphPart(_Part):
     budget: BudgetPart | None = None
     conversation: str | None = None
     nodes: dict[str, NodePart | None]
-    edges: list[EdgePart] = []
+    edges: list[EdgePart] = Field(default_factory=list)
 
 
-_PART_AT: Final[Mapping[tuple[str, ...], type[_Part]]] = {
+_PARTS_AT: Final[PartsAt] = {
     (): GraphPart,
     ("policies",): PoliciesPart,
     ("budget",): BudgetPart,
     ("nodes", "*"): NodePart,
     ("edges", "*"): EdgePart,
-}
-"""What is in a document where; `*` is any key or index."""
-
-_EXPECTED: Final[Mapping[str, str]] = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
 }
 
 
@@ -236,53 +195,20 @@ def _with_nodes_by_id(text: YamlText) -> JsonValue:
         place = text.place(("nodes", index))
         if not isinstance(node_id, str):
             message = f"nodes[{index}] is {kind(node_id)}; expected a node id, or a mapping of ids to nodes"
-            text.problems.append(GraphProblem(message, ("nodes", index), *place))
+            text.problems.append(DocumentProblem(message, ("nodes", index), *place))
             continue
         if node_id in by_id:
             message = f"node {node_id!r} is there more than once; leave one of them"
-            text.problems.append(GraphProblem(message, ("nodes", index), *place))
+            text.problems.append(DocumentProblem(message, ("nodes", index), *place))
         by_id[node_id] = None
         text.values.setdefault(("nodes", node_id), place)
     return {**data, "nodes": by_id}
 
 
-def _problem(details: ErrorDetails, text: YamlText) -> GraphProblem:
-    """What pydantic found, in the words of who writes YAML."""
-    way: Way = details["loc"]
-    where = _shown(way)
-    value = details["input"]
-    match details["type"]:
-        case "extra_forbidden":
-            known = _PART_AT[tuple("*" if index == 1 else str(key) for index, key in enumerate(way[:-1]))]
-            hint = nearest_hint(str(way[-1]), known.model_fields)
-            expected = f"expected {', '.join(known.model_fields)}"
-            message = f"unknown key {where}; {expected}.{hint}"
-            return GraphProblem(message, way, *text.place(way, of_key=True))
-        case "missing":
-            return GraphProblem(f"{where} is missing", way, *text.place(way[:-1]))
-        case other:
-            expected = _EXPECTED.get(other, details["msg"])
-            message = f"{where} is {_told(value)}; expected {expected}{_remedy(other, value, way)}"
-            return GraphProblem(message, way, *text.place(way))
-
-
-def _shown(way: Way) -> str:
-    """As in `edges[3].when`."""
-    shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in way)
-    return shown.removeprefix(".") or "the document"
-
-
-def _told(value: object) -> str:
-    is_scalar = isinstance(value, str | int | float) and len(str(value)) <= 80
-    return f"{kind(value)}, {value!r}" if is_scalar else kind(value)
-
-
-def _remedy(error_type: str, value: object, way: Way) -> str:
-    if error_type == "string_type" and isinstance(value, int | float):
-        return "; put it in quotes if it is meant as one"
-    if not way and isinstance(value, str):
-        return "; for a file, give its pathlib.Path"
-    return ""
+def _problem(misfit: Misfit) -> GraphProblem:
+    found = misfit.problem
+    hint = "" if misfit.unknown is None else nearest_hint(misfit.unknown, misfit.allowed)
+    return GraphProblem(found.message + hint, found.way, found.line, found.column)
 
 
 # --- what it means ---

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.documents.yaml_writing import dump_yaml
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.text.yaml import (
     BudgetPart,
@@ -17,7 +18,6 @@ from fastroai.graphs.text.yaml import (
     NodePart,
     PoliciesPart,
 )
-from fastroai.graphs.text.yaml_text import scalar
 from fastroai.usage import Budget
 
 
@@ -30,35 +30,7 @@ def dump_graph_yaml(arguments: GraphArguments) -> str:
         ConfigurationError: The budget is one that a document cannot say.
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtraError("Graph.to_yaml", "yaml", "pyyaml") from error
-
-    class Dumper(yaml.SafeDumper):
-        """Puts texts into quotes that would be read as something else."""
-
-    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
-
-    Dumper.add_representer(str, represent)
-    return yaml.dump(
-        _document(arguments),
-        Dumper=Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=100,
-    )
-
-
-def _style(text: str) -> str | None:
-    """The quotes that a text needs to be read as it is; `None` where PyYAML knows."""
-    if not text.replace("\n", "").isprintable():
-        return '"'
-    if "\n" in text:
-        return "|"
-    return None if isinstance(scalar(text), str) else "'"
+    return dump_yaml(_document(arguments), "Graph.to_yaml")
 
 
 def _document(arguments: GraphArguments) -> dict[str, JsonValue]:

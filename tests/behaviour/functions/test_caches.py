@@ -248,3 +248,19 @@ async def test_a_budget_that_may_step_down_to_another_model_shares_no_answers(se
         assert len(server.ledger.entries) == 1
         await classify("fine")
     assert len(server.ledger.entries) == 2
+
+
+async def test_a_budget_that_asks_for_shorter_answers_shares_none(server: ModelServer) -> None:
+    @infer(intent="Classify", model=server.model("openai:gpt-5-mini"), cache="global")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    with configured(cache_store=MemoryRunStore()):
+        await classify("fine")
+        for _ in range(2):
+            async with budget_scope(Budget(usd=1, max_tokens_per_request=50)):
+                await classify("fine")
+    first, second = server.ledger.entries
+    assert "max_output_tokens" not in first.body
+    assert second.body["max_output_tokens"] == 50

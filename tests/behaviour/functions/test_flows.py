@@ -13,10 +13,22 @@ from support.stored_runs import entries_of, raw_log
 from support.tracing import RecordingTracer
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import FastroAgent, PipelineConfig, compute, contract, flow, infer, opaque
+from fastroai import (
+    FastroAgent,
+    Pipeline,
+    PipelineConfig,
+    budget_scope,
+    compute,
+    contract,
+    flow,
+    infer,
+    opaque,
+)
 from fastroai.errors import (
     BudgetExceeded,
+    ConfigurationError,
     ContractViolation,
+    CostBudgetExceeded,
     FlowStopped,
     ParseFailure,
     PostconditionFailed,
@@ -26,7 +38,7 @@ from fastroai.errors import (
 from fastroai.functions import configured, parallel
 from fastroai.runtime.facts import CallEnded, RequestSent
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.testing import Fault, ModelServer, Reply
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 from fastroai.tracing import attributes
 from fastroai.usage import Budget
 
@@ -208,6 +220,28 @@ async def test_the_calls_of_a_function_outside_of_flows_are_in_its_records(serve
     assert [record.output for record in double_for_records.records] == [4]
 
 
+async def test_functions_and_flows_of_one_name_have_records_of_their_own() -> None:
+    def made(factor: int) -> tuple[Any, Any]:
+        @compute
+        async def times(number: int) -> int:
+            return factor * number
+
+        @flow
+        async def calculate(number: int) -> int:
+            return await times(number)
+
+        return times, calculate
+
+    (double, doubling), (triple, tripling) = made(2), made(3)
+    await doubling(1)
+    await tripling(1)
+    await triple(5)
+    assert [record.output for record in double.records] == [2]
+    assert [record.output for record in triple.records] == [3, 15]
+    assert [record.output for record in doubling.records] == [2]
+    assert [record.output for record in tripling.records] == [3]
+
+
 async def test_spans_have_the_flow_at_the_root_calls_below_it_and_retries_as_events(
     server: ModelServer,
 ) -> None:
@@ -383,3 +417,146 @@ async def test_a_flow_without_calls_on_record_begins_anew_after_it_failed(server
     assert await count.resume(RUN, store=store) == 4
     explained = (await RunHistory(store).trace(RUN)).explain()
     assert "run 'r1' of flow 'count' began" in explained
+
+
+async def test_an_agent_call_whose_failure_ended_a_flow_is_made_anew_and_nothing_else(
+    server: ModelServer,
+) -> None:
+    classify, agent = classifier(server), FastroAgent(server.model(MODEL), output_type=int)
+    is_good = False
+    server.rule(lambda request: "how many" in request.prompt, lambda request: Reply(data={"response": 4}))
+    server.rule(
+        lambda request: "count" in request.prompt,
+        lambda request: Reply(data={"response": 5 if is_good else "many"}),
+    )
+    server.rule(None, sentiment())
+
+    @compute
+    async def count(text: str) -> int:
+        await classify(f"{text} in code")
+        return (await agent.run("count them in code")).output
+
+    @flow
+    async def triage(text: str) -> list[int]:
+        await classify(text)
+        first = (await agent.run("how many")).output
+        if text == "code":
+            return [first, await count(text)]
+        return [first, (await agent.run("count them")).output]
+
+    store = MemoryRunStore()
+    for text in ("text", "code"):
+        is_good = False
+        with pytest.raises(UnexpectedModelBehavior):
+            await triage.run(text, run_id=text, store=store)
+        spent = len(server.ledger.entries)
+        with pytest.raises(UnexpectedModelBehavior):
+            await triage.resume(text, store=store)
+        failed = len(server.ledger.entries) - spent
+        assert failed == 2  # the request, and PydanticAI's own retry of its output
+        is_good = True
+        assert await triage.resume(text, store=store) == [4, 5]
+        assert len(server.ledger.entries) - spent == failed + 1
+    traces = [await RunHistory(store).trace(text) for text in ("text", "code")]
+    assert sum((trace.usage.cost_usd for trace in traces), Decimal(0)) == listed_costs(server)
+
+
+async def test_an_agent_call_whose_failure_the_body_has_caught_fails_again_at_no_cost(
+    server: ModelServer,
+) -> None:
+    agent = FastroAgent(server.model(MODEL), output_type=int)
+    is_down = True
+    server.rule(None, Reply(data={"response": "many"}))
+
+    @compute
+    async def send(text: str) -> str:
+        if is_down:
+            raise ConnectionError("the mail server is down")
+        return text
+
+    @flow
+    async def triage(text: str) -> str:
+        try:
+            return str((await agent.run(text)).output)
+        except UnexpectedModelBehavior:
+            pass
+        return await send("nobody knows")
+
+    store = MemoryRunStore()
+    with pytest.raises(ConnectionError):
+        await triage.run("count", run_id=RUN, store=store)
+    spent, is_down = len(server.ledger.entries), False
+    assert await triage.resume(RUN, store=store) == "nobody knows"
+    assert len(server.ledger.entries) == spent
+
+
+async def test_of_agents_inside_each_other_the_innermost_is_asked_anew(server: ModelServer) -> None:
+    inner = FastroAgent(server.model(MODEL), output_type=int, name="inner")
+    is_good = False
+
+    async def count() -> int:
+        """Count them."""
+        return (await inner.run("count them")).output
+
+    outer = FastroAgent(server.model(MODEL), tools=[count], name="outer")
+    server.rule(
+        lambda request: "count them" in request.prompt,
+        lambda request: Reply(data={"response": 5 if is_good else "many"}),
+    )
+    server.rule(lambda request: request.tool_results != (), Reply("five"))
+    server.rule(lambda request: request.prompt == "how many", Reply(tool_calls=[ToolCall("count", {})]))
+    server.rule(None, sentiment())
+    classify = classifier(server)
+
+    @flow
+    async def triage(text: str) -> str:
+        await classify("first")
+        return (await outer.run(text)).output
+
+    store = MemoryRunStore()
+    with pytest.raises(UnexpectedModelBehavior):
+        await triage.run("how many", run_id=RUN, store=store)
+    spent, is_good = len(server.ledger.entries), True
+    assert await triage.resume(RUN, store=store) == "five"
+    assert len(server.ledger.entries) - spent == 2, "the inner agent, and the answer of the outer one"
+    assert (await RunHistory(store).trace(RUN)).usage.cost_usd == listed_costs(server)
+
+
+async def test_a_flow_reserves_its_budget_as_its_quote(server: ModelServer) -> None:
+    classify = classifier(server)
+    server.rule(None, sentiment())
+
+    @flow(budget=Budget(usd="0.01"))
+    async def triage(text: str) -> str:
+        return (await classify(text)).label
+
+    @flow
+    async def unbounded(text: str) -> str:
+        return (await classify(text)).label
+
+    @flow
+    async def around(text: str) -> str:
+        return await triage.run(text, reserve="quote")
+
+    assert (await triage.estimate({"text": "one"})).upper_usd == Decimal("0.01")
+    assert await triage.run("one", reserve="quote") == await around("two") == "positive"
+    sent = len(server.ledger.entries)
+    async with budget_scope(Budget(usd="0.009")) as scope:
+        for begin in (triage.run("one", reserve="quote"), around("two")):
+            with pytest.raises(
+                CostBudgetExceeded, match=r"could cost \$0.01 by its quote, so it was not begun"
+            ):
+                await begin
+        assert scope.remaining.usd == Decimal("0.009")
+    with pytest.raises(ConfigurationError, match=r"give it a budget: @flow\(budget=...\)"):
+        await unbounded.run("one", reserve="quote")
+    assert len(server.ledger.entries) == sent
+
+
+async def test_the_quote_of_a_function_with_a_body_is_its_budget() -> None:
+    @compute(budget=Budget(usd="0.02"))
+    async def search(text: str) -> str:
+        return text
+
+    quote = await Pipeline("p", {"search": search}).estimate({"text": "one"})
+    assert quote.upper_usd == Decimal("0.02")

@@ -10,10 +10,15 @@ from support.accounting import listed_cost
 from support.stored_runs import entries_of
 from support.typed_functions import Sentiment, sentiment
 
-from fastroai import flow, infer, refine
+from fastroai import Pipeline, compute, flow, infer, refine
+from fastroai.errors import StepExecutionError, records_of
 from fastroai.functions.calling import kept_records
+from fastroai.runtime.facts import StepRetried
 from fastroai.store import MemoryRunStore
 from fastroai.testing import ModelServer, Reply, ServedRequest
+from fastroai.usage import UsageReport
+
+MODEL = "openai:gpt-5-mini"
 
 
 async def test_attempts_on_record_are_not_made_again(server: ModelServer, model: Model) -> None:
@@ -109,3 +114,56 @@ async def test_iterations_on_record_are_not_asked_again(server: ModelServer, mod
     assert [one.confidence for one in resumed] == [0.9, 1]
     assert len(server.ledger.entries) == 5
     assert [one["output"]["confidence"] for one in kept_records()[-1].iterations] == [0.2, 1]
+
+
+async def test_reports_show_answers_that_were_not_accepted_as_retried_before_and_after_a_resumption(
+    server: ModelServer,
+) -> None:
+    is_down = True
+
+    @infer(intent="Classify", model=server.model(MODEL), ensure=lambda r: r.confidence > 0.5)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    @compute
+    async def send(classify: Sentiment) -> str:
+        if is_down:
+            raise ConnectionError("the mail server is down")
+        return classify.label
+
+    support = Pipeline("support", {"classify": classify, "send": send}, {"send": ["classify"]})
+    server.script(sentiment(confidence=0.1), Reply("nonsense"), sentiment())
+    store = MemoryRunStore()
+    with pytest.raises(StepExecutionError) as failed:
+        await support.execute({"text": "fine"}, run_id="r", store=store)
+    is_down = False
+    result = await support.resume("r", store=store)
+
+    before, after = UsageReport.of(records_of(failed.value)), result.usage.report()
+    for report in (before, after):
+        rows = {name: (row.request_count, row.cost_usd) for name, row in report.by_outcome.items()}
+        assert rows["retried"] == (2, sum(map(listed_cost, server.ledger.entries[:2])))
+        assert rows["kept"][0] + rows["failed"][0] == 1
+    told = [one for one in await entries_of(store, "r") if isinstance(one, StepRetried)]
+    assert [(one.call, one.failure.error_type.rpartition(".")[2]) for one in told] == [
+        ("attempt 1", "PostconditionFailed"),
+        ("attempt 2", "ParseFailure"),
+    ]
+
+
+async def test_the_last_answer_of_a_member_that_failed_is_reported_as_failed(server: ModelServer) -> None:
+    @infer(
+        intent="Classify",
+        model=server.model(MODEL),
+        quorum=3,
+        agree_on="label",
+        ensure=lambda r: r.confidence > 0.5,
+        retries=1,
+    )
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.script(sentiment(confidence=0.1), sentiment(), sentiment(), sentiment(confidence=0.2))
+    result = await Pipeline("p", {"classify": classify}).execute({"text": "fine"})
+    rows = {name: row.request_count for name, row in result.usage.report().by_outcome.items()}
+    assert rows == {"kept": 2, "retried": 1, "failed": 1, "released": 0}

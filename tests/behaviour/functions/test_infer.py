@@ -334,6 +334,24 @@ async def test_a_budget_stops_before_the_attempt_that_would_cross_it(server: Mod
     assert last_record().cost_usd == listed_costs(server)
 
 
+async def test_what_a_budget_refuses_says_which_option_of_the_function_helps(server: ModelServer) -> None:
+    model = server.model("openai:gpt-5-mini")
+
+    @infer(intent="Classify", model=model, budget=Budget(usd="0.0001"))
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    @infer(intent="Classify", agent=FastroAgent(model), budget=Budget(usd="0.0001"))
+    async def classify_by_agent(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    advice = r"Set a lower Budget\(max_tokens_per_request=...\) or raise the budget"
+    with pytest.raises(CostBudgetExceeded, match=advice):
+        await classify("a")
+    with pytest.raises(CostBudgetExceeded, match="Set a lower max_tokens or raise the budget"):
+        await classify_by_agent("a")
+
+
 async def test_time_is_a_budget_too(server: ModelServer, model: Model) -> None:
     @infer(intent="Classify", model=model, budget=Budget(ms=50))
     async def classify(text: str) -> Sentiment:
@@ -510,6 +528,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
             quorum=3,
             threshold=4,
             model=3,  # type: ignore[arg-type]
+            temperature="hot",  # type: ignore[arg-type]
             agent=Agent(),
             budget=1,  # type: ignore[arg-type]
         )
@@ -526,6 +545,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
         "cache='forever'",
         "threshold=4",
         "model=3",
+        "temperature='hot'",
         "model= goes with no agent=",
         "budget=1",
     ):

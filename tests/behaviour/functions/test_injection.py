@@ -171,3 +171,24 @@ async def test_members_tell_it_nowhere_either(server: ModelServer, model: Model)
     assert "CANARY" not in str(results[0])
     assert_clean(server)
     assert "CANARY" not in str(kept_records()[-1].members)
+
+
+async def test_violations_name_fields_that_are_called_like_an_opaque_parameter(server: ModelServer) -> None:
+    @contract
+    class Answer(BaseModel):
+        text: str
+        label: str
+
+    @infer(
+        intent="Reply", model=server.model("openai:gpt-5-mini"), retries=0, ensure=lambda r: len(r.text) > 9
+    )
+    async def reply(text: opaque[str]) -> Answer:
+        raise NotImplementedError
+
+    server.script(Reply(data={"text": "Yes.", "label": "a"}), Reply(data={"text": 3, "label": "a"}))
+    with pytest.raises(PostconditionFailed) as short:
+        await reply("I was charged twice.")
+    assert short.value.violations == ("ensure: len(result.text) > 9 (actual: 4)",)
+    with pytest.raises(ParseFailure) as wrong:
+        await reply("I was charged twice.")
+    assert wrong.value.violations == ("parse: result.text: Input should be a valid string (actual: 3)",)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from fastroai import Inbox, flow
-from fastroai.errors import ConfigurationError, FlowStopped, HumanTimeoutError
+from fastroai.errors import ConfigurationError, FlowStopped, HumanTimeoutError, ValueNotStorable
 from fastroai.functions import HumanDecision, HumanReviewContext, await_human, configured, people
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.open_questions import Question
@@ -101,6 +101,54 @@ async def test_after_its_time_the_flow_goes_on_with_the_value_or_an_error() -> N
 async def test_a_value_for_when_nobody_answers_is_checked_at_the_call() -> None:
     with pytest.raises(ConfigurationError, match="on_timeout='perhaps': expected 'raise', or a value"):
         await await_human(REFUND, bool, timeout=1, on_timeout="perhaps")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("decision_type", "options", "wrong"),
+    [
+        (
+            int,
+            [1, "many"],
+            "options='many': expected a value of decision_type, which is int: Input should be",
+        ),
+        (Literal["yes", "no"], ["yes", "non"], r"options='non': .*which is typing.Literal\['yes', 'no'\]"),
+        (str, [1], "options=1: expected a value of decision_type, which is str"),
+        (int, "12", "options='12': expected a list of the answers that can be given"),
+    ],
+)
+async def test_an_option_that_is_no_decision_is_refused_by_name(
+    decision_type: Any, options: Any, wrong: str
+) -> None:
+    @flow
+    async def decide() -> str:
+        return str((await await_human(REFUND, decision_type, options=options)).value)
+
+    with pytest.raises(ConfigurationError, match=wrong):
+        await decide.run(store=MemoryRunStore())
+
+
+async def test_an_artifact_that_cannot_be_shown_is_refused_by_name() -> None:
+    with pytest.raises(ValueNotStorable, match="artifact 'ticket' of the question cannot be stored: object"):
+        await await_human(HumanReviewContext("Refund?", artifacts={"ticket": object()}))
+    with (
+        configured(store=MemoryRunStore()),
+        pytest.raises(ValueNotStorable, match="an option of the question cannot be stored: object"),
+    ):
+        await await_human(REFUND, object, options=[object()])
+
+
+async def test_options_are_values_of_the_decision_type() -> None:
+    @flow
+    async def decide() -> int:
+        return (await await_human(REFUND, int, options=["1", 2])).value  # type: ignore[list-item]
+
+    store = MemoryRunStore()
+    with pytest.raises(FlowStopped):
+        await decide.run(run_id="r", store=store)
+    (asked,) = await Inbox(store).list()
+    assert asked.options == (1, 2)
+    await Inbox(store).answer(asked.id, 1)
+    assert await decide.resume("r", store=store) == 1
 
 
 async def test_outside_of_runs_the_question_is_in_the_inbox_all_the_same(

@@ -125,6 +125,26 @@ async def test_a_member_that_fails_is_a_vote_without_output(server: ModelServer)
     assert isinstance(raised.value.errors[0], PostconditionFailed)
 
 
+async def test_a_condition_at_fault_is_raised_as_it_is_by_a_quorum_too(server: ModelServer) -> None:
+    table = {"negative": 1}
+
+    @infer(
+        intent="Classify",
+        model=server.model("openai:gpt-5-mini"),
+        quorum=3,
+        agree_on="label",
+        ensure=lambda r: table[r.label] > 0,
+    )
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    with pytest.raises(KeyError) as raised:
+        await classify("fine")
+    assert raised.value.__notes__ == ["Raised by ensure: table[result.label] > 0"]
+    assert kept_records()[-1].outcome == "failed"
+
+
 async def test_members_draw_on_one_budget_which_ends_all_of_them(server: ModelServer) -> None:
     model = server.model("openai:gpt-5-mini")
     budget = Budget(usd="0.001")

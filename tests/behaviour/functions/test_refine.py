@@ -187,6 +187,12 @@ def test_what_cannot_be_refined_is_refused() -> None:
         refine(until=lambda r: True, feedback=lambda r: write(r.text))(write)  # type: ignore[arg-type, return-value]
     with pytest.raises(CompileError, match="until: it calls write, which asks a model"):
         refine(until=lambda r: write(r.text))(write)
+    with pytest.raises(CompileError, match="until: it calls write, which asks a model"):
+        refine(until=[("is good", lambda r: write(r.text))])(write)
+    with pytest.raises(CompileError, match="feedback: result.lable: Slogan has no 'lable'"):
+        refine(until=lambda r: True, feedback=lambda r: r.lable)(write)
+    with pytest.raises(CompileError, match="must take one argument, the output"):
+        refine(until=lambda r: True, feedback=lambda: "better!")(write)  # type: ignore[arg-type, misc]
     with pytest.raises(CompileError, match="lable"):
         refine(until=lambda r: r.lable)(write)
     with pytest.raises(CompileError, match="until="):

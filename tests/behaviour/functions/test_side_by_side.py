@@ -19,7 +19,7 @@ from support.typed_functions import (
 )
 
 from fastroai import Budget, CostBudgetExceeded, Inbox, budget_scope, flow, infer, opaque, usage_of
-from fastroai.errors import FlowStopped, ParallelFailed, PostconditionFailed
+from fastroai.errors import FlowStopped, ParallelFailed, ParallelValidationFailed, PostconditionFailed
 from fastroai.functions import (
     Failure,
     HumanReviewContext,
@@ -255,3 +255,19 @@ async def test_a_member_that_waits_for_a_person_cuts_no_request_off(
 
     assert await triage.resume("r", store=store) == ["positive", "negative"]
     assert len(server.ledger.entries) == 1
+
+
+async def test_outside_of_runs_errors_have_what_all_members_have_spent(
+    server: ModelServer, model: Model
+) -> None:
+    classify = classifier(model, ensure=lambda r: r.confidence > 0.7, retries=0)
+    answer(server, "good", sentiment(confidence=0.9))
+    answer(server, "bad", sentiment(confidence=0.1))
+
+    with pytest.raises(ParallelFailed) as failed:
+        await parallel(classify("good"), classify("bad"), classify("bad"), require=2)
+    assert failed.value.usage.cost_usd == listed_costs(server)
+    before = listed_costs(server)
+    with pytest.raises(ParallelValidationFailed) as refused:
+        await parallel(classify("good"), classify("good"), validate=lambda results: len(results) > 2)
+    assert refused.value.usage.cost_usd == listed_costs(server) - before

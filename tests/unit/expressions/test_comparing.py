@@ -105,3 +105,18 @@ def test_foreign_values_inside_are_not_compared() -> None:
 
     for text in ("a == b", "b == a", "a in [b]", "1 in a", "d == b", "a == d"):
         assert "of type Foreign" in problem_of(text, a=[Foreign()], b=[1], d=[Foreign()])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a is None", True),
+        ("a is not None", False),
+        ("b is None", False),
+        ("b is not None and b > 0", True),
+        ("a is None is None", True),
+        ("0 < b is not None", True),
+    ],
+)
+def test_none_can_be_asked_for_as_in_python(text: str, value: bool) -> None:
+    assert Expression(text).evaluate({"a": None, "b": 1}) is value

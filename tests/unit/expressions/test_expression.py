@@ -135,10 +135,30 @@ def test_what_a_function_raises_is_a_problem_with_its_name() -> None:
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-def test_a_function_that_is_called_wrongly_is_a_problem_too() -> None:
-    problem = Expression("one(1, 2)", functions={"one": lambda x: x}).test({}).problem
-    assert problem is not None
-    assert problem.startswith("one() raised TypeError")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [("f(1)", "2 to 3 arguments"), ("f(1, 2, 3, 4)", "2 to 3 arguments"), ("g()", "at least 1 argument")],
+)
+def test_calls_of_a_function_have_as_many_arguments_as_it_takes(call: str, expected: str) -> None:
+    functions = {"f": lambda x, y, z=0: x, "g": lambda x, *more: x}
+    with pytest.raises(ExpressionError, match=f"takes {expected}"):
+        Expression(call, functions=functions)
+    assert Expression("f(1, 2) + f(3, 4, 5) + g(6, 7, 8)", functions=functions).evaluate({}) == 10
+
+
+def test_a_function_that_does_not_say_what_it_takes_is_called_with_anything() -> None:
+    assert Expression("most(1, 2) == 2", functions={"most": max}).test({}).holds
+
+
+def test_an_expression_says_what_it_looks_up_and_where() -> None:
+    text = "a.b['c'][0].d > e[f].g and [x.y for x in a.h] or has(i.j)"
+    assert dict(Expression(text).paths) == {
+        ("a", "b", "c", 0, "d"): (1, 1),
+        ("e",): (1, 17),
+        ("f",): (1, 19),
+        ("a", "h"): (1, 42),
+        ("i", "j"): (1, 54),
+    }
 
 
 def test_a_function_returns_json() -> None:

@@ -23,7 +23,7 @@ Body = Callable[[StepContext[Any], CallDraft], Awaitable[Any]]
 
 def call(name: str, key: str = "0123456789ab", returns: Any = int) -> FunctionCall[Any]:
     return FunctionCall(
-        name=name, kind="compute", inputs={"key": key}, key=key, returns=returns, config=PLAIN
+        signature=None, name=name, kind="compute", inputs={"key": key}, key=key, returns=returns, config=PLAIN
     )
 
 

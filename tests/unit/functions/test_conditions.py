@@ -317,6 +317,15 @@ def test_async_conditions_are_refused(condition: Any) -> None:
     assert problem.endswith("is async, and a condition must not be")
 
 
+@pytest.mark.parametrize(
+    "condition", [lambda r: (low > 9 for low in [r.low]), lambda r: str(r.low).isdigit, lambda r: (yield)]
+)
+def test_values_that_would_hold_for_any_output_are_refused(condition: Any) -> None:
+    expected = r"call it, or write all\(...\) or any\(...\) around it"
+    with pytest.raises(ConfigurationError, match=expected):
+        Postcondition(condition, REPLY).violations(Reply())
+
+
 def test_what_is_no_condition_is_refused() -> None:
     assert problems([5]) == ["ensure=[5]: expected a list of functions, or of (description, function) pairs"]
     first, second = problems([lambda: True, lambda a, b: True])

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from datetime import date
 from enum import Enum
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic.dataclasses
 import pytest
@@ -294,3 +294,23 @@ def test_a_model_keeps_its_other_settings() -> None:
     assert schema_of(Strict)["additionalProperties"] is False
     assert Strict(raw=RAW).model_dump(mode="json") == {"raw": "fffe00"}
     assert hash_of(Strict) != hash_of(AsModel)
+
+
+def test_contract_can_have_parentheses() -> None:
+    @contract()
+    class Grade:
+        value: int
+        parts: list[Part]
+
+    assert is_contract(Grade)
+    assert schema_of(Grade)["required"] == ["value", "parts"]
+    with pytest.raises(CompileError, match="contract '3'"):
+        contract(3)  # type: ignore[call-overload]
+
+
+def test_variables_of_the_class_are_no_fields() -> None:
+    with pytest.raises(CompileError, match="it has no fields"):
+
+        @contract
+        class Empty:
+            limit: ClassVar[int] = 3

@@ -11,6 +11,7 @@ import pytest
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
+from fastroai import compute
 from fastroai.errors import ConfigurationError
 from fastroai.functions.debating import debate
 
@@ -130,4 +131,16 @@ async def test_mistakes_are_told_before_anybody_is_asked() -> None:
     for given, rounds, said in wrong:
         with pytest.raises(ConfigurationError, match=said):
             await debate(given, "topic", rounds)
+
+    @compute
+    async def advise(topic: str, arguments: tuple[str, ...] = ()) -> str:
+        raise AssertionError
+
+    nobody: Any = 3
+    with pytest.raises(ConfigurationError, match="synthesize=3: expected a function of topic"):
+        await debate([agent], "topic", synthesize=nobody)
+    with pytest.raises(ConfigurationError, match="agents=3: expected functions of a topic"):
+        await debate([agent, nobody], "topic")
+    with pytest.raises(ConfigurationError, match="a field of what 'advise' returns: .*str has no field"):
+        await debate([agent, advise], "topic", agree_on="label")
     assert agents.heard == []

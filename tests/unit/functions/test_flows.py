@@ -46,6 +46,7 @@ class Calls:
 
             return await perform(
                 FunctionCall(
+                    signature=signature,
                     name=name,
                     kind="compute",
                     inputs=signature.shown(bound),
@@ -262,7 +263,7 @@ async def test_a_body_that_catches_its_divergence_does_not_end_as_if_nothing_had
         await caught.resume(RUN, store=store)
 
 
-async def test_a_nested_flow_with_other_inputs_diverges() -> None:
+async def test_a_nested_flow_with_other_inputs_diverges_before_anything_is_called() -> None:
     calls = Calls()
     one = calls.function("one")
     suffix = ""
@@ -279,8 +280,91 @@ async def test_a_nested_flow_with_other_inputs_diverges() -> None:
     with pytest.raises(RunStoreUnavailable):
         await around.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
     suffix = "!"
-    with pytest.raises(FlowDiverged, match=r"has nested\(...\) on record, and now calls"):
+    calls.made[:] = []
+    with pytest.raises(FlowDiverged, match=r"has nested\(...\) on record, and now calls nested\(text='a!'\)"):
         await around.resume(RUN, store=store)
+    assert calls.made == []
+    suffix = ""
+    assert await around.resume(RUN, store=store) == "alast"
+    assert calls.made == ["one(last)"]
+
+
+async def test_a_nested_flow_that_was_begun_beside_the_body_may_come_later() -> None:
+    calls = Calls()
+    one = calls.function("one")
+
+    @flow
+    async def nested(text: str) -> str:
+        return await one(text)
+
+    @flow
+    async def around(text: str) -> str:
+        beside = asyncio.create_task(nested(text))
+        first = await one("first")
+        return first + await beside
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await around.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded)))
+    assert await around.resume(RUN, store=store) == "firsta"
+
+
+async def test_a_body_that_has_diverged_can_be_put_right_and_resumed() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def both(text: str) -> str:
+        found = await asyncio.gather(one(text), one(f"{text}{text}{suffix}"))
+        return "".join(found) + (await one("last") if not suffix else "")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
+    suffix = "!"
+    with pytest.raises(FlowDiverged):
+        await both.resume(RUN, store=store)
+    suffix = ""
+    calls.made[:] = []
+    assert await both.resume(RUN, store=store) == "aaalast"
+    assert "one(aa)" not in calls.made
+
+
+async def test_after_a_failure_the_second_choice_of_a_body_need_not_be_called_again() -> None:
+    calls = Calls()
+    fails = True
+
+    def work(text: str) -> str:
+        if fails:
+            raise LookupError("no such thing")
+        return text
+
+    first, second, last = (
+        calls.function("first", work),
+        calls.function("second", work),
+        calls.function("last"),
+    )
+
+    @flow
+    async def nested(text: str) -> str:
+        return await second(text)
+
+    @flow
+    async def either(text: str) -> str:
+        try:
+            found = await first(text)
+        except LookupError:
+            found = await (nested(text) if text == "b" else second(text))
+        return found + await last(text)
+
+    store = MemoryRunStore()
+    for text in ("a", "b"):
+        fails = True
+        with pytest.raises(LookupError):
+            await either.run(text, run_id=text, store=store)
+        fails = False
+        assert await either.resume(text, store=store) == text * 2
 
 
 async def test_a_call_in_code_that_failed_is_not_paid_again_when_the_code_runs_again() -> None:

@@ -88,8 +88,8 @@ async def test_all_members_run_to_the_end_while_enough_can_agree() -> None:
         await asyncio.sleep(number)
         return "a"
 
-    async with Scope("step", "vote", parent=None) as scope:
-        assert await agreed(ballot(5, 2), member, function="vote", scope=scope) == "a"
+    async with Scope("step", "vote", parent=None):
+        assert await agreed(ballot(5, 2), member, function="vote") == "a"
     assert now() == 5
 
 
@@ -105,9 +105,9 @@ async def test_what_is_left_is_cancelled_when_too_few_can_agree() -> None:
             raise
         return f"output {number}"
 
-    async with Scope("step", "vote", parent=None) as scope:
+    async with Scope("step", "vote", parent=None):
         with pytest.raises(ConsensusFailure) as raised:
-            await agreed(ballot(5, 4), member, function="vote", scope=scope)
+            await agreed(ballot(5, 4), member, function="vote")
     assert now() == 3
     assert cancelled == [4, 5]
     assert raised.value.outputs == ("output 1", "output 2", "output 3")
@@ -122,10 +122,10 @@ async def test_a_member_that_fails_is_a_vote_without_output() -> None:
             raise LookupError("no answer")
         return "a"
 
-    async with Scope("step", "vote", parent=None) as scope:
-        assert await agreed(ballot(3, 2), member, function="vote", scope=scope) == "a"
+    async with Scope("step", "vote", parent=None):
+        assert await agreed(ballot(3, 2), member, function="vote") == "a"
         with pytest.raises(ConsensusFailure) as raised:
-            await agreed(ballot(3, 3), member, function="vote", scope=scope)
+            await agreed(ballot(3, 3), member, function="vote")
     assert raised.value.outputs == ("a",)
     [error] = raised.value.errors
     assert isinstance(error, LookupError)
@@ -146,11 +146,26 @@ async def test_a_budget_stop_ends_all() -> None:
         finally:
             ended.append(number)
 
-    async with Scope("step", "vote", parent=None) as scope:
+    async with Scope("step", "vote", parent=None):
         with pytest.raises(CostBudgetExceeded):
-            await agreed(ballot(3, 1), member, function="vote", scope=scope)
+            await agreed(ballot(3, 1), member, function="vote")
     assert now() == 1
     assert sorted(ended) == [1, 2, 3]
+
+
+async def test_an_output_without_the_field_ends_all() -> None:
+    async def member(number: int) -> object:
+        if number > 1:
+            await asyncio.Event().wait()
+        return Verdict("a")
+
+    with pytest.raises(ConfigurationError, match=r"'lable'.* expected a field of Verdict"):
+        await agreed(ballot(3, agree_on="lable"), member, function="vote")
+
+
+def test_outputs_that_are_none_agree_with_each_other() -> None:
+    assert groups([(1, Verdict("a")), (2, None), (3, None)], ("label",)) == [[1], [2, 3]]
+    assert voted([None, Verdict("a", 0.1), Verdict("a", 0.2)], agree_on="label") == Verdict("a", 0.2)
 
 
 @in_virtual_time
@@ -164,10 +179,10 @@ async def test_a_cancellation_ends_all() -> None:
         finally:
             ended.append(number)
 
-    async with Scope("step", "vote", parent=None) as scope:
+    async with Scope("step", "vote", parent=None):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await agreed(ballot(3, 1), member, function="vote", scope=scope)
+                await agreed(ballot(3, 1), member, function="vote")
     assert sorted(ended) == [1, 2, 3]
 
 
@@ -179,9 +194,9 @@ async def test_a_member_that_waits_for_a_person_halts_the_call_when_the_others_h
             raise Halted
         return "a"
 
-    async with Scope("step", "vote", parent=None) as scope:
+    async with Scope("step", "vote", parent=None):
         with pytest.raises(Halted):
-            await agreed(ballot(3, 1), member, function="vote", scope=scope)
+            await agreed(ballot(3, 1), member, function="vote")
     assert now() == 3
 
 
@@ -205,9 +220,9 @@ def test_the_result_is_that_of_the_votes_whatever_the_delays(
         return output
 
     async def vote() -> str | ConsensusFailure:
-        async with Scope("step", "vote", parent=None) as scope:
+        async with Scope("step", "vote", parent=None):
             try:
-                result = await agreed(ballot(len(plan), threshold), member, function="vote", scope=scope)
+                result = await agreed(ballot(len(plan), threshold), member, function="vote")
             except ConsensusFailure as failure:
                 return failure
             finally:

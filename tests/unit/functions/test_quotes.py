@@ -50,7 +50,7 @@ def test_short_values_and_texts_without_quotes_stay() -> None:
 
 def test_the_values_of_a_data_part_are_those_of_its_last_line() -> None:
     assert values_in(None) == []
-    assert values_in('DATA. heading\n{"text": "a"}') == [{"text": "a"}]
+    assert values_in('DATA. heading\n{"text": "a", "notes[0]": {"b": 1}}') == ["a", {"b": 1}]
 
 
 @pytest.mark.parametrize("shown", [str, repr, json.dumps])

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, model_validator
+from typing_extensions import TypedDict
 
 from fastroai.errors import ContractViolation
 from fastroai.functions import CompileError, contract, opaque
@@ -152,6 +153,35 @@ def test_every_problem_of_a_declaration_is_named() -> None:
         "it returns Unregistered, which is no contract; decorate the class with @contract",
     ]
     assert all(map(str.startswith, caught.value.problems, expected))
+
+
+class Keys(TypedDict):
+    a: int
+
+
+class Plain:
+    a: int
+
+
+@pytest.mark.parametrize(
+    ("returns", "advice"),
+    [
+        (
+            Keys,
+            "it returns Keys, which is no contract; return a pydantic model, a dataclass or a plain class",
+        ),
+        (Plain, "it returns Plain, which is no contract; decorate the class with @contract"),
+        (BaseModel, "it returns BaseModel, which is no contract; decorate the class with @contract"),
+    ],
+)
+def test_what_is_returned_without_being_a_contract_is_named_with_advice(returns: type, advice: str) -> None:
+    def wrong() -> None:
+        raise NotImplementedError
+
+    wrong.__annotations__["return"] = list[returns]  # type: ignore[valid-type]
+    with pytest.raises(CompileError) as caught:
+        Signature(wrong)
+    assert caught.value.problems[0].startswith(advice)
 
 
 def test_methods_are_refused() -> None:

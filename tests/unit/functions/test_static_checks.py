@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
+from fastroai import compute, flow, infer, refine
+from fastroai.errors import CompileError
 from fastroai.functions.static_checks import (
     agreement_problems,
     call_problems,
@@ -144,3 +146,34 @@ def test_a_flow_is_async() -> None:
     assert flow_problems(plain) == [
         "a flow awaits the functions that it calls, so it must be async: write `async def`"
     ]
+
+
+def test_decorators_without_the_options_that_they_need_say_what_to_write() -> None:
+    async def classify(text: str) -> str:
+        raise NotImplementedError
+
+    for decorator, needed in (
+        (infer, 'infer takes options, by name: @infer(intent="what the function does")'),
+        (refine, "refine takes options, by name: @refine(until=lambda r: ...)"),
+    ):
+        bare: Any = decorator
+        with pytest.raises(CompileError, match="function 'classify'") as raised:
+            bare(classify)
+        assert raised.value.problems == (needed,)
+        with pytest.raises(CompileError, match="function \"'Classify'\""):
+            bare("Classify")
+    without: Any = infer()  # type: ignore[call-overload]
+    with pytest.raises(CompileError, match="intent='': expected a text that says what the function does"):
+        without(classify)
+    endless: Any = refine()  # type: ignore[call-overload]
+    with pytest.raises(CompileError, match="until=: expected a function of the output"):
+        endless(infer(intent="Classify")(classify))
+
+
+async def test_decorators_that_need_no_options_stand_with_and_without_parentheses() -> None:
+    async def double(number: int) -> int:
+        return 2 * number
+
+    for decorator in (compute, compute(), flow, flow()):
+        made: Any = decorator(double)
+        assert await made(2) == 4

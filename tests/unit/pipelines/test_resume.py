@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+import pickle
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, RootModel, field_validator
 from support.durable import DIAMOND, Counted
 from support.faulty_store import FaultyStore, Write, everything_in, fails_at, gone
 from support.leftovers import assert_no_task_is_left
@@ -732,31 +734,88 @@ async def test_a_run_of_an_earlier_version_is_refused_and_can_be_deleted(
     assert await store.list("") == []
 
 
+def retyped(counted: Counted, name: str) -> Pipeline[Any, Any]:
+    """The pipeline with another type of the output of one step."""
+
+    @step
+    async def other(ctx: StepContext[Any]) -> int:
+        counted.ran[name] += 1
+        return 1
+
+    return Pipeline("p", {one: counted.step(one) for one in DIAMOND} | {name: other}, DIAMOND)
+
+
 @pytest.mark.parametrize("force", [False, True])
 async def test_an_output_of_another_type_than_the_step_declares_now(
     force: bool, counted: Counted, store: MemoryRunStore
 ) -> None:
     await recorded(counted, store)
-
-    @step
-    async def a(ctx: StepContext[Any]) -> int:
-        counted.ran["a"] += 1
-        return 1
-
-    steps = {name: counted.step(name) for name in DIAMOND} | {"a": a}
-    retyped: Pipeline[Any, Any] = Pipeline("p", steps, DIAMOND)
-    await refused(
-        RunCorrupt,
-        "the output of 'a' is not of the type that it declares",
-        retyped,
-        counted,
-        store,
-        force=force,
-    )
+    pipeline, reason = retyped(counted, "b"), "the output of 'b' is not of the type that it declares"
+    await refused(RunCorrupt, reason, pipeline, counted, store, force=force)
     before = await everything_in(store)
     with pytest.raises(RunCorrupt):
-        await retyped.fork("r", at="d", store=store)
+        await pipeline.fork("r", at="d", store=store)
     assert await everything_in(store) == before
+
+
+async def test_an_output_on_which_no_step_depends_any_more_is_read_when_somebody_asks_for_it(
+    counted: Counted, store: MemoryRunStore
+) -> None:
+    await recorded(counted, store)
+    result = await retyped(counted, "a").resume("r", store=store)
+    assert (result.ok, counted.take()) == (True, {"d": 1})
+    assert [*result.step_outputs] == ["a", "b", "c", "d"]
+    with pytest.raises(RunCorrupt, match="the output of 'a' is not of the type that it declares"):
+        result.step_outputs["a"]
+
+
+class CountedReply(BaseModel):
+    """How often each was read from JSON."""
+
+    name: str
+    read: ClassVar[Counter[str]] = Counter()
+
+    @field_validator("name")
+    @classmethod
+    def _count(cls, name: str) -> str:
+        cls.read[name] += 1
+        return name
+
+
+async def test_a_resumed_run_decodes_an_output_once_and_only_if_somebody_reads_it(
+    store: MemoryRunStore,
+) -> None:
+    failing = {"d"}
+
+    def replying(name: str) -> Any:
+        @step
+        async def reply(ctx: StepContext[Any]) -> CountedReply:
+            if name in failing:
+                raise ValueError("no")
+            return CountedReply(name=name)
+
+        return reply
+
+    @step
+    async def last(ctx: StepContext[Any]) -> str:
+        if failing:
+            raise ValueError("no")
+        return ctx.get_dependency("b", CountedReply).name + ctx.get_dependency("b", CountedReply).name
+
+    steps = {name: replying(name) for name in "abc"} | {"d": last}
+    pipeline: Pipeline[Any, Any] = Pipeline("p", steps, {"b": ["a"], "d": ["b"]}, output_step="d")
+    await failed(pipeline, store)
+    failing.clear()
+    CountedReply.read.clear()
+    result = await pipeline.resume("r", store=store)
+    assert (result.output, CountedReply.read) == ("bb", {"b": 1})
+    assert result.step_outputs["a"] == result.step_outputs["a"] == CountedReply.model_construct(name="a")
+    assert CountedReply.read == {"a": 1, "b": 1}
+    again = await pipeline.resume("r", store=store)
+    assert CountedReply.read == {"a": 1, "b": 1}
+    copy = pickle.loads(pickle.dumps(again.step_outputs))
+    assert (type(copy), copy) == (dict, again.step_outputs)
+    assert again.model_dump()["step_outputs"] == {**{one: {"name": one} for one in "abc"}, "d": "bb"}
 
 
 async def test_inputs_of_another_type_than_the_pipeline_accepts_now(

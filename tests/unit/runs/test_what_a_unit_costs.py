@@ -1,19 +1,27 @@
 """What the floor of every run adds to a unit that does nothing: function calls, and what it keeps."""
 
 import gc
+import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from support.calls_made import python_calls
 
-from fastroai.graphs import Edge, Graph
-from fastroai.pipelines import Pipeline, StepContext, step
+from fastroai.graphs import Edge, Graph, Node
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime import Scope
+from fastroai.store import RunStore, SQLiteRunStore
 
 FEW, MANY = 50, 150
 
 MOST_OF_A_STEP = 24
 MOST_OF_A_NODE = 38
+
+FEWER_VISITS, MORE_VISITS = 3_600, 5_600
+"""Both so many that a run packs what is over."""
+MOST_BYTES = 300
+"""Of a visit that is over, at most, while its run goes on and in its result."""
 
 
 @step
@@ -81,3 +89,59 @@ async def test_a_result_keeps_the_scopes_of_units_only_where_something_was_spent
         10_000,
         0,
     )
+
+
+async def bytes_held(visits: int, store: RunStore | None = None) -> tuple[int, int]:
+    """Bytes that a loop of so many visits holds: in its result, and at most while it goes on."""
+
+    @step
+    async def count(ctx: StepContext) -> dict[str, int]:
+        return {"n": ctx.get_input("n", int) + 1}
+
+    graph = Graph(
+        "loop",
+        nodes={"count": Node(count, reads=["n"], writes=["n"]), "end": nothing},
+        edges=[
+            Edge("count", "count", when="conditional", condition=f"n < {visits}"),
+            Edge("count", "end", when="always"),
+        ],
+        entry="count",
+        max_steps=visits + 1,
+        config=PipelineConfig(durability="async"),
+    )
+    gc.collect()
+    tracemalloc.start()
+    try:
+        result = await graph.run({"n": 0}, store=store, run_id=str(visits))
+        gc.collect()
+        assert result.visits == {"count": visits, "end": 1}
+        return tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+
+async def assert_visits_hold_little(store: RunStore | None = None) -> None:
+    few, more = [await bytes_held(visits, store) for visits in (FEWER_VISITS, MORE_VISITS)]
+    for what, before, after in zip(("held", "at most"), few, more, strict=True):
+        each = (after - before) / (MORE_VISITS - FEWER_VISITS)
+        assert each < MOST_BYTES, f"{each:.0f} bytes of a visit, {what}"
+
+
+@pytest.mark.slow
+async def test_a_visit_that_is_over_holds_less_than_300_bytes() -> None:
+    await assert_visits_hold_little()
+
+
+@pytest.mark.slow
+async def test_a_visit_that_is_over_and_on_record_holds_less_than_300_bytes(tmp_path: Path) -> None:
+    await assert_visits_hold_little(SQLiteRunStore(tmp_path / "runs.db"))
+
+
+async def test_what_was_packed_of_a_long_run_can_be_read() -> None:
+    ids = names(3 * 4_000)
+    chain = Pipeline("chain", dict.fromkeys(ids, nothing), {after: [one] for one, after in pairwise(ids)})
+    result = await chain.execute({})
+    assert list(result.usage.steps) == list(result.usage.timings) == ids
+    assert [attempt.step for attempt in result.trace.attempts] == ids
+    assert result.trace.outputs == dict.fromkeys(ids, 1)
+    assert chain.replay(result.trace) is None

@@ -1,4 +1,5 @@
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,12 @@ def test_anything_else_is_refused_by_the_name_of_the_option(seconds: Any) -> Non
     with pytest.raises(ConfigurationError, match=r"^timeout=.*: expected seconds, more than zero") as caught:
         check_seconds("timeout", seconds)
     assert caught.value.value is seconds
+
+
+def test_the_error_says_how_a_timedelta_gives_seconds() -> None:
+    day: Any = timedelta(days=1)
+    with pytest.raises(ConfigurationError, match=r"expected seconds.*\.total_seconds\(\)"):
+        check_seconds("timeout", day)
 
 
 def test_a_delay_may_be_zero_but_not_less() -> None:

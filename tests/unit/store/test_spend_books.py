@@ -332,6 +332,13 @@ async def test_the_book_changes_limits_and_resets_spending(kept: Kept) -> None:
     assert (back.limit_usd, len(back.adjustments)) == (10, 3)
 
 
+async def test_the_book_asks_whether_a_tenant_was_meant(kept: Kept) -> None:
+    book = SpendBook(kept.store)
+    await spend(kept.store, claim("x", 1, of=SpendAccount(key="tenant:ada", window="hour")))
+    with pytest.raises(ConfigurationError, match=r"key='ada'.*spend limits.*Did you mean 'tenant:ada'\?"):
+        await book.set_limit("ada", 5, window="hour", by="Mia", reason="a test")
+
+
 async def test_the_book_says_what_it_does_not_know(kept: Kept) -> None:
     book = SpendBook(kept.store)
     reason = {"by": "Mia", "reason": "a test"}
@@ -343,7 +350,7 @@ async def test_the_book_says_what_it_does_not_know(kept: Kept) -> None:
     with pytest.raises(ConfigurationError, match=r"key='acmee'.*Did you mean 'acme'\?"):
         await book.set_limit("acmee", 5, window="hour", **reason)
     for usd in (0, -1, 0.1 + 0.2, "nan", 10**9):
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match="^usd="):
             await book.set_limit("acme", usd, window="hour", **reason)
     for option in ("by", "reason"):
         with pytest.raises(ConfigurationError, match=f"{option}=' '.*kept on record"):

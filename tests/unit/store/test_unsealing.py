@@ -23,7 +23,7 @@ def test_every_field_with_a_value_of_a_user_is_sealed(fact: type[Fact]) -> None:
 
 OF_PROGRAMS = {
     *("run_id", "forked_from", "format", "id", "kind"),
-    *("step_id", "place", "part", "branch", "cause", "resume_at", "target"),  # ids of steps
+    *("step_id", "place", "part", "branch", "cause", "resume_at", "target", "budget_of"),  # ids of steps
     *("name", "wait", "waits"),  # names of questions and messages, by which they are answered and sent
     *("error_type", "failure_class", "when"),
     # What spending is reported by.

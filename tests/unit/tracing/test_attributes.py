@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, server_attributes
-from opentelemetry.semconv.attributes import error_attributes
+from opentelemetry.semconv.attributes import error_attributes, exception_attributes
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.records import RequestRecord, Tokens, Usage
@@ -29,7 +29,7 @@ RECORD = RequestRecord(
 def test_standard_names_are_those_of_the_opentelemetry_package() -> None:
     standard = {
         value
-        for module in (gen_ai_attributes, error_attributes, server_attributes)
+        for module in (gen_ai_attributes, error_attributes, exception_attributes, server_attributes)
         for value in vars(module).values()
         if isinstance(value, str)
     }

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.errors import GraphProblem, MissingExtraError
+from fastroai.errors import ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
     import yaml
@@ -20,14 +21,28 @@ if TYPE_CHECKING:
 MAX_CHARACTERS: Final = 1_000_000
 MOST_PROBLEMS: Final = 100
 """How many problems of a document are told at once. Hints for thousands would take minutes."""
-MORE_PROBLEMS: Final = GraphProblem("there can be more problems; mend these first")
+MORE_PROBLEMS: Final = "there can be more problems; mend these first"
 MAX_DEPTH: Final = 10
-"""Of mappings and lists in each other."""
+"""Of mappings and lists in each other, unless the document has a limit of its own."""
+MAX_VALUES: Final = 1_000_000
+"""Keys, texts, numbers, mappings and lists, unless the document has a limit of its own."""
 
 Way: TypeAlias = tuple[str | int, ...]
 """Where something is in the data: keys and indices."""
 Place: TypeAlias = tuple[int, int]
 """Line and column, both from 1."""
+
+
+class DocumentProblem(NamedTuple):
+    """One thing that is wrong with a document."""
+
+    message: str
+    way: Way = ()
+    """Where it is in the data."""
+    line: int | None = None
+    """Where it is in the text; `None` if it is the text as a whole."""
+    column: int | None = None
+
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
 _NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -43,12 +58,15 @@ _MOST_DIGITS: Final = 30
 class YamlText:
     """What was read, and where it was."""
 
+    text: str = ""
     data: JsonValue = None
     keys: dict[Way, Place] = field(default_factory=dict)
     """Where the keys of mappings are."""
     values: dict[Way, Place] = field(default_factory=dict)
     """Where values are; under a key, a mapping, a list or nothing is where the key is."""
-    problems: list[GraphProblem] = field(default_factory=list)
+    problems: list[DocumentProblem] = field(default_factory=list)
+    is_whole: bool = False
+    """Whether it was read to its end, in spite of its problems."""
 
     def place(self, way: Way, *, of_key: bool = False) -> Place:
         """Where something is, or what is the nearest around it."""
@@ -58,7 +76,9 @@ class YamlText:
         return places.get(way, (1, 1))
 
 
-def read_yaml(text: str, feature: str) -> YamlText:
+def read_yaml(
+    text: str, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+) -> YamlText:
     """Read a text, as far as it can be read; `problems` are what is wrong with it.
 
     Raises:
@@ -68,26 +88,49 @@ def read_yaml(text: str, feature: str) -> YamlText:
         import yaml
     except ImportError as error:
         raise MissingExtraError(feature, "yaml", "pyyaml") from error
-    reader = _Reader()
+    reader = _Reader(max_depth, max_values)
     read = reader.read
+    read.text = text
     if len(text) > MAX_CHARACTERS:
-        read.problems.append(GraphProblem(f"it has more than {MAX_CHARACTERS:,} characters"))
+        read.problems.append(DocumentProblem(f"it has more than {MAX_CHARACTERS:,} characters"))
         return read
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
             reader.take(event)
+        read.is_whole = True
     except _Stop:
         pass
     except yaml.MarkedYAMLError as error:
         told = " ".join(filter(None, (error.problem, error.context)))
         mark = error.problem_mark
         assert mark is not None
-        read.problems.append(GraphProblem(f"it is not YAML: {told}", (), mark.line + 1, mark.column + 1))
+        read.problems.append(DocumentProblem(f"it is not YAML: {told}", (), mark.line + 1, mark.column + 1))
     except yaml.reader.ReaderError as error:
-        read.problems.append(GraphProblem(f"it is not YAML: {error.reason}", (), *_place_of(text, error)))
+        read.problems.append(DocumentProblem(f"it is not YAML: {error.reason}", (), *_place_of(text, error)))
     except UnicodeEncodeError as error:
-        read.problems.append(GraphProblem(f"it is not valid text: {error.reason}"))
+        read.problems.append(DocumentProblem(f"it is not valid text: {error.reason}"))
     return read
+
+
+def read_yaml_of(
+    source: object, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
+) -> YamlText:
+    """Read a text, or the file of a `Path`, as `read_yaml` does.
+
+    Raises:
+        ConfigurationError: The source is neither.
+        MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
+    """
+    if isinstance(source, str):
+        return read_yaml(source, feature, max_depth=max_depth, max_values=max_values)
+    if not isinstance(source, Path):
+        raise ConfigurationError("source", source, "the text of a document, or the pathlib.Path of a file")
+    try:
+        with source.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except UnicodeDecodeError as error:
+        return YamlText(problems=[DocumentProblem(f"it is not UTF-8: {error.reason}")])
+    return read_yaml(text, feature, max_depth=max_depth, max_values=max_values)
 
 
 def scalar(text: str) -> str | int | float | bool | None:
@@ -124,8 +167,10 @@ class _Open:
 class _Reader:
     """Makes data of the events of the parser."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_depth: int, max_values: int) -> None:
         self.read = YamlText()
+        self._max_depth, self._max_values = max_depth, max_values
+        self._values = 0
         self._open: list[_Open] = []
         self._documents = 0
 
@@ -153,24 +198,27 @@ class _Reader:
                 self._open.pop()
 
     def _check(self, anchor: str | None, tag: str | None, place: Place) -> None:
+        self._values += 1
+        if self._values > self._max_values:
+            self._stop(f"it has more than {self._max_values:,} keys and values", place)
         if anchor is not None:
             self._stop(f"the anchor &{anchor} is not supported; leave it out", place)
         if tag is not None:
             self._stop(f"the tag {tag} is not supported; leave it out", place)
 
-    def _tell(self, problem: GraphProblem) -> None:
+    def _tell(self, problem: DocumentProblem) -> None:
         self.read.problems.append(problem)
         if len(self.read.problems) == MOST_PROBLEMS:
-            self.read.problems.append(MORE_PROBLEMS)
+            self.read.problems.append(DocumentProblem(MORE_PROBLEMS))
             raise _Stop
 
     def _stop(self, message: str, place: Place) -> None:
-        self.read.problems.append(GraphProblem(message, (), *place))
+        self.read.problems.append(DocumentProblem(message, (), *place))
         raise _Stop
 
     def _begin(self, data: dict[str, JsonValue] | list[JsonValue], place: Place) -> None:
-        if len(self._open) == MAX_DEPTH:
-            self._stop(f"it is nested too deeply; at most {MAX_DEPTH} levels are allowed", place)
+        if len(self._open) == self._max_depth:
+            self._stop(f"it is nested too deeply; at most {self._max_depth} levels are allowed", place)
         if self._awaits_key():
             self._stop("a key is a mapping or a list; expected a text", place)
         way = self._put(data, place)
@@ -191,11 +239,11 @@ class _Reader:
         way = (*around.way, text)
         if not isinstance(value, str):
             message = f"the key {text} is {kind(value)}; put it in quotes if it is meant as a text"
-            self._tell(GraphProblem(message, way, *place))
+            self._tell(DocumentProblem(message, way, *place))
         elif isinstance(around.data, dict) and text in around.data:
             first = self.read.keys[way][0]
             message = f"the key {text!r} is there already, in line {first}; leave one of them"
-            self._tell(GraphProblem(message, way, *place))
+            self._tell(DocumentProblem(message, way, *place))
         self.read.keys.setdefault(way, place)
         around.key = text
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import GraphValidationError, MissingExtraError
+from fastroai.documents.yaml_text import MAX_CHARACTERS, read_yaml
+from fastroai.errors import GraphProblem, GraphValidationError, MissingExtraError
 from fastroai.graphs import Graph
-from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, read_yaml
 
 
 def problems(text: str) -> list[str]:
-    return list(map(str, read_yaml(text, "this").problems))
+    return [str(GraphProblem(*one)) for one in read_yaml(text, "this").problems]
 
 
 def test_data_is_plain_and_everything_has_its_place() -> None:

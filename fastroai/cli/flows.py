@@ -1,0 +1,176 @@
+"""`flow list`, `show`, `audit`, `resume` and `revert`; `gate list`, `approve`, `reject` and `revise`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fastroai.cli.exits import FAILED, NOT_FOUND, OK, REFUSED, UNAVAILABLE, UNREADABLE, USAGE, complain
+from fastroai.cli.opened import opened_flow_store, without_plugins
+from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import question_shape
+from fastroai.cli.targets import codec_at
+from fastroai.cli.text import plain
+
+if TYPE_CHECKING:
+    from fastroai.store.open_questions import Question
+    from fastroai.workflows.answers import ErrorAnswer, ErrorType, GateOutcome, NextAnswer
+    from fastroai.workflows.flows import WorkflowRuns
+
+_CODES: Final[dict[ErrorType, int]] = {
+    "flow_not_found": NOT_FOUND,
+    "step_not_found": NOT_FOUND,
+    "checkpoint_not_found": NOT_FOUND,
+    "conflict": REFUSED,
+    "flow_running": REFUSED,
+    "flow_ended": REFUSED,
+    "step_not_due": REFUSED,
+    "not_a_gate_step": REFUSED,
+    "missing_on_revise": REFUSED,
+    "not_revertible": REFUSED,
+    "store_unavailable": UNAVAILABLE,
+    "flow_unreadable": UNREADABLE,
+    "not_a_workflow": USAGE,
+    "invalid_input": USAGE,
+    "invalid_label": USAGE,
+}
+"""What a command exits with, by the error of the answer; with 1 where it is another one."""
+
+
+@asynccontextmanager
+async def opened_flows(place: str | None, codec: str | None) -> AsyncGenerator[WorkflowRuns]:
+    """The flows of the store that `--store` names, or of this user's own."""
+    without_plugins()
+    from fastroai.workflows.flows import WorkflowRuns
+
+    async with opened_flow_store(place) as (store, _):
+        yield WorkflowRuns(store, workspace=Path.cwd(), codec=codec_at(codec))
+
+
+async def list_flows(store: str | None, limit: int, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_flows(store, codec) as runs:
+        found = await runs.list_flows(limit=limit)
+    if found.status == "error":
+        return _refused(found, as_json)
+    if as_json:
+        print_json([flow.to_json() for flow in found.flows])
+        return OK
+    from fastroai.cli.flow_tables import flows_table
+    from fastroai.cli.tables import console
+
+    console().print(flows_table(found.flows) if found.flows else "no flows")
+    return OK
+
+
+async def show(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_flows(store, codec) as runs:
+        due, audited = await runs.resume(flow_id), await runs.audit(flow_id)
+    if audited.status == "error":
+        return _refused(audited, as_json)
+    if as_json:
+        print_json({**audited.to_json(), "next": due.to_json()})
+        return OK
+    from fastroai.cli.flow_tables import audit_lines, next_lines
+
+    print(plain("\n".join([*audit_lines(audited), *next_lines(due)])))
+    return OK
+
+
+async def audit(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_flows(store, codec) as runs:
+        audited = await runs.audit(flow_id)
+    if audited.status == "error":
+        return _refused(audited, as_json)
+    if as_json:
+        print_json(audited.to_json())
+        return OK
+    from fastroai.cli.flow_tables import audit_tables
+    from fastroai.cli.tables import console
+
+    console().print(*audit_tables(audited), sep="\n")
+    return OK
+
+
+async def resume(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_flows(store, codec) as runs:
+        return _told(await runs.resume(flow_id), as_json)
+
+
+async def revert(flow_id: str, label: str, store: str | None, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_flows(store, codec) as runs:
+        return _told(await runs.revert(flow_id, label), as_json)
+
+
+async def list_gates(store: str | None, limit: int, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    from fastroai.human import Inbox
+
+    async with opened_flow_store(store) as (opened, _):
+        inbox = Inbox(opened, codec=codec_at(codec))
+        found = [asked for asked in await inbox.list() if _is_gate(asked)][:limit]
+    if as_json:
+        print_json([question_shape(asked) for asked in found])
+        return OK
+    from fastroai.cli.tables import console, questions_table
+
+    console().print(questions_table(found) if found else "no gates wait for a decision")
+    return OK
+
+
+async def decide(
+    outcome: GateOutcome,
+    flow_id: str,
+    step_id: str | None,
+    note: str,
+    resolved_by: str,
+    store: str | None,
+    codec: str | None,
+    as_json: bool,
+) -> int:
+    """See `app`."""
+    from fastroai.workflows.answers import awaited_gate, error
+
+    async with opened_flows(store, codec) as runs:
+        if step_id is None:
+            due = await runs.resume(flow_id)
+            if due.status == "error":
+                return _refused(due, as_json)
+            if (gate := awaited_gate(due)) is None:
+                message = f"flow {flow_id!r} does not wait at a gate"
+                return _refused(error("step_not_due", message, flow_id=flow_id), as_json)
+            flow_id, step_id = gate.flow_id, gate.step_id
+        return _told(await runs.gate_resolve(flow_id, step_id, outcome, note, resolved_by), as_json)
+
+
+def _is_gate(asked: Question) -> bool:
+    """Return whether a question is the one of a gate, which other steps cannot ask: by its options."""
+    return asked.options is not None and {"approve", "kill"} <= {
+        one for one in asked.options if isinstance(one, str)
+    }
+
+
+def _told(answer: NextAnswer, as_json: bool) -> int:
+    if answer.status == "error":
+        return _refused(answer, as_json)
+    if as_json:
+        print_json(answer.to_json())
+        return OK
+    from fastroai.cli.flow_tables import next_lines
+
+    print(plain("\n".join(next_lines(answer))))
+    return OK
+
+
+def _refused(answer: ErrorAnswer, as_json: bool) -> int:
+    if as_json:
+        print_json(answer.to_json())
+    hint = f" Possible: {', '.join(answer.available)}." if answer.available else ""
+    complain(f"{answer.message}{hint}")
+    return _CODES.get(answer.error_type, FAILED)

@@ -1,0 +1,127 @@
+"""`workflow run`: FastroAI carries out the steps of a spec itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from fastroai.agent import FastroAgent
+from fastroai.cli.exits import FAILED, OK, complain
+from fastroai.cli.opened import opened_flow_store
+from fastroai.cli.progress import with_progress
+from fastroai.cli.reading import print_json
+from fastroai.cli.running import made_by
+from fastroai.cli.targets import codec_at, import_target, json_object, json_value
+from fastroai.cli.text import plain, plain_json
+from fastroai.errors import ConfigurationError, WorkflowValidationError, nearest_hint
+from fastroai.runs.openings import OnExisting
+from fastroai.steps import PipelineConfig
+from fastroai.store.telling import as_json as in_json
+from fastroai.workflows.result import WorkflowResult
+from fastroai.workflows.spec.document import FieldSpec
+from fastroai.workflows.workflow import Workflow
+
+_ENDED_WELL: Final = ("complete", "paused")
+
+
+async def run(
+    file: str,
+    flow: str | None,
+    inputs: str | None,
+    given: Sequence[str],
+    functions: str | None,
+    agents: str | None,
+    model: str | None,
+    deps: str | None,
+    store: str | None,
+    run_id: str | None,
+    workspace: str,
+    codec: str | None,
+    as_json: bool,
+) -> int:
+    """See `app`."""
+    try:
+        workflow = Workflow.load(Path(file), flow=flow)
+    except OSError as error:
+        raise ConfigurationError("SPEC", file, f"a file that can be read; {error.strerror}") from error
+    except WorkflowValidationError as error:
+        complain(error)
+        return FAILED
+    values = {**(json_object("--inputs", inputs) or {}), **_values(workflow.inputs, given)}
+    bound = workflow.bind(
+        functions=_mapping("--functions", functions, callable, "a callable"),
+        agents=_mapping("--agents", agents, _is_agent, "a FastroAgent"),
+        model=model,
+        workspace=workspace,
+        config=PipelineConfig(codec=codec_at(codec)),
+    )
+    made = await made_by(deps)
+    existing: OnExisting = "fail" if run_id is None else "resume"
+    async with opened_flow_store(store, may_be_new=True) as (opened, place):
+        result = await with_progress(
+            lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
+        )
+        _tell(result, place, as_json)
+    return OK if result.status in _ENDED_WELL else FAILED
+
+
+def _values(inputs: Mapping[str, FieldSpec], given: Sequence[str]) -> dict[str, JsonValue]:
+    """Return the inputs that `--input NAME=VALUE` gives: text for a string, JSON for all else."""
+    values: dict[str, JsonValue] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals:
+            raise ConfigurationError("--input", one, "NAME=VALUE")
+        field = inputs.get(name)
+        if field is None:
+            known = f"an input of the flow: {', '.join(inputs) or 'it has none'}."
+            raise ConfigurationError("--input", name, known + nearest_hint(name, inputs))
+        values[name] = text if field.type == "string" else json_value("--input", text)
+    return values
+
+
+def _mapping(
+    option: str, target: str | None, is_wanted: Callable[[Any], bool], wanted: str
+) -> dict[str, Any]:
+    """Return the mapping that an option names."""
+    if target is None:
+        return {}
+    found = import_target(option, target)
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise ConfigurationError(option, target, "a mapping of names, as in app:functions")
+    for name, one in found.items():
+        if not is_wanted(one):
+            raise ConfigurationError(f"{option} {target}[{name!r}]", one, wanted)
+    return dict(found)
+
+
+def _is_agent(value: object) -> bool:
+    return isinstance(value, FastroAgent)
+
+
+def _tell(result: WorkflowResult, place: str, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "run_id": result.run_id,
+                "status": result.status,
+                "reason": result.reason,
+                "output": result.output,
+                "violations": {step: [*wrong] for step, wrong in result.violations.items()},
+                "questions": [in_json(question) for question in result.questions],
+                "cost_usd": str(result.usage.total_cost_usd),
+                "store": place,
+            }
+        )
+        return
+    print(plain(f"run {result.run_id}: {result.status}, ${result.usage.total_cost_usd}. {result.reason}"))
+    for question in result.questions:
+        print(plain(f"gate {question.node}: fastroai review answer {question.id} --store {place}"))
+    if result.ok:
+        print(plain_json(json.dumps(result.output, ensure_ascii=False)))
+    if result.error is not None and not result.violations:
+        complain(result.error)

@@ -1,0 +1,45 @@
+"""Plain data as YAML that people can read, and that `read_yaml` reads as the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastroai.documents.yaml_text import scalar
+from fastroai.errors import MissingExtraError
+
+
+def dump_yaml(document: Mapping[str, Any], feature: str) -> str:
+    """Return a document as YAML, with its keys in their order.
+
+    Raises:
+        MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError(feature, "yaml", "pyyaml") from error
+
+    class Dumper(yaml.SafeDumper):
+        """Puts texts into quotes that would be read as something else, and writes no aliases."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+
+    Dumper.add_representer(str, represent)
+    written: str = yaml.dump(
+        document, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )
+    return written
+
+
+def _style(text: str) -> str | None:
+    """The quotes that a text needs to be read as it is; `None` where PyYAML knows."""
+    if not text.replace("\n", "").isprintable():
+        return '"'
+    if "\n" in text:
+        return "|"
+    return None if isinstance(scalar(text), str) else "'"

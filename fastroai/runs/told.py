@@ -1,0 +1,331 @@
+"""Runs that are driven from outside, as their logs tell them: read, told to a machine, and written on.
+
+Nothing holds a run between two calls. What was told is kept, as far as there is room, so that the next call
+reads only what is new: it does not cost its history.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from time import time
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+
+from fastroai.errors import RevisionConflict, RunConflict
+from fastroai.runs.machine import Decided
+from fastroai.runs.openings import RunKeeper
+from fastroai.runs.replay import Replay
+from fastroai.runtime import classify
+from fastroai.runtime.facts import (
+    AnyFact,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepStarted,
+    Wait,
+)
+from fastroai.runtime.labels import Labels
+from fastroai.steps.durability import failure_facts
+from fastroai.store.entries import RunHeader, locate
+from fastroai.store.entry_sizes import entry_for
+from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
+from fastroai.store.payloads import PayloadCodec, seal_text
+from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.run_store import largest_value
+from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
+from fastroai.store.unsealing import unseal_log, unseal_texts
+
+_TRIES: Final = 10
+MOST_KEPT: Final = 64
+"""How many runs are kept as they were told."""
+
+
+class ToldState(Protocol):
+    """A run, told from its log to a new state machine."""
+
+    @property
+    def replay(self) -> Replay:
+        """What the machine has decided, and what is due."""
+        ...
+
+    @property
+    def decisions(self) -> Sequence[Decided]:
+        """What the machine has decided that is not on record, as the log stores it."""
+        ...
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What the run waits for, if it is paused."""
+        ...
+
+
+T = TypeVar("T", bound=ToldState)
+
+Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], T]
+"""Builds the state of a run from its log and its inputs."""
+
+
+class ToldRun(Generic[T]):
+    """A run as one call sees it: what its log says, and what the call adds."""
+
+    def __init__(
+        self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
+    ) -> None:
+        """`found` is the header that was read; `None` for a new run. `clock` gives the seconds since 1970."""
+        self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
+        self.revision = 0 if found is None else len(recorded.entries)
+        """How many entries the store has."""
+        self.decided: list[AnyFact] = []
+        """What the call has decided."""
+        self._parts = {"": recorded.opened.part}
+        self._asked: dict[str, int] = {}
+        """Where each question was last asked."""
+        self._note(1, recorded.entries)
+
+    @property
+    def new(self) -> Sequence[AnyFact]:
+        """What the store does not have yet."""
+        return self.recorded.entries[self.revision :]
+
+    @property
+    def finish(self) -> RunFinished | None:
+        """How the run ended, or why it is paused; `None` while something is due."""
+        return self.driven.replay.finish
+
+    @property
+    def questions(self) -> tuple[int, ...]:
+        """Positions in the log of the questions that wait for an answer."""
+        return tuple(self._asked[one.id] for one in self.driven.waits if one.what == "question")
+
+    def add(self, entries: Iterable[PartEntry]) -> None:
+        """Add what happened, as a log has it, and what the machine decides then."""
+        replay, part = self.driven.replay, self.recorded.opened.part
+        replay.decided.clear()
+        for one in entries:
+            entry = replace(one, part=part, timestamp=self.clock())
+            self._append([entry])
+            replay.read(len(self.recorded.entries), entry)
+        self.decide()
+
+    def decide(self) -> None:
+        """Add what the machine has decided, but for the end of the run, which may not last."""
+        replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
+        while decided := [one for one in self.driven.decisions if not isinstance(one, RunFinished)]:
+            replay.decided.clear()
+            for one in decided:
+                entry = replace(one, part=part, timestamp=at)
+                self.decided.append(entry)
+                self._append([entry])
+                if isinstance(entry, StepStarted):
+                    replay.read(len(self.recorded.entries), entry)
+
+    def end(self) -> None:
+        """Add the end of the run, if it has come to one that is not on record."""
+        finish = self.finish
+        if finish is not None and finish is not self.recorded.ended:
+            part, at = self.recorded.opened.part, self.clock()
+            ended = _with_failure(replace(finish, part=part, timestamp=at))
+            self.decided.append(ended)
+            self._append([ended])
+            self.driven.replay.finish = ended
+
+    def resumed(self, entry: RunResumed) -> bool:
+        """Add that the run is taken up. Return whether its machine need not be told anew."""
+        self._append([entry])
+        return self.driven.replay.resumed_in_place()
+
+    def _append(self, entries: Sequence[AnyFact]) -> None:
+        first = len(self.recorded.entries) + 1
+        self.recorded.add(entries)
+        self._note(first, entries)
+
+    def _note(self, first: int, entries: Sequence[AnyFact]) -> None:
+        for position, entry in enumerate(entries, first):
+            if isinstance(entry, QuestionAsked):
+                self._asked[entry.id] = position
+
+    def take_in(self, entries: Sequence[AnyFact]) -> bool:
+        """Read on in the log. Return whether the machine has to be told anew."""
+        locate(entries, self._parts)
+        replay, part = self.driven.replay, self.recorded.opened.part
+        for entry in entries:
+            self._append([entry])
+            if isinstance(entry, RunResumed):
+                if not replay.resumed_in_place():
+                    return True
+            elif isinstance(entry, PartEntry) and entry.part == part:
+                replay.read(len(self.recorded.entries), entry)
+        if self.recorded.ended is not None:
+            replay.finish = self.recorded.ended  # the machine is not told of time limits
+        self.revision = len(self.recorded.entries)
+        return False
+
+
+class ToldRuns(Generic[T]):
+    """The runs of a store, as calls from outside need them."""
+
+    def __init__(self, keeper: RunKeeper, retell: Retell[T], clock: Callable[[], float] = time) -> None:
+        """`keeper` knows the store and the codec. `clock` gives the seconds since 1970."""
+        self.keeper, self._retell, self._clock = keeper, retell, clock
+        self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
+
+    def begun(self, opened: RunStarted) -> ToldRun[T]:
+        """Return a new run, which is not on record."""
+        recorded = RecordedRun(opened.run_id, [opened])
+        told = ToldRun(recorded, None, self._told(recorded), self._clock)
+        told.decide()
+        return told
+
+    async def put_on_record(self, told: ToldRun[T], labels: Labels) -> None:
+        """Put a new run on record, as a whole or not at all. Raises `RunExists`."""
+        told.end()
+        store, questions = self.keeper.store, told.questions
+        header, _ = await new_header(store, told.recorded.opened, tags=labels.tags, tenant=labels.tenant)
+        header = replace(header, questions=questions)
+        await begin_record(store, header, told.recorded.entries, self.keeper.codec)
+        told.revision = len(told.recorded.entries)
+        if told.recorded.ended is not None:
+            await self.write_header(told, await read_header(store, header.run_id))
+
+    @asynccontextmanager
+    async def opened(self, run_id: str, *, running_too: bool = False) -> AsyncIterator[ToldRun[T]]:
+        """Give a run as its log has it. It is kept for the next call, unless this one fails in the middle.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunInProgress: a process has it, unless `running_too`.
+            RunCorrupt: its record cannot be read.
+        """
+        found = await read_header(self.keeper.store, run_id)
+        if not running_too:
+            found.check_not_running()
+        told = await self._current(found)
+        try:
+            yield told
+        finally:
+            if not told.new:
+                told.decided.clear()
+                self._kept[run_id] = told
+                while len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+
+    async def _current(self, found: FoundHeader) -> ToldRun[T]:
+        run_id, keeper = found.header.run_id, self.keeper
+        known = self._kept.pop(run_id, None)  # two calls at once do not share it
+        if known is not None and known.found is not None and known.found.header.epoch == found.header.epoch:
+            added = await read_log_from(keeper.store, found.header, known.revision + 1)
+            entries = unseal_log(run_id, added.values(), lambda entry: unseal_texts(entry, keeper.codec))
+            known.found = found
+            if not known.take_in(entries):
+                return known
+        recorded, found = await keeper.read(run_id, running_too=True)
+        return ToldRun(recorded, found, self._told(recorded), self._clock)
+
+    def _told(self, recorded: RecordedRun) -> T:
+        inputs = self.keeper.restored(recorded.opened.run_id, recorded.inputs)
+        driven = self._retell(recorded, inputs, self.keeper.codec)
+        if recorded.ended is not None:
+            driven.replay.finish = recorded.ended  # the machine is not told of time limits
+        return driven
+
+    def resume(self, told: ToldRun[T], inputs: Mapping[str, object] | None = None) -> None:
+        """Take a run up that has ended or is paused; `inputs` replace those of the same names."""
+        part = told.recorded.opened.part
+        entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})), timestamp=self._clock())
+        if not told.resumed(entry) or inputs:
+            told.driven = self._told(told.recorded)
+        told.decide()
+
+    async def save(self, told: ToldRun[T]) -> None:
+        """Put on record what a call has added, as a whole or not at all.
+
+        Raises:
+            RunConflict: the run has gone on since it was read.
+            ValueNotStorable: a value is larger than the store takes.
+        """
+        told.end()
+        found, store, run_id = told.found, self.keeper.store, told.recorded.opened.run_id
+        assert found is not None
+        if not told.new:
+            return
+        largest, codec = largest_value(store), self.keeper.codec
+        stored = [entry_for(largest, one, codec) for one in told.new]
+        announced = await self._announced(found, told.questions)
+        try:
+            await append_own(store, log_key(found.header), stored, told.revision)
+        except RevisionConflict:
+            if announced is not found:
+                await self._settle_header(run_id)
+            raise RunConflict(run_id, told.revision) from None
+        told.revision = len(told.recorded.entries)
+        await self.write_header(told, announced)
+
+    async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
+        """Write new questions into the header before the log has them, so that none is ever missing."""
+        owner = found.header.owner
+        for _ in range(_TRIES):
+            header = found.header
+            if header.owner != owner or set(questions) <= set(header.questions):
+                break
+            header = replace(header, questions=tuple(sorted({*header.questions, *questions})))
+            with suppress(RevisionConflict):
+                await change_header(self.keeper.store, found, header)
+                return replace(found, header=header, revision=found.revision + 1)
+            found = await read_header(self.keeper.store, header.run_id)
+        return found
+
+    async def see_header(self, told: ToldRun[T]) -> None:
+        """Bring a header up to date if its driver or process died before it could.
+
+        The header of a run whose process died in the middle says so until somebody goes on with the run.
+        """
+        found = told.found
+        assert found is not None
+        held, header = found.header, self._header(told, found)
+        if held.status != header.status or (held.owner is None and held.questions != header.questions):
+            await self.write_header(told, found)
+
+    async def write_header(self, told: ToldRun[T], found: FoundHeader) -> None:
+        """Bring the header up to date. If this fails, the next look at the run repairs it from the log."""
+        header = self._header(told, found)
+        try:
+            await change_header(self.keeper.store, found, header)
+        except RevisionConflict:
+            await self._settle_header(header.run_id)
+        else:
+            told.found = replace(found, header=header, revision=found.revision + 1)
+
+    async def _settle_header(self, run_id: str) -> None:
+        """Several drivers have reported one after the other, and their headers overtake each other."""
+        for _ in range(_TRIES):
+            recorded, found = await self.keeper.read(run_id, running_too=True)
+            if found.header.owner is not None:
+                return  # a process has taken it up
+            told = ToldRun(recorded, found, self._told(recorded))
+            with suppress(RevisionConflict):
+                await change_header(self.keeper.store, found, self._header(told, found))
+                return
+
+    def _header(self, told: ToldRun[T], found: FoundHeader) -> RunHeader:
+        ended = told.recorded.ended
+        why = None if ended is None else ended.failure
+        is_paused = ended is not None and ended.status == "paused"
+        return replace(
+            found.header if is_paused else halted_no_longer(found.header),
+            status="running" if ended is None else ended.status,
+            owner=None,
+            lease_until=None,
+            error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.keeper.codec)}",
+            questions=told.questions if ended is None or is_paused else (),
+            updated_at=found.now,
+        )
+
+
+def _with_failure(fact: RunFinished) -> RunFinished:
+    """Return the end of a run with its error in the form that the log stores."""
+    if fact.failure is None and fact.raised is not None:
+        return replace(fact, failure=failure_facts(fact.raised, classify(fact.raised)))
+    return fact

@@ -1,0 +1,253 @@
+"""Where large values are kept that a store of runs only refers to: folders, and what `fsspec` reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+
+from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
+from fastroai.forks import in_forked_process
+from fastroai.store.kept_at import KeptAt
+from fastroai.store.workers import Workers
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 4
+"""Threads that read and write."""
+_OWNER_READS_AND_WRITES: Final = 0o600
+_OWNER_ENTERS: Final = 0o700
+_ADVICE: Final = "see that the place of the payloads can be reached, read and written"
+
+
+@runtime_checkable
+class PayloadStore(Protocol):
+    """Keeps large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one of your own.
+
+    A payload is bytes, under a name that is made of them. Payloads are in groups, one for each key of the
+    store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. Each
+    operation happens whole or not at all, and what it has done is there after a power failure.
+
+    Raises:
+        RunStoreUnavailable: from every operation, if the place cannot be reached, read or written.
+    """
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """Keep a payload. It may be there already: then it is the same."""
+        ...
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """Return a payload, `None` if it is not there."""
+        ...
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """Return the time at which each group was made or last changed, by name."""
+        ...
+
+    async def delete(self, group: str) -> None:
+        """Forget a group with all that is in it. There may be none."""
+        ...
+
+
+class _InThreads:
+    """What blocks is called in threads, as on network file systems and object stores it takes long."""
+
+    def __init__(self) -> None:
+        self._start()
+        in_forked_process(self._start)
+
+    def _start(self) -> None:
+        self._workers = Workers(_AT_ONCE)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wrap_future(self._workers.submit(call))
+        except Exception as error:  # of a file system of fsspec, which can raise anything
+            raise RunStoreUnavailable(repr(self), f"{type(error).__name__}: {error}", _ADVICE) from error
+
+
+class FilePayloadStore(_InThreads, KeptAt):
+    """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
+
+    Only the owner can read and write the files (mode 0600). Each is on the disk, whole, before the store of
+    runs refers to it, so a power failure leaves no reference to half a file.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Make the folder when it is first needed.
+
+        Raises:
+            ConfigurationError: `folder` is no path.
+        """
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise ConfigurationError("folder", folder, "the path of a folder")
+        self._folder = Path(os.path.abspath(os.fspath(folder)))
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"FilePayloadStore({str(self._folder)!r})"
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """See `PayloadStore`."""
+        await self._call(lambda: self._put(group, name, payload))
+
+    def _put(self, group: str, name: str, payload: bytes) -> None:
+        folder = self._folder / group
+        folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
+        written = folder / f"{name}.{secrets.token_hex(8)}.part"
+        try:
+            with open(written, "xb", opener=_for_owner) as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            written.replace(folder / name)
+        except BaseException:
+            with suppress(OSError):
+                written.unlink()
+            raise
+        for changed in (folder, self._folder, self._folder.parent):
+            _sync(changed)
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """See `PayloadStore`."""
+        return await self._call(lambda: _read(self._folder / group / name))
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """See `PayloadStore`."""
+        return await self._call(self._groups)
+
+    def _groups(self) -> Mapping[str, datetime]:
+        found = {}
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    found[entry.name] = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+        return found
+
+    async def delete(self, group: str) -> None:
+        """See `PayloadStore`."""
+        await self._call(lambda: self._delete(group))
+
+    def _delete(self, group: str) -> None:
+        with suppress(FileNotFoundError):
+            rmtree(self._folder / group)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, _OWNER_READS_AND_WRITES)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _sync(folder: Path) -> None:
+    """Write down which files are in a folder. On Windows, folders cannot be synced."""
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+class FsspecPayloadStore(_InThreads, KeptAt):
+    """A `PayloadStore` wherever `fsspec` reaches: S3, Google Cloud Storage, Azure. Needs the extra `fsspec`.
+
+        payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
+
+    The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
+    or not at all. Of other file systems, half a payload is noticed when it is read.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        """Connect to the file system of `url`. `options` are those of the file system, in `fsspec`'s words.
+
+        Raises:
+            ConfigurationError: `fsspec` does not know what the URL names.
+            MissingExtraError: `fsspec` is not installed (the extra `fsspec`).
+        """
+        try:
+            import fsspec  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise MissingExtraError("FsspecPayloadStore", "fsspec", "fsspec") from error
+        if not isinstance(url, str):
+            raise ConfigurationError(
+                "url", type(url).__name__, "a URL as fsspec takes it, such as s3://bucket/runs"
+            )
+        scheme = url.partition("://")[0]
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url, **options)
+        except (ImportError, ValueError, TypeError) as error:
+            expected = f"a URL of a file system that fsspec knows and that is installed: {error}"
+            raise ConfigurationError("url", f"{scheme}://...", expected) from error
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"<FsspecPayloadStore {self._files.protocol!r} {self._root!r}>"
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """See `PayloadStore`."""
+
+        def put() -> None:
+            self._files.makedirs(self._path(group), exist_ok=True)
+            self._files.pipe_file(self._path(group, name), payload)
+
+        await self._call(put)
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """See `PayloadStore`."""
+
+        def get() -> bytes | None:
+            try:
+                payload: bytes = self._files.cat_file(self._path(group, name))
+            except FileNotFoundError:
+                return None
+            return payload
+
+        return await self._call(get)
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """See `PayloadStore`. The time of a group is that of its last payload."""
+
+        def groups() -> Mapping[str, datetime]:
+            found: dict[str, datetime] = {}
+            self._files.invalidate_cache()
+            for path in self._files.find(self._root):
+                group = path.rpartition("/")[0].rpartition("/")[2]
+                changed = _time_of(self._files, path)
+                found[group] = max(found.get(group, changed), changed)
+            return found
+
+        return await self._call(groups)
+
+    async def delete(self, group: str) -> None:
+        """See `PayloadStore`."""
+
+        def delete() -> None:
+            self._files.invalidate_cache()
+            with suppress(FileNotFoundError):
+                self._files.rm(self._path(group), recursive=True)
+
+        await self._call(delete)
+
+
+def _time_of(files: Any, path: str) -> datetime:
+    """When a file was written; now, if its file system does not say, so that it does not count as old."""
+    try:
+        changed: datetime = files.modified(path)
+    except NotImplementedError:
+        return datetime.now(UTC)
+    return changed if changed.tzinfo else changed.replace(tzinfo=UTC)

@@ -1,0 +1,160 @@
+"""A store of runs that keeps large values elsewhere, and refers to them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.runtime.options import check_count
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.checksums import REFERENCE
+from fastroai.store.headers import keys_with, run_of
+from fastroai.store.hints import UNHEARD, HintsChanges
+from fastroai.store.history import ReadsRuns
+from fastroai.store.kept_at import KeptAt
+from fastroai.store.payload_stores import PayloadStore
+from fastroai.store.run_store import StoredKey, StoredValues
+
+LARGE: Final = 256 * 2**10
+"""Bytes above which a value is kept elsewhere."""
+_BEGINS_WITHIN: Final = timedelta(hours=1)
+"""How long after a payload the value that refers to it may come."""
+
+
+class OffloadingRunStore(ReadsRuns, KeptAt):
+    """A `RunStore` that keeps its large values in a `PayloadStore`, and the others in another `RunStore`.
+
+        store = OffloadingRunStore(SQLiteRunStore("runs.db"), FilePayloadStore("payloads"))
+
+    An entry is large because of an output, an input, a response or a message in it. It is kept as it would be
+    stored, so a codec encrypts it as well. Each run has payloads of its own, which are deleted with it. A
+    fork copies those that it takes over. Every program that reads the runs needs both stores.
+    """
+
+    largest_value = None
+    """How many bytes it takes in one value: any number."""
+
+    def __init__(self, store: object, payloads: PayloadStore, *, above: int = LARGE) -> None:
+        """Put a payload store beside a store of runs.
+
+        Args:
+            store: The store of runs.
+            payloads: What keeps the values that have more bytes than `above`.
+            above: A number of bytes.
+
+        Raises:
+            ConfigurationError: an argument is invalid.
+        """
+        if not isinstance(payloads, PayloadStore):
+            raise ConfigurationError("payloads", payloads, "a PayloadStore, such as FilePayloadStore(folder)")
+        check_count("above", above, required=True)
+        self._store, self._payloads, self._above = adapt_run_store(store), payloads, above
+
+    def __repr__(self) -> str:
+        return f"OffloadingRunStore({self._store!r}, {self._payloads!r})"
+
+    # --- the operations of a store of runs ---
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`. A payload is kept before the value that refers to it."""
+        kept = await asyncio.gather(*(self._kept(key, value, self._above) for value in values))
+        await self._store.append(key, kept, revision=revision)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`.
+
+        Raises:
+            RunCorrupt: a payload is lost or damaged.
+        """
+        found = await self._store.read(key, after=after)
+        first = found.revision - len(found.values) + 1
+        values = await asyncio.gather(
+            *(self._value(key, position, value) for position, value in enumerate(found.values, first))
+        )
+        return replace(found, values=tuple(values))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`. The value stays in the store: what is replaced, such as a header, is small."""
+        await self._store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`. If a payload is lost, only whoever reads its key is told."""
+        found = await self._store.list(prefix, after=after, limit=limit)
+        return await asyncio.gather(*map(self._listed, found))
+
+    async def delete(self, key: str) -> None:
+        """See `RunStore`. If this is interrupted, payloads may be left, which `forget_orphans` removes."""
+        await self._store.delete(key)
+        await self._payloads.delete(_group_of(key))
+
+    # --- what only some stores do ---
+
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+        if isinstance(self._store, HintsChanges):
+            await self._store.changed(key, revision=revision, timeout=timeout)
+        else:
+            await asyncio.sleep(min(timeout, UNHEARD))
+
+    async def aclose(self) -> None:
+        """Close the store of runs. It opens again if it is used."""
+        close: Any = getattr(self._store, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def forget_orphans(self) -> None:
+        """Delete payloads whose process died before anything referred to them. `purge` does this too."""
+        before = datetime.now(UTC) - _BEGINS_WITHIN
+        old = {group for group, changed in (await self._payloads.groups()).items() if changed < before}
+        if old:
+            async for found in keys_with(self._store, ""):
+                old.discard(_group_of(found.key))
+        for group in old:
+            await self._payloads.delete(group)
+
+    # --- values ---
+
+    async def _kept(self, key: str, value: bytes, above: int | None) -> bytes:
+        """What the store keeps of a value: the value, or a reference to it."""
+        if not isinstance(value, bytes):
+            return value  # the store refuses it
+        is_large = above is not None and len(value) > above
+        if not is_large and not value.startswith(REFERENCE):  # what looks like one is kept elsewhere
+            return value
+        name = hashlib.sha256(value).hexdigest()
+        await self._payloads.put(_group_of(key), name, value)
+        return b"%b%b %d" % (REFERENCE, name.encode(), len(value))
+
+    async def _value(self, key: str, position: int, stored: bytes) -> bytes:
+        if not stored.startswith(REFERENCE):
+            return stored
+        name, _, size = stored.removeprefix(REFERENCE).decode(errors="replace").partition(" ")
+        payload = await self._payloads.get(_group_of(key), name)
+        if payload is None:
+            raise _lost(key, position, f"its {size} bytes are gone from {self._payloads!r}: {name}")
+        if hashlib.sha256(payload).hexdigest() != name:
+            raise _lost(key, position, f"its {size} bytes in {self._payloads!r} have changed: {name}")
+        return payload
+
+    async def _listed(self, found: StoredKey) -> StoredKey:
+        try:
+            return replace(found, value=await self._value(found.key, found.revision, found.value))
+        except RunCorrupt:
+            return found
+
+
+def _group_of(key: str) -> str:
+    """The group of the payloads of a key. A key can be too long for the name of a file."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _lost(key: str, position: int, reason: str) -> RunCorrupt:
+    run_id, _ = run_of(key)
+    if key.startswith("log:"):
+        return RunCorrupt(run_id, position, reason)
+    return RunCorrupt(run_id, 0, f"value {position} of {key!r}: {reason}")

@@ -1,0 +1,38 @@
+"""Workflows: typed specs in YAML, driven by a coding agent over MCP or run by FastroAI itself."""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.errors import ResultRejected as ResultRejected
+    from fastroai.errors import WorkflowValidationError as WorkflowValidationError
+    from fastroai.workflows.flows import WorkflowRuns as WorkflowRuns
+    from fastroai.workflows.result import WorkflowResult as WorkflowResult
+    from fastroai.workflows.result import WorkflowUsage as WorkflowUsage
+    from fastroai.workflows.spec.catalog import find_specs as find_specs
+    from fastroai.workflows.spec.document import WorkflowSpec as WorkflowSpec
+    from fastroai.workflows.spec.drafting import PhaseDraft as PhaseDraft
+    from fastroai.workflows.spec.drafting import PipelineDraft as PipelineDraft
+    from fastroai.workflows.spec.drafting import draft_spec as draft_spec
+    from fastroai.workflows.spec.drawing import draw_flow as draw_flow
+    from fastroai.workflows.spec.reading import load_spec as load_spec
+    from fastroai.workflows.spec.speckit import compile_speckit as compile_speckit
+    from fastroai.workflows.workflow import BoundWorkflow as BoundWorkflow
+    from fastroai.workflows.workflow import Workflow as Workflow
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".flows": ("WorkflowRuns",),
+        ".result": ("WorkflowResult", "WorkflowUsage"),
+        ".spec.catalog": ("find_specs",),
+        ".spec.document": ("WorkflowSpec",),
+        ".spec.drafting": ("PhaseDraft", "PipelineDraft", "draft_spec"),
+        ".spec.drawing": ("draw_flow",),
+        ".spec.reading": ("load_spec",),
+        ".spec.speckit": ("compile_speckit",),
+        ".workflow": ("BoundWorkflow", "Workflow"),
+        "fastroai.errors": ("ResultRejected", "WorkflowValidationError"),
+    },
+)

@@ -1,0 +1,192 @@
+"""What a flow asks for next, as answers say it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from fastroai.runtime.facts import RunFinished, StepSkipped
+from fastroai.workflows.answers import (
+    AwaitGate,
+    EndStatus,
+    ErrorAnswer,
+    ExecuteFlow,
+    ExecuteStep,
+    FlowEnded,
+    LoopState,
+    NextAnswer,
+    Skipped,
+    error,
+)
+from fastroai.workflows.auditing import duration_ms, records_of
+from fastroai.workflows.calls import FlowCall
+from fastroai.workflows.machine.machine import SKIP_IF
+from fastroai.workflows.machine.state import FlowState
+from fastroai.workflows.spec.document import StepSpec
+
+_ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
+
+
+def next_of(call: FlowCall, *, reverted_to: str | None = None) -> NextAnswer:
+    """Return what is to be done next, or how the flow has ended."""
+    finish = call.told.finish
+    if finish is not None and finish.status != "paused":
+        return ended_of(call, finish, reverted_to=reverted_to)
+    due = call.due
+    if not due:
+        message = "Nothing is due: the run is paused. Take it up with resume."
+        return error("flow_ended", message, flow_id=call.run_id)
+    return _around(call, due[0], reverted_to)
+
+
+def ended_of(
+    call: FlowCall, finish: RunFinished, *, reverted_to: str | None = None
+) -> FlowEnded | ErrorAnswer:
+    """Return how a flow has ended."""
+    if finish.status == "cancelled" and finish.reason_code != "killed":
+        message = f"The run was cancelled: {finish.reason}. Take it up with resume."
+        return error("flow_ended", message, flow_id=call.run_id)
+    flow, machine = call.machine.state.flows[""], call.machine
+    stopped = machine.state.stopped
+    return FlowEnded(
+        status=_ENDS[finish.status],
+        flow_id=call.run_id,
+        flow=machine.plan_of(flow).flow.name,
+        output=flow.output,
+        trace=records_of(call, flow, flow.records),
+        total_duration_ms=duration_ms(call, flow),
+        reason=finish.reason,
+        reason_code=finish.reason_code or "",
+        step_id=finish.step_id or None,
+        violations=() if stopped is None else stopped.violations,
+        reverted_to=reverted_to,
+        skipped=_skipped(call),
+    )
+
+
+def rejected(call: FlowCall, step_id: str, status: Literal["ensure_failed", "schema_failed"]) -> ExecuteStep:
+    """Return a step whose result was not accepted, to be done again; by its id in its own flow."""
+    _, _, record = call.state(step_id)
+    answer = _step(call, step_id, status)
+    return answer.model_copy(update={"violations": record.violations[-1]})
+
+
+def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteStep | AwaitGate | ExecuteFlow:
+    """Return a step within the steps whose flows it is in, from the outermost flow on."""
+    plan, step = call.spec(step_id)
+    answer: ExecuteStep | AwaitGate | ExecuteFlow
+    answer = _step(call, step_id, "execute_step") if step.gate is None else _gate(call, step_id)
+    while plan.path:
+        inner, path = plan, plan.path
+        plan, _ = call.spec(path)
+        answer = ExecuteFlow(
+            status="execute_flow",
+            **_common(call, path),
+            child_flow=inner.flow.name,
+            child_flow_id=call.flow_id(path),
+            child_step=answer,
+        )
+    return answer.model_copy(update={"reverted_to": reverted_to, "skipped": _skipped(call)})
+
+
+def _common(call: FlowCall, step_id: str) -> dict[str, Any]:
+    plan, step = call.spec(step_id)
+    flow, state, _ = call.state(step_id)
+    return {
+        "flow_id": call.flow_id(plan.path),
+        "flow": plan.flow.name,
+        "step_id": step.id,
+        "step_number": plan.order[step.id] + 1,
+        "total_steps": len(plan.flow.steps),
+        "round": flow.round,
+        "routed_from": state.routed_from,
+        "violations": _violations_of(flow, state.routed_from),
+    }
+
+
+def _violations_of(flow: FlowState, routed_from: str | None) -> tuple[str, ...]:
+    """Return what was wrong with the last result of the step that has led to another."""
+    if routed_from is None or routed_from not in flow.steps:
+        return ()
+    record = flow.records[flow.steps[routed_from].record]
+    return record.violations[-1] if record.outcome == "failed" and record.violations else ()
+
+
+def _step(
+    call: FlowCall, step_id: str, status: Literal["execute_step", "ensure_failed", "schema_failed"]
+) -> ExecuteStep:
+    _, step = call.spec(step_id)
+    _, state, record = call.state(step_id)
+    spec = call.driven.plan.spec
+    function = spec.functions.get(step.function) if step.function is not None else None
+    contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
+    loop, iteration = record.loop, step.iteration
+    return ExecuteStep(
+        status=status,
+        **_common(call, step_id),
+        step_mode="inline" if function is None else "function",
+        intent=step.intent if function is None else function.intent,
+        inputs=call.machine.inputs(step_id),
+        output_contract=step.output_contract,
+        output_fields={} if contract is None else {name: one.type for name, one in contract.fields.items()},
+        ensure=tuple(one.text for one in step.ensure),
+        attempt=state.attempt,
+        retries_remaining=step.retries - state.attempt + 1,
+        function=step.function,
+        mode=None if function is None else function.mode,
+        agent=step.agent,
+        model=_model(step, None if function is None else function.model),
+        context="" if function is None else function.context,
+        output_schema=None if step.output_schema is None else dict(step.output_schema),
+        max_iterations=None if iteration is None else iteration.max_iterations,
+        exit_criterion=None
+        if iteration is None or iteration.exit_criterion is None
+        else iteration.exit_criterion.text,
+        accumulate=None if iteration is None else iteration.accumulate,
+        loop=None
+        if loop is None
+        else LoopState(
+            iteration=loop.count,
+            outcome=loop.outcome,
+            accumulated_count=len(loop.items),
+            dry_streak=loop.dry_streak,
+        ),
+    )
+
+
+def _model(step: StepSpec, of_function: str | None) -> str | None:
+    return step.model or of_function
+
+
+def _gate(call: FlowCall, step_id: str) -> AwaitGate:
+    _, step = call.spec(step_id)
+    gate, function = step.gate, call.driven.plan.spec.functions.get(step.function or "")
+    assert gate is not None
+    wait = call.machine.state.asking.get(call.unit(step_id))
+    deadline = None if wait is None else wait.deadline
+    return AwaitGate(
+        status="await_gate",
+        **_common(call, step_id),
+        function=step.function or "",
+        intent="" if function is None else function.intent,
+        inputs=call.machine.inputs(step_id),
+        on_approve=gate.on_approve,
+        on_revise=gate.on_revise,
+        on_kill=gate.on_kill,
+        timeout=gate.timeout,
+        expires_at=None if deadline is None else datetime.fromtimestamp(deadline, UTC),
+    )
+
+
+def _skipped(call: FlowCall) -> tuple[Skipped, ...]:
+    """Return the steps that were left out in this call."""
+    return tuple(
+        Skipped(step_id=one.step_id, reason=_reason(call, one))
+        for one in call.told.decided
+        if isinstance(one, StepSkipped) and call.spec(one.step_id)[1].gate is None
+    )
+
+
+def _reason(call: FlowCall, skipped: StepSkipped) -> str:
+    said = call.spec(skipped.step_id)[1].skip_reason
+    return said if said and skipped.cause == SKIP_IF else skipped.cause

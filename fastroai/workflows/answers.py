@@ -1,0 +1,420 @@
+"""What calls answer that drive a workflow from outside: the same for Python, the command line and MCP.
+
+Each answer says by its `status` what to do next. An error is an answer as well: `status` is `error`, and
+`error_type` says which one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from fastroai.workflows.spec.document import GatePolicy, Mode
+
+ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
+"""Who decided at a gate."""
+
+GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
+
+IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "exit_abort"]
+"""What a report or an abort means for a loop."""
+
+EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
+
+FlowStatus: TypeAlias = Literal["in_progress", "complete", "killed", "failed", "cancelled", "unreadable"]
+"""How far a flow is. In lists, flows that were cancelled count as killed."""
+
+ErrorType: TypeAlias = Literal[
+    "invalid_spec",
+    "invalid_input",
+    "unknown_flow",
+    "flow_exists",
+    "flow_not_found",
+    "not_a_workflow",
+    "flow_running",
+    "flow_ended",
+    "flow_unreadable",
+    "conflict",
+    "store_unavailable",
+    "step_not_found",
+    "step_not_due",
+    "invalid_result",
+    "invalid_usage",
+    "gate_step_requires_gate_resolve",
+    "not_a_gate_step",
+    "invalid_outcome",
+    "invalid_resolved_by",
+    "missing_on_revise",
+    "child_flow_unfinished",
+    "no_iterations",
+    "iteration_active",
+    "iteration_not_active",
+    "iteration_ended",
+    "invalid_label",
+    "checkpoint_not_found",
+    "not_revertible",
+]
+"""What went wrong.
+
+`invalid_spec`: the spec has problems, all of which are in `problems`. `invalid_input`: the inputs are not
+those that the flow takes, or an argument is no JSON or too large. `unknown_flow`: the spec has no flow of
+this name. `flow_exists`, `flow_not_found`: by its id in the store. `not_a_workflow`: the run is one of a
+pipeline or graph. `flow_running`: another process runs it. `flow_ended`: nothing is due in it any more.
+`flow_unreadable`: its record is damaged. `conflict`: another call changed the flow first; nothing of this one
+is on record, so read the flow with `resume` and decide again. `store_unavailable`: the store fails.
+
+`step_not_found`, `step_not_due`: `available` has the steps that are. `invalid_result`, `invalid_usage`: no
+JSON, or too large, or not of the form that is asked for. `gate_step_requires_gate_resolve`,
+`not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`,
+`missing_on_revise`: of a gate. `child_flow_unfinished`: a step that runs a flow is done when that flow is.
+`no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
+`iteration_not_active`: start one first. `iteration_ended`: the loop is over, so report the step.
+`invalid_label`, `checkpoint_not_found`, `not_revertible`: of checkpoints.
+"""
+
+
+class Answer(BaseModel):
+    """What a call answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as plain data, without fields that have their defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class Skipped(Answer):
+    """A step that was left out on the way to this answer."""
+
+    step_id: str
+    reason: str
+
+
+class _Next(Answer):
+    """A step that is due."""
+
+    flow_id: str
+    """Pass it, and `step_id`, to the call that reports the step."""
+    flow: str
+    """The name of the flow."""
+    step_id: str
+    step_number: int
+    """Position in the flow, from 1."""
+    total_steps: int
+    round: int = 0
+    """How often a gate has sent the flow back."""
+    routed_from: str | None = None
+    """The step that has led here by `on_fail`, `next` or a gate, where it is not the one before."""
+    reverted_to: str | None = None
+    """The label of the checkpoint that the call went back to."""
+    skipped: tuple[Skipped, ...] = ()
+    violations: tuple[str, ...] = ()
+    """What was wrong with the result that led here: of this step, or of the step in `routed_from`."""
+
+
+class LoopState(Answer):
+    """A loop of a step, as it is now."""
+
+    iteration: int
+    """How many results were reported."""
+    outcome: IterationOutcome
+    accumulated_count: int = 0
+    dry_streak: int = 0
+    """How many reports in a row have brought nothing new."""
+
+
+class ExecuteStep(_Next):
+    """Do the step, then report its result with `step_done`.
+
+    As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`.
+    Do the step again.
+    """
+
+    status: Literal["execute_step", "ensure_failed", "schema_failed"]
+    step_mode: Literal["function", "inline"]
+    intent: str
+    inputs: dict[str, JsonValue]
+    output_contract: str | None
+    output_fields: dict[str, str]
+    """The types of the fields of the result, by name."""
+    ensure: tuple[str, ...]
+    """Conditions that the result has to meet."""
+    attempt: int
+    retries_remaining: int
+    """Attempts that are left, this one included."""
+    function: str | None = None
+    mode: Mode | None = None
+    agent: str | None = None
+    model: str | None = None
+    context: str = ""
+    output_schema: dict[str, JsonValue] | None = None
+    """JSON Schema of the result."""
+    max_iterations: int | None = None
+    exit_criterion: str | None = None
+    accumulate: str | None = None
+    loop: LoopState | None = None
+    """The loop of this step, if one was started."""
+
+
+class AwaitGate(_Next):
+    """A person decides. Resolve the gate with `gate_resolve`; do not decide on their behalf."""
+
+    status: Literal["await_gate"]
+    function: str
+    intent: str
+    inputs: dict[str, JsonValue]
+    on_approve: str | None
+    """The step that follows; null: the flow is complete."""
+    on_revise: str | None
+    """The step from which on everything is done again; null: the gate cannot revise."""
+    on_kill: str | None
+    """The step that cleans up before the flow ends; null: it ends at once."""
+    timeout: float | None
+    """Seconds until it is killed by itself."""
+    expires_at: datetime | None = None
+
+
+class ExecuteFlow(_Next):
+    """A flow inside of a step goes on: do as `child_step` says."""
+
+    status: Literal["execute_flow"]
+    child_flow: str
+    """The name of the inner flow."""
+    child_flow_id: str
+    child_step: ExecuteStep | AwaitGate | ExecuteFlow
+
+
+class StepRecord(Answer):
+    """What happened at a step, in a `trace`."""
+
+    type: Literal["step", "gate", "skip", "policy"]
+    """`policy`: a gate that was approved by its policy."""
+    step_id: str
+    outcome: str
+    """`open`, `skipped`; of a step `succeeded` or `failed`; of a gate `approve`, `revise` or `kill`."""
+    attempts: int = 0
+    duration_ms: float = 0.0
+    step_mode: Literal["function", "inline", "flow"] | None = None
+    function: str | None = None
+    agent: str | None = None
+    violations: tuple[str, ...] = ()
+    """What was wrong with each result that was not accepted, in order."""
+    error: str = ""
+    """Why it failed, where that was not a check."""
+    resolved_by: ResolvedBy | None = None
+    rationale: str = ""
+    policy: GatePolicy | None = None
+    skip_reason: str = ""
+    iteration_outcome: IterationOutcome | None = None
+    child_flow_id: str | None = None
+    cost_usd: Decimal = Decimal(0)
+    """Known cost in US dollars of what was reported for it."""
+    tokens: int = 0
+
+
+class FlowEnded(Answer):
+    """Nothing is left to do."""
+
+    status: EndStatus
+    flow_id: str
+    flow: str
+    output: JsonValue
+    trace: tuple[StepRecord, ...]
+    total_duration_ms: float
+    reason: str = ""
+    """Why it ended, for people."""
+    reason_code: str = ""
+    """Why it ended, for programs: `step_failed`, `budget_exceeded`, `max_rounds`, `killed`, ..."""
+    step_id: str | None = None
+    """The step that failed."""
+    violations: tuple[str, ...] = ()
+    reverted_to: str | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+
+class IterationAnswer(Answer):
+    """A loop began, goes on or has ended. After `iteration_exit` or `iteration_aborted`, report the step."""
+
+    status: Literal["iteration_started", "iteration_continue", "iteration_exit", "iteration_aborted"]
+    flow_id: str
+    step_id: str
+    iteration: int
+    max_iterations: int
+    exit_criterion: str | None = None
+    exit_criterion_met: bool = False
+    exit_criterion_error: str | None = None
+    """Why the criterion could not be evaluated; then the loop goes on."""
+    outcome: IterationOutcome = "continue"
+    accumulated_count: int | None = None
+    """How many different items there are so far."""
+    new_count: int | None = None
+    """How many of them this report has brought."""
+    dry_streak: int | None = None
+    extraction_error: str | None = None
+    """Why no items could be read from the result; then they do not count, and neither does the dry streak."""
+
+
+class Committed(Answer):
+    """A checkpoint is set."""
+
+    status: Literal["committed"]
+    flow_id: str
+    label: str
+    checkpoints: tuple[str, ...]
+    current_step_id: str | None = None
+
+
+class NoTimeout(Answer):
+    """No gate has run out of time."""
+
+    status: Literal["no_timeout"]
+    flow_id: str
+    message: str
+    step_id: str | None = None
+    remaining_seconds: float | None = None
+
+
+class IterationRecord(Answer):
+    """A report to a loop, without its result."""
+
+    iteration: int
+    outcome: IterationOutcome
+    exit_criterion_met: bool = False
+    accumulated_count: int | None = None
+    new_count: int | None = None
+    dry_streak: int | None = None
+    extraction_error: str | None = None
+    reason: str = ""
+
+
+class RoundRecord(Answer):
+    """A round that a gate has sent back."""
+
+    round: int
+    steps: tuple[StepRecord, ...]
+
+
+class AuditAnswer(Answer):
+    """Everything that happened in a flow, readable at any time."""
+
+    status: FlowStatus
+    flow_id: str
+    flow: str
+    steps_completed: int
+    total_steps: int
+    trace: tuple[StepRecord, ...]
+    """Of the round that goes on, or was the last."""
+    round: int
+    rounds: tuple[RoundRecord, ...]
+    iterations: dict[str, tuple[IterationRecord, ...]]
+    """By step, in this round."""
+    archived_iterations: tuple[dict[str, tuple[IterationRecord, ...]], ...]
+    """The same of each round before."""
+    child_audits: dict[str, tuple[AuditAnswer, ...]]
+    """By step, each time that it ran its flow."""
+    total_duration_ms: float
+    cost_usd: Decimal
+    """Known cost in US dollars."""
+    cost_complete: bool
+    """Whether all that was reported could be priced."""
+    tokens: int
+    output: JsonValue = None
+    reason: str = ""
+    reason_code: str = ""
+    checkpoints: tuple[str, ...] = ()
+
+
+class ListedFlow(Answer):
+    """A flow in the store."""
+
+    flow_id: str
+    workflow: str
+    status: FlowStatus
+    started_at: datetime | None
+    updated_at: datetime | None
+    awaits: bool = False
+    """Whether it waits for a decision at a gate."""
+    error: str | None = None
+
+
+class FlowList(Answer):
+    """The flows in the store, the latest first."""
+
+    status: Literal["ok"]
+    flows: tuple[ListedFlow, ...]
+
+
+class Problem(Answer):
+    """Something that is wrong with a spec."""
+
+    message: str
+    line: int
+    """The line in the spec, from 1."""
+    column: int
+    """The column in that line, in characters, from 1."""
+    flow: str | None = None
+    step: str | None = None
+    allowed: tuple[str, ...] = ()
+    """What could be there instead."""
+    nearest: str | None = None
+    """The allowed name that is most like the one that was found."""
+
+
+class ErrorAnswer(Answer):
+    """The call changed nothing. `message` says what to do instead."""
+
+    status: Literal["error"]
+    error_type: ErrorType
+    message: str
+    flow_id: str | None = None
+    step_id: str | None = None
+    available: tuple[str, ...] = ()
+    """What would have been possible in place of what was given."""
+    problems: tuple[Problem, ...] = ()
+
+
+class ReportedUsage(BaseModel):
+    """What a model has used for a step, as the agent reports it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(description="The model, such as `anthropic:claude-sonnet-4-5`.", max_length=200)
+    input_tokens: int = Field(0, ge=0, description="Input tokens, cached ones included.")
+    output_tokens: int = Field(0, ge=0)
+    cache_read_tokens: int = Field(0, ge=0, description="Input tokens that were read from a cache.")
+    cache_write_tokens: int = Field(0, ge=0, description="Input tokens that were written to a cache.")
+
+
+NextAnswer: TypeAlias = ExecuteStep | AwaitGate | ExecuteFlow | FlowEnded | ErrorAnswer
+"""What is to be done next, or how the flow has ended."""
+
+
+def error(
+    error_type: ErrorType,
+    message: str,
+    *,
+    flow_id: str | None = None,
+    step_id: str | None = None,
+    available: tuple[str, ...] = (),
+    problems: tuple[Problem, ...] = (),
+) -> ErrorAnswer:
+    """Return the answer of a call that could not be carried out."""
+    return ErrorAnswer(
+        status="error",
+        error_type=error_type,
+        message=message,
+        flow_id=flow_id,
+        step_id=step_id,
+        available=available,
+        problems=problems,
+    )
+
+
+def awaited_gate(answer: NextAnswer) -> AwaitGate | None:
+    """Return the gate at which a flow, or a flow inside of it, waits for a decision."""
+    while isinstance(answer, ExecuteFlow):
+        answer = answer.child_step
+    return answer if isinstance(answer, AwaitGate) else None

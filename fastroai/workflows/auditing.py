@@ -1,0 +1,204 @@
+"""What happened in a flow, as answers have it: its steps, its rounds, its loops, its inner flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fastroai.places import quoted
+from fastroai.records import RequestRecord, Usage
+from fastroai.runtime.facts import RunFinished
+from fastroai.workflows.answers import (
+    AuditAnswer,
+    FlowStatus,
+    IterationRecord,
+    RoundRecord,
+    StepRecord,
+)
+from fastroai.workflows.calls import FlowCall
+from fastroai.workflows.machine.iterations import Reported
+from fastroai.workflows.machine.state import FlowKey, FlowState, Record
+
+
+def records_of(call: FlowCall, flow: FlowState, records: Iterable[Record]) -> tuple[StepRecord, ...]:
+    """Return records of a flow, as answers have them."""
+    return tuple(_record(call, flow, one) for one in records)
+
+
+def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
+    """Return the audit of a flow, with those of the flows inside of it."""
+    plan = call.machine.plan_of(flow)
+    rounds = tuple(
+        RoundRecord(round=number, steps=records_of(call, flow, records))
+        for number, records in enumerate(flow.rounds)
+    )
+    trace = records_of(call, flow, flow.records)
+    children = {
+        step.id: tuple(audit_of(call, child) for child in _flows_at(call, plan.step_id(step.id), flow.key))
+        for step in plan.flow.steps
+        if step.flow is not None
+    }
+    ended = call.told.recorded.ended
+    status = _status(call, flow)
+    usage = _spent(call, flow) if flow.path else _usage(call, "")  # of the run, with what was reverted
+    return AuditAnswer(
+        status=status,
+        flow_id=call.flow_id(flow.path),
+        flow=plan.flow.name,
+        steps_completed=sum(1 for one in trace if one.outcome != "open"),
+        total_steps=len(plan.flow.steps),
+        trace=trace,
+        round=flow.round,
+        rounds=rounds,
+        iterations=_iterations(flow.iterations),
+        archived_iterations=tuple(map(_iterations, flow.archived_iterations)),
+        child_audits={name: audits for name, audits in children.items() if audits},
+        total_duration_ms=duration_ms(call, flow),
+        cost_usd=usage.cost_usd,
+        cost_complete=usage.cost_complete,
+        tokens=usage.total_tokens,
+        output=flow.output,
+        reason="" if flow.path or ended is None else ended.reason,
+        reason_code="" if flow.path or ended is None else ended.reason_code or "",
+        checkpoints=() if flow.path else tuple(call.machine.checkpoints),
+    )
+
+
+def duration_ms(call: FlowCall, flow: FlowState) -> float:
+    """Return for how long a flow has run so far, or ran."""
+    clock = call.replay.clocks.get(flow.key)
+    if clock is None:
+        return 0.0
+    if not flow.path:
+        last = call.told.recorded.entries[-1].timestamp
+    else:
+        units = [
+            (f"{_front(flow)}{record.step}", visit) for record in _every(flow) for visit in record.visits
+        ]
+        ends = [took.ended for unit in units if (took := call.replay.took.get(unit)) and took.ended]
+        last = max(ends, default=clock.began)
+    return _rounded(last - clock.began)
+
+
+def _every(flow: FlowState) -> Iterator[Record]:
+    for records in flow.rounds:
+        yield from records
+    yield from flow.records
+
+
+def _front(flow: FlowState) -> str:
+    return f"{flow.path}." if flow.path else ""
+
+
+def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]:
+    """Yield the flows that a step has run, first begun first."""
+    state = call.machine.state
+    for one in (*state.past.get(path, ()), *filter(None, (state.flows.get(path),))):
+        if one.parent == parent:
+            yield one
+
+
+def _status(call: FlowCall, flow: FlowState) -> FlowStatus:
+    ended = call.told.recorded.ended
+    if flow.status != "running":
+        return flow.status
+    return "in_progress" if ended is None or flow.path else _status_of_run(ended)
+
+
+def _status_of_run(ended: RunFinished) -> FlowStatus:
+    match ended.status:
+        case "finished":
+            return "complete"
+        case "failed":
+            return "failed"
+        case "cancelled":
+            return "killed" if ended.reason_code == "killed" else "cancelled"
+        case "paused" | "running":
+            return "in_progress"
+
+
+def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
+    plan = call.machine.plan_of(flow)
+    step, step_id = plan.step(record.step), plan.step_id(record.step)
+    took = [one for visit in record.visits if (one := call.replay.took.get((step_id, visit))) is not None]
+    ends = [one.ended for one in took if one.ended is not None]
+    seconds = max(ends) - took[0].began if took and ends else 0.0
+    usage, child = _spent_on(call, flow, record), _child(call, flow, record)
+    milliseconds = _rounded(seconds) + (0.0 if child is None else duration_ms(call, child))
+    return StepRecord(
+        type=record.type,
+        step_id=record.step,
+        outcome=record.outcome,
+        attempts=record.attempts if record.type == "step" else 0,
+        duration_ms=milliseconds,
+        step_mode=None if step.kind == "gate" else step.kind,
+        function=step.function,
+        agent=step.agent,
+        violations=tuple(one for violations in record.violations for one in violations),
+        error=record.error,
+        resolved_by=record.resolved_by or None,  # type: ignore[arg-type]
+        rationale=record.rationale,
+        policy=record.policy,
+        skip_reason=record.skip_reason,
+        iteration_outcome=None if record.loop is None else record.loop.outcome,
+        child_flow_id=None if record.child is None else call.flow_id(step_id),
+        cost_usd=usage.cost_usd,
+        tokens=usage.total_tokens,
+    )
+
+
+def _child(call: FlowCall, flow: FlowState, record: Record) -> FlowState | None:
+    """Return the flow that was run in an entry of a step."""
+    if record.child is None:
+        return None
+    return next((one for one in _flows_at(call, record.child[0], flow.key) if one.key == record.child), None)
+
+
+def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
+    """Return what was spent in an entry of a step, at any depth."""
+    step_id = call.machine.plan_of(flow).step_id(record.step)
+    usage = Usage.of([one for visit in record.visits for one in _records(call, _place(step_id, visit))])
+    child = _child(call, flow, record)
+    return usage if child is None else usage + _spent(call, child)
+
+
+def _spent(call: FlowCall, flow: FlowState) -> Usage:
+    """Return what was spent in a flow that was not reverted, at any depth."""
+    total = Usage()
+    for record in _every(flow):
+        total += _spent_on(call, flow, record)
+    return total
+
+
+def _place(step_id: str, visit: int) -> str:
+    return quoted(step_id) if visit == 1 else f"{quoted(step_id)}#{visit}"
+
+
+def _records(call: FlowCall, place: str) -> list[RequestRecord]:
+    return [one.record for one in call.told.recorded.charges(place)]
+
+
+def _usage(call: FlowCall, place: str) -> Usage:
+    return Usage.of(_records(call, place))
+
+
+def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:
+    assert isinstance(reported, dict)
+    return {name: tuple(map(iteration_of, reports)) for name, reports in reported.items()}
+
+
+def iteration_of(one: Reported) -> IterationRecord:
+    """Return a report to a loop, without its result."""
+    return IterationRecord(
+        iteration=one.iteration,
+        outcome=one.outcome,
+        exit_criterion_met=one.is_met,
+        accumulated_count=one.accumulated_count,
+        new_count=one.new_count,
+        dry_streak=one.dry_streak,
+        extraction_error=one.extraction_error,
+        reason=one.reason,
+    )
+
+
+def _rounded(seconds: float) -> float:
+    return round(max(0.0, seconds) * 1000, 3)

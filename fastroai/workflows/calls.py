@@ -1,0 +1,246 @@
+"""One call that drives a workflow: what it finds, what it reports, and what follows from that by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from fastroai.records import RequestRecord
+from fastroai.runs.machine import Unit
+from fastroai.runs.told import ToldRun
+from fastroai.runtime import facts
+from fastroai.usage import Budget
+from fastroai.workflows.checks import CheckFailure
+from fastroai.workflows.driving import DrivenWorkflow, Reported
+from fastroai.workflows.machine.machine import WorkflowMachine
+from fastroai.workflows.machine.state import FlowState, Record, StepState
+from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.plan import FlowPlan
+from fastroai.workflows.replay import Account, WorkflowReplay
+from fastroai.workflows.spec.document import StepSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A budget that is used up."""
+
+    message: str
+    flow: str | None
+    """The place of the flow whose budget it is; `None` if it is that of the step."""
+
+
+class FlowCall:
+    """A flow as one call sees it. `path` is the inner flow that it is about; empty for the outermost."""
+
+    def __init__(self, told: ToldRun[DrivenWorkflow], path: str) -> None:
+        self.told, self.path = told, path
+        self.run_id = told.recorded.opened.run_id
+
+    @property
+    def driven(self) -> DrivenWorkflow:
+        """The workflow, told from its log."""
+        return self.told.driven
+
+    @property
+    def replay(self) -> WorkflowReplay:
+        """What was decided, with times and spending."""
+        return self.driven.replay
+
+    @property
+    def machine(self) -> WorkflowMachine:
+        """The state machine."""
+        return self.driven.machine
+
+    # --- what it finds ---
+
+    def flow_id(self, path: str) -> str:
+        """Return the id of a flow."""
+        return f"{self.run_id}/{path}" if path else self.run_id
+
+    def full_id(self, step_id: str) -> str:
+        """Return the id in the run of a step of the flow that the call is about."""
+        return f"{self.path}.{step_id}" if self.path else step_id
+
+    def short_id(self, full: str) -> str:
+        """Return the id of a step in the flow that the call is about, or in the run if it is not there."""
+        return full.removeprefix(f"{self.path}.") if self.path else full
+
+    @property
+    def due(self) -> list[str]:
+        """The steps that are due, by their ids in the run, in the order of the plan."""
+        if self.told.finish is not None and self.told.finish.status != "paused":
+            return []
+        units = [*self.replay.due, *self.machine.state.asking]
+        return sorted((step_id for step_id, _ in units), key=self.machine.key)
+
+    def unit(self, step_id: str) -> Unit:
+        """Return the unit of a step that is due."""
+        return step_id, self.machine.step(step_id).visit
+
+    def spec(self, step_id: str) -> tuple[FlowPlan, StepSpec]:
+        """Return a step of the plan, with its flow."""
+        return self.driven.plan.steps[step_id]
+
+    def state(self, step_id: str) -> tuple[FlowState, StepState, Record]:
+        """Return a step that was entered, with its flow and its record."""
+        machine = self.machine
+        return machine.flow_of(step_id), machine.step(step_id), machine.record(step_id)
+
+    # --- what it reports ---
+
+    def report(self, fact: Reported) -> None:
+        """Add a fact, and what the machine decides then."""
+        self.told.add(self.driven.stored(fact))
+
+    async def done(
+        self, step_id: str, result: JsonValue, spent: RequestRecord | None = None
+    ) -> CheckFailure | None:
+        """Check a result, and report it, or why it is not accepted, which is returned."""
+        visit = self.unit(step_id)[1]
+        failure = await self._checked(step_id, result)
+        if spent is not None:
+            place = facts.StepStarted(step_id, "", visit=visit).place
+            self.report(facts.SpendingRecorded(place=place, record=spent))
+        exceeded = self._exceeded(step_id)
+        if exceeded is not None:
+            self.report(
+                facts.StepFailed(
+                    step_id,
+                    _failure("BudgetExceeded", exceeded.message),
+                    visit=visit,
+                    budget="own" if exceeded.flow is None else "outer",
+                    budget_of=exceeded.flow,
+                    output=result,
+                )
+            )
+        elif failure is not None:
+            message = "; ".join(failure.violations)
+            self.report(
+                facts.StepFailed(
+                    step_id,
+                    _failure(failure.error_type, message),
+                    visit=visit,
+                    violations=failure.violations,
+                    output=result,
+                )
+            )
+        else:
+            self.report(facts.StepFinished(step_id, result, visit=visit))
+        return failure
+
+    @property
+    def late(self) -> Unit | None:
+        """The gate whose time is over, if there is one."""
+        now = self.told.clock()
+        for unit, wait in self.machine.state.asking.items():
+            if wait.deadline is not None and wait.deadline <= now:
+                return unit
+        return None
+
+    def answer(self, unit: Unit, answer: GateAnswer) -> None:
+        """Report what was decided at a gate."""
+        wait = self.machine.state.asking[unit]
+        self.report(facts.AnswerGiven(unit[0], answer.to_json(), visit=unit[1], id=wait.id))
+
+    async def _checked(self, step_id: str, result: JsonValue) -> CheckFailure | None:
+        """Files can be slow to read: other calls go on meanwhile."""
+        _, step = self.spec(step_id)
+        checks, inputs = self.driven.checks, self.machine.inputs(step_id)
+        if any("file_" in one.text for one in step.ensure):
+            return await asyncio.to_thread(checks.of_result, step, result, inputs)
+        return checks.of_result(step, result, inputs)
+
+    async def follow(self) -> None:
+        """Do what needs nobody: ask at gates, or approve them; check what inner flows have given."""
+        while (unit := next(self._own(), None)) is not None:
+            step_id, visit = unit
+            _, _, record = self.state(step_id)
+            step = self.spec(step_id)[1]
+            if step.gate is None:
+                await self.done(step_id, self.machine.inner(step_id).output)
+            elif record.policy == "flag":
+                answer = GateAnswer(
+                    "approve", "its policy is to approve it and to put that on record", "system"
+                )
+                self.report(facts.AnswerGiven(step_id, answer.to_json(), visit=visit))
+            else:
+                self._ask(step_id, visit, self.told.clock())
+
+    def _own(self) -> Iterator[Unit]:
+        for unit in self.replay.due:
+            step = self.spec(unit[0])[1]
+            if step.gate is not None or step.flow is not None:
+                yield unit
+
+    def _ask(self, step_id: str, visit: int, now: float) -> None:
+        plan, step = self.spec(step_id)
+        gate, function = step.gate, self.driven.plan.spec.functions.get(step.function or "")
+        assert gate is not None
+        question: dict[str, JsonValue] = {
+            "workflow": self.told.recorded.opened.pipeline,
+            "flow": plan.flow.name,
+            "gate": step.id,
+            "intent": "" if function is None else function.intent,
+            "inputs": self.machine.inputs(step_id),
+            "on_approve": gate.on_approve,
+            "on_revise": gate.on_revise,
+            "on_kill": gate.on_kill,
+        }
+        options = ("approve", "kill") if gate.on_revise is None else ("approve", "revise", "kill")
+        asked = facts.QuestionAsked(
+            step_id,
+            question,
+            visit=visit,
+            options=options,
+            deadline=None if gate.timeout is None else now + gate.timeout,
+        )
+        asked.id = facts.question_id(asked.place)
+        self.report(asked)
+
+    # --- budgets ---
+
+    def _exceeded(self, step_id: str) -> Exceeded | None:
+        """Return the outermost budget that is used up."""
+        _, step = self.spec(step_id)
+        flow, state, record = self.state(step_id)
+        now = self.told.clock()
+        for around in reversed([*self.machine.around(flow)]):
+            budget = self.machine.plan_of(around).flow.budget
+            clock = self.replay.clocks.get(around.key)
+            if budget is not None and clock is not None:
+                seconds = now - clock.began - clock.waited
+                name = self.machine.plan_of(around).flow.name
+                if over := _over(budget, self.replay.spent[around.key], seconds, f"flow {name!r}"):
+                    return Exceeded(over, around.path)
+        took = self.replay.took[step_id, record.visits[0]]
+        for budget in step.budgets:
+            spent = self.replay.spent[step_id, state.entry]
+            if over := _over(budget, spent, now - took.began, f"step {step_id!r}"):
+                return Exceeded(over, None)
+        return None
+
+    def needs_prices(self, step_id: str) -> bool:
+        """Whether a budget in US dollars holds for a step."""
+        _, step = self.spec(step_id)
+        budgets = [*step.budgets]
+        for around in self.machine.around(self.machine.flow_of(step_id)):
+            if (budget := self.machine.plan_of(around).flow.budget) is not None:
+                budgets.append(budget)
+        return any(one.usd is not None for one in budgets)
+
+
+def _over(budget: Budget, spent: Account, seconds: float, what: str) -> str | None:
+    if budget.usd is not None and spent.usd > budget.usd:
+        return f"the budget of {what} is used up: ${spent.usd} of ${budget.usd}"
+    if budget.tokens is not None and spent.tokens > budget.tokens:
+        return f"the budget of {what} is used up: {spent.tokens:,} of {budget.tokens:,} tokens"
+    if budget.ms is not None and seconds * 1000 > budget.ms:
+        return f"the budget of {what} is used up: {seconds * 1000:,.0f} of {budget.ms:,} ms"
+    return None
+
+
+def _failure(error_type: str, message: str) -> facts.FailureFacts:
+    return facts.FailureFacts(error_type=error_type, message=message, failure_class="terminal")

@@ -1,0 +1,133 @@
+"""The state of a workflow that is driven from outside, rebuilt from its log."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
+
+from pydantic import JsonValue
+
+from fastroai.errors import RunCorrupt, WorkflowValidationError
+from fastroai.runs.machine import Decided, OfWorkflow
+from fastroai.runtime import facts
+from fastroai.store.definitions import kind_of
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.unsealing import seal_payloads
+from fastroai.workflows.checks import Checks
+from fastroai.workflows.definition import spec_in, width_in
+from fastroai.workflows.machine.machine import WorkflowMachine
+from fastroai.workflows.plan import WorkflowPlan, plan_of
+from fastroai.workflows.replay import WorkflowReplay, replayed
+from fastroai.workflows.spec.files import Workspace
+from fastroai.workflows.spec.reading import load_spec
+
+Reported: TypeAlias = (
+    facts.StepFinished
+    | facts.StepFailed
+    | facts.QuestionAsked
+    | facts.AnswerGiven
+    | facts.SpendingRecorded
+    | OfWorkflow
+)
+"""What calls report of a workflow."""
+
+MOST_SPECS: Final = 32
+"""How many specs are kept as they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A spec that was read, ready to be run."""
+
+    plan: WorkflowPlan
+    checks: Checks
+
+
+class Specs:
+    """Specs by their text. As many are kept as were used last."""
+
+    def __init__(self, workspace: Workspace | None) -> None:
+        self._workspace = workspace
+        self._kept: OrderedDict[tuple[str, str | None], Loaded] = OrderedDict()
+
+    def load(self, text: str, flow: str | None) -> Loaded:
+        """Return the plan of a spec that begins with a flow, by default its entry flow.
+
+        Raises:
+            WorkflowValidationError: the spec cannot run.
+            KeyError: it has no such flow.
+        """
+        loaded = self._kept.pop((text, flow), None)
+        if loaded is None:
+            spec = load_spec(text)
+            loaded = Loaded(plan_of(spec, flow), Checks(spec, self._workspace))
+        self._kept[text, flow] = loaded
+        while len(self._kept) > MOST_SPECS:
+            self._kept.popitem(last=False)
+        return loaded
+
+
+class DrivenWorkflow:
+    """A workflow whose steps somebody else does. See `ToldState`."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        recorded: RecordedRun,
+        inputs: Mapping[str, object],
+        codec: PayloadCodec | None,
+        width: int | None,
+    ) -> None:
+        """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
+        self.loaded, self.plan, self.checks = loaded, loaded.plan, loaded.checks
+        self._codec = codec
+        given = cast("Mapping[str, JsonValue]", inputs)
+        self.replay: WorkflowReplay = replayed(
+            loaded.plan, given, recorded, codec=codec, width=width, fits=loaded.checks.fits
+        )
+
+    @property
+    def machine(self) -> WorkflowMachine:
+        """Its state machine."""
+        return self.replay.machine
+
+    @property
+    def decisions(self) -> Sequence[Decided]:
+        """See `ToldState`."""
+        return self.replay.decisions
+
+    @property
+    def waits(self) -> tuple[facts.Wait, ...]:
+        """See `ToldState`."""
+        return self.machine.waits
+
+    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+        """Return a fact as the log has it."""
+        return (seal_payloads(fact, self._codec),)
+
+
+class NotAWorkflow(Exception):
+    """A run that is one of a pipeline or graph."""
+
+
+def retold(
+    specs: Specs, recorded: RecordedRun, inputs: Mapping[str, object], codec: PayloadCodec | None
+) -> DrivenWorkflow:
+    """Return a workflow as its log has it.
+
+    Raises:
+        NotAWorkflow: the run is not one of a workflow.
+        RunCorrupt: the log cannot be replayed.
+    """
+    text = spec_in(recorded.definition)
+    if text is None or kind_of(recorded.definition) != "workflow":
+        raise NotAWorkflow
+    try:
+        loaded = specs.load(text, recorded.opened.pipeline)
+    except (KeyError, WorkflowValidationError) as error:
+        reason = f"its spec cannot be read: {error}"
+        raise RunCorrupt(recorded.opened.run_id, 1, reason) from error
+    return DrivenWorkflow(loaded, recorded, inputs, codec, width_in(recorded.definition))

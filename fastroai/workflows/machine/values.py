@@ -1,0 +1,80 @@
+"""What steps are given, and what decisions at gates say: values of JSON, as the machine reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from pydantic import JsonValue
+
+from fastroai.workflows.machine.state import FlowState
+from fastroai.workflows.spec.document import Binding, GatePolicy, GateSpec, Reference
+
+Decision: TypeAlias = Literal["approve", "revise", "kill"]
+"""What can be decided at a gate."""
+
+_DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+_POLICIES: Final[tuple[GatePolicy, ...]] = get_args(GatePolicy)
+_RESOLVERS: Final = ("human", "agent", "system")
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """What was decided at a gate, and by whom."""
+
+    decision: Decision
+    rationale: str = ""
+    resolved_by: Literal["human", "agent", "system"] = "human"
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as the log has it."""
+        return {"decision": self.decision, "note": self.rationale, "resolved_by": self.resolved_by}
+
+    @classmethod
+    def of(cls, answer: JsonValue, rationale: str = "") -> GateAnswer:
+        """Read an answer. A plain text, such as an inbox gives, is that of a person.
+
+        Raises:
+            ValueError: it is no decision.
+        """
+        given: Mapping[str, JsonValue] = answer if isinstance(answer, dict) else {"decision": answer}
+        decision, by = given.get("decision"), given.get("resolved_by", "human")
+        note = given.get("note") or rationale
+        if decision not in _DECISIONS:
+            raise ValueError(f"{decision!r} is no decision at a gate: {', '.join(_DECISIONS)}")
+        if by not in _RESOLVERS:
+            raise ValueError(f"{by!r} is nobody who decides: {', '.join(_RESOLVERS)}")
+        return cls(decision, str(note), by)  # type: ignore[arg-type]
+
+
+def value_of(flow: FlowState, binding: Binding) -> JsonValue:
+    """Return the value of a reference, or the literal; `None` where there is no such value (yet)."""
+    if not isinstance(binding, Reference):
+        return binding
+    value: JsonValue
+    if binding.step_id is None:
+        value = dict(flow.inputs)
+    else:
+        value = flow.outputs.get(binding.step_id, {}).get("output")
+    for part in binding.path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and -len(value) <= part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def values_of(flow: FlowState, bindings: Mapping[str, Binding]) -> dict[str, JsonValue]:
+    """Return the inputs of a step."""
+    return {name: value_of(flow, binding) for name, binding in bindings.items()}
+
+
+def policy_of(flow: FlowState, gate: GateSpec) -> GatePolicy:
+    """Return the policy that holds at a gate."""
+    if not isinstance(gate.policy, Reference):
+        return gate.policy
+    given = value_of(flow, gate.policy)
+    return next((one for one in _POLICIES if one == given), gate.policy_fallback)

@@ -1,0 +1,259 @@
+"""How FastroAI carries out the steps of a workflow itself: by agents, and by functions of the caller."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from pydantic import JsonValue
+from pydantic_ai import StructuredDict, capture_run_messages
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.models import Model
+from pydantic_core import from_json
+
+from fastroai.agent import FastroAgent
+from fastroai.calls.call import AgentCall, AgentLike
+from fastroai.calls.response import ChatResponse
+from fastroai.calls.stream import ChatStream
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.functions.answers import said_in
+from fastroai.functions.attempts import NO_OUTPUT
+from fastroai.functions.opacity import one_line_json
+from fastroai.functions.prompt import DATA_HEADING, retry_prompt
+from fastroai.steps import StepContext
+from fastroai.store.values import value_to_json
+from fastroai.workflows.plan import FlowPlan, WorkflowPlan
+from fastroai.workflows.spec.document import FunctionSpec, Reference, StepSpec
+from fastroai.workflows.spec.schemas import contract_schema
+
+Callables = Mapping[str, Callable[..., object]]
+Agents = Mapping[str, FastroAgent[Any, Any]]
+
+_ANY_OBJECT: Final[Mapping[str, JsonValue]] = {"type": "object", "additionalProperties": True}
+_PREVIOUS: Final = "previous_result"
+"""The name of the answer that failed, among the data of the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one attempt at a step is given."""
+
+    inputs: Mapping[str, JsonValue]
+    previous: JsonValue = None
+    """The result of the attempt, or of the iteration, before this one."""
+    violations: Sequence[str] = ()
+    """What was wrong with it."""
+    name: str | None = None
+    """Tells the agent call from others of the step, when the run is resumed."""
+
+
+class Performer(ABC):
+    """Carries out one step, as often as it is due."""
+
+    @abstractmethod
+    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
+        """Return the result of one attempt, which nobody has checked yet."""
+
+
+class Performers:
+    """What carries out the steps of a workflow, by step id. Gates and sub-flows have none."""
+
+    def __init__(
+        self, plan: WorkflowPlan, functions: Callables, agents: Agents, model: Model | str | None
+    ) -> None:
+        """Find an agent, a model or a function for each step.
+
+        Raises:
+            ConfigurationError: everything that is missing or is of no use, at once.
+        """
+        self._plan, self._functions, self._agents, self._model = plan, functions, agents, model
+        problems = [*self._unknown(), *self._missing()]
+        if problems:
+            expected = "what the steps need: " + "; ".join(problems)
+            raise ConfigurationError("workflow", plan.entry.flow.name, expected)
+        self.by_step: Mapping[str, Performer] = MappingProxyType(
+            {
+                step_id: self._performer(flow, step)
+                for step_id, (flow, step) in plan.steps.items()
+                if step.kind in ("function", "inline")
+            }
+        )
+
+    def _performer(self, flow: FlowPlan, step: StepSpec) -> Performer:
+        function = self._plan.spec.functions.get(step.function or "")
+        if function is not None and function.mode == "compute":
+            return _Computing(function, self._functions[function.name])
+        brought = self._agent_for(step)
+        schema = self._schema(flow, step)
+        agent = brought or FastroAgent(self._model_of(step), name=step.function or step.id)
+        return _Asking(step, function, agent, schema, model=None if brought is None else step.model)
+
+    def _schema(self, flow: FlowPlan, step: StepSpec) -> Mapping[str, JsonValue] | None:
+        """Return the schema of the result of an agent; `None` for a text."""
+        if step.output_schema is not None:
+            return step.output_schema
+        if step.output_contract is not None:
+            return contract_schema(self._plan.spec.contracts[step.output_contract])
+        return _ANY_OBJECT if step.iteration is not None or _reads_fields(flow, step) else None
+
+    def _agent_for(self, step: StepSpec) -> FastroAgent[Any, Any] | None:
+        return self._agents.get(step.agent or step.function or "")
+
+    def _model_of(self, step: StepSpec) -> Model | str | None:
+        return step.model or self._model
+
+    def _missing(self) -> list[str]:
+        problems: dict[str, None] = {}
+        for step_id, (_, step) in self._plan.steps.items():
+            function = self._plan.spec.functions.get(step.function or "")
+            if function is not None and function.mode == "compute":
+                if function.name not in self._functions:
+                    problems[f"functions={{{function.name!r}: ...}}, a callable, as {step_id!r} computes"] = (
+                        None
+                    )
+            elif step.kind in ("function", "inline") and self._agent_for(step) is None:
+                if step.agent is not None and self._model_of(step) is None:
+                    problems[f"agents={{{step.agent!r}: ...}} or a model=, as {step_id!r} asks an agent"] = (
+                        None
+                    )
+                elif self._model_of(step) is None:
+                    problems[f"a model= for {step_id!r}, whose spec names none"] = None
+        return [*problems]
+
+    def _unknown(self) -> list[str]:
+        spec = self._plan.spec
+        computed = [name for name, one in spec.functions.items() if one.mode == "compute"]
+        asked = {step.agent or step.function or "": None for _, step in self._plan.steps.values()}
+        problems = [
+            f"a function of mode compute instead of functions[{name!r}].{nearest_hint(name, computed)}"
+            for name in self._functions
+            if name not in computed
+        ]
+        problems += [
+            f"the name of an agent or a function instead of agents[{name!r}].{nearest_hint(name, asked)}"
+            for name in self._agents
+            if name not in asked and name not in spec.functions
+        ]
+        problems += [
+            f"a callable as functions[{name!r}]" for name, one in self._functions.items() if not callable(one)
+        ]
+        problems += [
+            f"a FastroAgent as agents[{name!r}]"
+            for name, one in self._agents.items()
+            if not isinstance(one, FastroAgent)
+        ]
+        return problems
+
+
+def _reads_fields(flow: FlowPlan, step: StepSpec) -> bool:
+    """Return whether a check, or another step, looks up a field of the result."""
+    read = (path for check in step.ensure for path in check.paths)
+    given = (one for other in flow.flow.steps for one in other.inputs.values() if isinstance(one, Reference))
+    return any(path[0] == "result" and len(path) > 1 for path in read) or any(
+        one.step_id == step.id and one.path for one in given
+    )
+
+
+class _Computing(Performer):
+    """Calls a function of the caller with the inputs by name; plain functions run in a thread."""
+
+    def __init__(self, function: FunctionSpec, call: Callable[..., object]) -> None:
+        self._name, self._call = function.name, call
+        self._takes_context = _takes_context(call)
+
+    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
+        """Return what the function returns, as JSON."""
+        call = partial(self._call, context) if self._takes_context else self._call
+        if inspect.iscoroutinefunction(self._call):
+            result: object = await call(**task.inputs)  # type: ignore[misc]  # it is a coroutine function
+        else:
+            result = await context.run_in_thread(lambda _: call(**task.inputs))
+            if inspect.isawaitable(result):
+                result = await result
+        return value_to_json(result, None, f"the result of function {self._name!r}")
+
+
+def _takes_context(call: Callable[..., object]) -> bool:
+    """Return whether the first parameter is a `StepContext`, by its annotation or its name."""
+    first = next(iter(inspect.signature(call).parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        return False
+    return first.name in ("ctx", "context") or "StepContext" in str(first.annotation)
+
+
+class _Asking(Performer):
+    """Asks an agent for a result by the schema of the step."""
+
+    def __init__(
+        self,
+        step: StepSpec,
+        function: FunctionSpec | None,
+        agent: FastroAgent[Any, Any],
+        schema: Mapping[str, JsonValue] | None,
+        *,
+        model: str | None,
+    ) -> None:
+        self._agent, self._model = agent, model
+        self._output_type: Any = str if schema is None else StructuredDict(dict(schema))
+        intent = step.intent or ("" if function is None else function.intent)
+        context = "" if function is None else function.context
+        checks = "\n".join(["The result must meet:", *(f"- {check.text}" for check in step.ensure)])
+        self._instructions = "\n\n".join(filter(None, (intent, context, checks if step.ensure else "")))
+
+    async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
+        """Return the answer of the agent, whatever it says."""
+        asked = _AnyAnswer(self._agent, self._output_type)
+        response = await context.run(asked, self._prompt(task), model=self._model, name=task.name)
+        return value_to_json(response.output, None, "the answer")
+
+    def _prompt(self, task: Task) -> list[str]:
+        data = dict(task.inputs)
+        parts = [self._instructions]
+        if task.violations:
+            data[_PREVIOUS] = task.previous
+            parts[0] += "\n\n" + retry_prompt(task.violations)
+        if data:
+            parts.append(f"{DATA_HEADING}\n{one_line_json(data)}")
+        return parts
+
+
+class _AnyAnswer:
+    """An agent whose answer is taken as it is; one that is no output, too: the checks say what is wrong."""
+
+    def __init__(self, agent: AgentLike[Any], output_type: Any) -> None:
+        self._agent, self._output_type = agent, output_type
+
+    async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
+        """Make one attempt at the call."""
+        call = replace(call, output_type=self._output_type, retries={"output": 0})
+        with capture_run_messages() as messages:
+            try:
+                return await self._agent.dispatch(call)
+            except UnexpectedModelBehavior as error:
+                if not error.message.startswith(NO_OUTPUT):
+                    raise
+                raise NotAnOutput(_read(said_in(messages))) from error
+
+    def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:
+        """Stream the answer; nobody asks for that here."""
+        return self._agent.dispatch_stream(call)
+
+
+class NotAnOutput(Exception):
+    """An answer that PydanticAI rejects."""
+
+    def __init__(self, said: JsonValue) -> None:
+        self.said = said
+
+
+def _read(text: str) -> JsonValue:
+    try:
+        said: JsonValue = from_json(text)
+    except ValueError:
+        return text
+    return said

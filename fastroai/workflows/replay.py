@@ -1,0 +1,289 @@
+"""A run of a workflow as its log has it: what that is to the state machine, and what it took and cost."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, assert_never
+
+from pydantic import JsonValue
+
+from fastroai.errors import RunCorrupt
+from fastroai.records import EXACT, RequestRecord
+from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.runs.replay import Replay, divergence_of, other_run, retold
+from fastroai.runtime import facts
+from fastroai.steps.durability import stored_value
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.trace import Divergence, RunTrace
+from fastroai.store.unsealing import seal_payloads
+from fastroai.workflows.machine.machine import Fits, WorkflowMachine
+from fastroai.workflows.machine.state import FlowKey, FlowState
+from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.plan import WorkflowPlan
+
+logger: Final = logging.getLogger("fastroai.workflows")
+
+
+@dataclass(slots=True)
+class Account:
+    """What was spent somewhere, as it was reported."""
+
+    usd: Decimal = Decimal(0)
+    """Known cost in US dollars."""
+    tokens: int = 0
+    is_complete: bool = True
+    """Whether all of it could be priced."""
+
+    def add(self, record: RequestRecord) -> None:
+        """Count another record."""
+        if record.cost_usd is not None:
+            self.usd = EXACT.add(self.usd, record.cost_usd)
+        self.tokens += record.tokens.total_tokens
+        self.is_complete &= record.cost_complete
+
+
+@dataclass(slots=True)
+class Clock:
+    """When a flow began, and for how long its gates have waited, in seconds."""
+
+    began: float
+    waited: float = 0.0
+
+
+@dataclass(slots=True)
+class Took:
+    """When a unit began and ended, in seconds since 1970."""
+
+    began: float
+    ended: float | None = None
+    asked: float | None = None
+    spent: Account = field(default_factory=Account)
+
+
+class WorkflowReplay(Replay):
+    """A workflow of a run. Its machine undoes itself what a resumption undoes."""
+
+    machine: WorkflowMachine  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(
+        self,
+        plan: WorkflowPlan,
+        inputs: Mapping[str, JsonValue],
+        part: facts.Part,
+        *,
+        codec: PayloadCodec | None = None,
+        width: int | None = None,
+        fits: Fits | None = None,
+    ) -> None:
+        """At the beginning. `width` and `fits` are those of the machine."""
+        self._codec = codec
+        self.took: dict[Unit, Took] = {}
+        self.spent: defaultdict[FlowKey | tuple[str, int], Account] = defaultdict(Account)
+        """By flow, and by entry of a step: what was reported, whatever was reverted since."""
+        self.clocks: dict[FlowKey, Clock] = {}
+        self.asked: dict[Unit, facts.QuestionAsked] = {}
+        """What gates have asked."""
+        super().__init__(
+            WorkflowMachine(plan, width=width, fits=fits, part=part),
+            facts.RunStarted(inputs=inputs, part=part),
+        )
+
+    def read(self, position: int, entry: PartEntry) -> None:
+        """See `Replay`."""
+        match entry:
+            case facts.StepStarted():
+                self._on_record(entry)
+                self._begin(entry)
+            case facts.StepSkipped():
+                self._on_record(entry)
+            case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
+                self._check_due(position, entry)
+                self._end(entry)
+                self.over(entry, self._live(position, entry))
+            case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
+                pass  # the step asks anew when the run is resumed, and finds the answer
+            case facts.QuestionAsked():
+                self._check_due(position, entry)
+                self.took[unit_of(entry)].asked = entry.timestamp
+                self.asked[unit_of(entry)] = entry
+                self.over(entry, entry)
+            case facts.AnswerGiven():
+                self._read_answer(position, entry)
+            case (
+                facts.SkipRequested()
+                | facts.IterationStarted()
+                | facts.IterationReported()
+                | facts.IterationAborted()
+                | facts.CheckpointSet()
+                | facts.CheckpointRestored()
+            ):
+                self._read_call(position, entry)
+            case facts.SpendingRecorded():
+                self._spend(entry)
+            case facts.PauseRequested() | facts.StopRequested():
+                self.tell(entry)
+            case facts.RunFinished():
+                pass  # decided here, too
+            case (
+                facts.EdgesResolved() | facts.BranchTimedOut() | facts.ValueWritten() | facts.MessagesAdded()
+            ):
+                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
+            case _:
+                assert_never(entry)
+
+    def resumed(self) -> Collection[int]:
+        """See `Replay`. What was decided and did not get on record is decided still; units start anew."""
+        self.due.clear()
+        self.decided = [one for one in self.decided if isinstance(one, facts.StepSkipped)]
+        self.tell(facts.RunResumed(part=self.machine.part))
+        return ()
+
+    def resumed_in_place(self) -> bool:
+        """See `Replay`."""
+        self.resumed()
+        return True
+
+    def follow(self, change: Changed) -> None:
+        """Do nothing: a workflow has no forks."""
+
+    def go_on(self, stretches: Iterable[Stretch]) -> None:
+        """See `Replay`: `RunResumed` was told after each of them."""
+
+    # --- entry by entry ---
+
+    def _on_record(self, entry: facts.StepStarted | facts.StepSkipped) -> None:
+        kind, unit = type(entry), unit_of(entry)
+        self.decided = [one for one in self.decided if type(one) is not kind or unit_of(one) != unit]
+
+    def _check_due(self, position: int, entry: facts.StepFact) -> None:
+        if unit_of(entry) not in self.due:
+            raise self._corrupt(position, f"the workflow would not have come to {entry.place!r} there")
+
+    def _live(
+        self,
+        position: int,
+        entry: facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted,
+    ) -> facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted:
+        if isinstance(entry, facts.StepFinished | facts.StepFailed) and entry.output is not None:
+            return replace(entry, output=self._value(position, entry.output))
+        return entry
+
+    def _read_answer(self, position: int, entry: facts.AnswerGiven) -> None:
+        unit, answer = unit_of(entry), self._value(position, entry.answer)
+        if unit not in self.due and unit not in self.machine.state.asking:
+            raise self._corrupt(position, f"no gate waits for the answer of {entry.place!r}")
+        try:
+            decided = GateAnswer.of(answer, entry.rationale)
+            gate = self.machine.plan.steps[entry.step_id][1].gate
+            if decided.decision == "revise" and (gate is None or gate.on_revise is None):
+                raise ValueError("it cannot revise")
+        except ValueError as wrong:
+            logger.warning("gate %r still waits: %s", entry.step_id, wrong)
+            return
+        took = self.took[unit]
+        took.ended = entry.timestamp
+        if took.asked is not None:
+            for flow in self.machine.around(self.machine.flow_of(entry.step_id)):
+                if (clock := self.clocks.get(flow.key)) is not None:
+                    clock.waited += entry.timestamp - took.asked
+        self.due.pop(unit, None)
+        self.tell(replace(entry, answer=answer))
+
+    def _read_call(self, position: int, entry: OfWorkflow) -> None:
+        match entry:
+            case facts.SkipRequested():
+                self._check_due(position, entry)
+                self._end(entry)
+                self.due.pop(unit_of(entry))
+                self.tell(entry)
+            case facts.IterationStarted() | facts.IterationAborted():
+                self._check_due(position, entry)
+                self.tell(entry)
+            case facts.IterationReported():
+                self._check_due(position, entry)
+                self.tell(replace(entry, output=self._value(position, entry.output)))
+            case facts.CheckpointSet():
+                self.tell(entry)
+            case facts.CheckpointRestored(label=label):
+                if label not in self.machine.checkpoints:
+                    raise self._corrupt(position, f"there is no checkpoint {label!r}")
+                self.due.clear()
+                self.decided.clear()
+                self.tell(entry)
+            case _:
+                assert_never(entry)
+
+    # --- times and money ---
+
+    def _begin(self, entry: facts.StepStarted) -> None:
+        self.took[unit_of(entry)] = Took(entry.timestamp)
+        for flow in self._around(entry):
+            self.clocks.setdefault(flow.key, Clock(entry.timestamp))
+
+    def _end(self, entry: facts.StepFact) -> None:
+        if (took := self.took.get(unit_of(entry))) is not None:
+            took.ended = entry.timestamp
+
+    def _spend(self, entry: facts.SpendingRecorded) -> None:
+        """Count what an agent has reported for a step; in native runs, the scopes of the run count."""
+        unit = next((one for one, due in self.due.items() if due.place == entry.place), None)
+        if unit is None:
+            return
+        step_id = unit[0]
+        self.took[unit].spent.add(entry.record)
+        self.spent[step_id, self.machine.step(step_id).entry].add(entry.record)
+        for flow in self.machine.around(self.machine.flow_of(step_id)):
+            self.spent[flow.key].add(entry.record)
+
+    def _around(self, entry: facts.StepFact) -> Iterable[FlowState]:
+        return self.machine.around(self.machine.flow_of(entry.step_id))
+
+    # --- values ---
+
+    def _value(self, position: int, stored: JsonValue) -> JsonValue:
+        try:
+            value: Any = stored_value(stored, None, self._codec)
+        except ValueError as error:
+            raise self._corrupt(position, f"a value cannot be read: {error}") from error
+        json: JsonValue = value
+        return json
+
+    def _corrupt(self, position: int, reason: str) -> RunCorrupt:
+        return RunCorrupt(self.machine.part.run_id, position, reason)
+
+
+def replayed(
+    plan: WorkflowPlan,
+    inputs: Mapping[str, JsonValue],
+    recorded: RecordedRun,
+    *,
+    codec: PayloadCodec | None = None,
+    width: int | None = None,
+    fits: Fits | None = None,
+) -> WorkflowReplay:
+    """Return a workflow of a run as the log has it. Raises `RunCorrupt` if the log is not that of it."""
+    part = recorded.opened.part
+    return retold(
+        lambda: WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits), recorded, part.place
+    )
+
+
+def first_divergence(
+    plan: WorkflowPlan, name: str, trace: RunTrace, *, width: int | None, fits: Fits | None
+) -> Divergence | None:
+    """Return the first entry that a machine would not have decided, or the place where one is missing.
+
+    Raises:
+        ConfigurationError: it is the trace of a run of a pipeline or graph.
+    """
+    if (other := other_run(trace, "workflow", name)) is not None:
+        return other
+    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
+    begin = partial(WorkflowReplay, plan, trace.inputs, recorded.opened.part, width=width, fits=fits)
+    return divergence_of(begin, recorded, "")

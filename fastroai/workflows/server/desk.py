@@ -1,0 +1,31 @@
+"""What the tools of a server work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mcp.server.mcpserver import Context
+
+from fastroai.workflows.flows import WorkflowRuns
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The flows that a server drives, and its settings."""
+
+    runs: WorkflowRuns
+    workspace: Path
+    """The only directory whose files the tools read."""
+    trusts_client: bool
+    """Whether an answer that the client obtains at a gate counts as one of a person."""
+
+
+Call: TypeAlias = Context[Desk, Any]
+"""A call of a tool, as the SDK hands it to the tool."""
+
+
+def desk_of(call: Call) -> Desk:
+    """Return the desk of the server that a call reached."""
+    return call.request_context.lifespan_context

@@ -1,0 +1,116 @@
+"""Answers as the protocol has them: typed results of tools, and arguments that do not fit as errors."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import ConfigDict, RootModel, ValidationError, create_model
+
+from fastroai.workflows.answers import (
+    Answer,
+    AuditAnswer,
+    Committed,
+    ErrorAnswer,
+    IterationAnswer,
+    NextAnswer,
+    NoTimeout,
+    error,
+)
+
+PREFIX: Final = "fastroai_"
+"""How the names of the tools begin."""
+
+_MOST_PROBLEMS: Final = 20
+"""Arguments that one error names."""
+
+AN_OBJECT: Final = ConfigDict(json_schema_extra={"type": "object"})
+"""Of the schema of an output: clients by versions of the protocol before 2026 take no other one."""
+
+
+class NextResult(RootModel[NextAnswer]):
+    """What is to be done next, or how the flow has ended."""
+
+    model_config = AN_OBJECT
+
+
+class TimeoutResult(RootModel[NextAnswer | NoTimeout]):
+    """What is to be done after a gate has run out of time, or that none has."""
+
+    model_config = AN_OBJECT
+
+
+class IterationResult(RootModel[IterationAnswer | ErrorAnswer]):
+    """Whether a loop goes on."""
+
+    model_config = AN_OBJECT
+
+
+class CommitResult(RootModel[Committed | ErrorAnswer]):
+    """The checkpoint that was set."""
+
+    model_config = AN_OBJECT
+
+
+class AuditResult(RootModel[AuditAnswer | ErrorAnswer]):
+    """Everything that happened in a flow."""
+
+    model_config = AN_OBJECT
+
+
+def reply(answer: Answer) -> CallToolResult:
+    """Return an answer as the result of a tool: as data, and the same as text."""
+    data = answer.to_json()
+    text = TextContent(type="text", text=json.dumps(data, ensure_ascii=False))
+    return CallToolResult(content=[text], structured_content=data)
+
+
+class _NoOthers(ArgModelBase):
+    """Arguments whose names are all known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AnswerTool(Tool):
+    """A tool that refuses unknown arguments, and tells of invalid ones as of other errors: in an answer."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Awaitable[CallToolResult]], hints: ToolAnnotations) -> AnswerTool:
+        """Return the tool that a function is; its docstring tells agents what it does."""
+        name, description = f"{PREFIX}{function.__name__}", inspect.getdoc(function)
+        tool = cls.from_function(function, name=name, description=description, annotations=hints)
+        assert isinstance(tool, cls)
+        strict = create_model(name, __base__=(_NoOthers, tool.fn_metadata.arg_model))
+        tool.fn_metadata.arg_model = strict
+        tool.parameters = strict.model_json_schema(by_alias=True)
+        return tool
+
+    async def run(
+        self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
+    ) -> Any:
+        """See `Tool.run`."""
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as raised:
+            cause = raised.__cause__
+            if isinstance(raised, UnexpectedToolError) or not isinstance(cause, ValidationError):
+                raise
+            return reply(error("invalid_input", self._told(cause)))
+
+    def _told(self, invalid: ValidationError) -> str:
+        problems = invalid.errors(include_url=False, include_context=False, include_input=False)
+        told = [
+            f"{'.'.join(str(part) for part in one['loc'])[:200]}: {one['msg'][:500]}"
+            for one in problems[:_MOST_PROBLEMS]
+        ]
+        if len(problems) > _MOST_PROBLEMS:
+            told.append(f"... and {len(problems) - _MOST_PROBLEMS} more")
+        known = ", ".join(self.parameters["properties"])
+        return f"invalid arguments of {self.name}: {'; '.join(told)}. It takes {known}."

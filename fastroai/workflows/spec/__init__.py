@@ -1,0 +1,1 @@
+"""What a workflow spec says."""

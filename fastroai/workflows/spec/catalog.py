@@ -1,0 +1,77 @@
+"""The specs in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fastroai.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.spec.document import FieldSpec, WorkflowSpec
+from fastroai.workflows.spec.reading import load_spec
+
+PATTERNS: Final = ("*.stratum.yaml", "*.workflow.yaml")
+"""Names of files that have specs."""
+MOST_FILES: Final = 1_000
+"""Files of a folder that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A spec in a folder."""
+
+    path: Path
+    spec: WorkflowSpec
+
+    @property
+    def name(self) -> str:
+        """The name of the workflow; that of the flow that it begins with, if it has none."""
+        return self.spec.entry if self.spec.workflow is None else self.spec.workflow.name
+
+    @property
+    def description(self) -> str:
+        """The description of the workflow; empty if it has none."""
+        return "" if self.spec.workflow is None else self.spec.workflow.description
+
+    @property
+    def inputs(self) -> Mapping[str, FieldSpec]:
+        """What a run of it is given."""
+        return self.spec.flows[self.spec.entry].input
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The specs in a folder, and the files that have none that is valid."""
+
+    entries: tuple[CatalogEntry, ...]
+    invalid: Mapping[Path, tuple[WorkflowProblem, ...]]
+    """By file, what is wrong with it."""
+
+
+def find_specs(folder: Path) -> Catalog:
+    """Return the specs in a folder, by the names of their files. Folders below it are not looked through.
+
+    Of several workflows with one name, the first is an entry; the files of the others are invalid.
+
+    Raises:
+        OSError: The folder cannot be read.
+        MissingExtraError: PyYAML or jsonschema-rs is not installed (the extra `workflows`).
+    """
+    files = sorted({file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file()})
+    entries: dict[str, CatalogEntry] = {}
+    invalid: dict[Path, tuple[WorkflowProblem, ...]] = {}
+    for file in files[:MOST_FILES]:
+        try:
+            entry = CatalogEntry(file, load_spec(file))
+        except WorkflowValidationError as error:
+            invalid[file] = error.problems
+            continue
+        except OSError as error:
+            invalid[file] = (WorkflowProblem(message=f"it cannot be read: {error.strerror}", file=str(file)),)
+            continue
+        first = entries.setdefault(entry.name, entry)
+        if first is not entry:
+            message = f"workflow {entry.name!r} is in {first.path.name} already; give it a name of its own"
+            invalid[file] = (WorkflowProblem(message=message, file=str(file)),)
+    return Catalog(tuple(entries.values()), invalid)

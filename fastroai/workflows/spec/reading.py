@@ -1,0 +1,141 @@
+"""Workflow specs from YAML, with every problem at once and the place of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from fastroai.documents.parts import Misshapen, mended, shaped
+from fastroai.documents.yaml_text import YamlText, read_yaml_of
+from fastroai.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpec
+from fastroai.workflows.spec.fields import read_contracts, read_fields
+from fastroai.workflows.spec.flows import check_flows, check_names, entry_of, read_flow, same_inputs
+from fastroai.workflows.spec.functions import read_functions, uses_of
+from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH, MAX_SPEC_VALUES
+from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_keys
+from fastroai.workflows.spec.problems import Problems, TooManyProblems, cut
+from fastroai.workflows.spec.steps import Library
+
+VERSIONS: Final = ("0.1", "0.2")
+
+
+def load_spec(source: str | Path) -> WorkflowSpec:
+    """Read a workflow spec, and check everything about it that can be checked before a run.
+
+    Args:
+        source: The text of the spec, or the `Path` of a file.
+
+    Raises:
+        WorkflowValidationError: It is not YAML, or not a spec that can run; with all its problems.
+        OSError: The file cannot be read.
+        MissingExtraError: PyYAML is not installed, or jsonschema-rs, which `output_schema` needs (the extra
+            `workflows`).
+    """
+    file = str(source) if isinstance(source, Path) else None
+    text = read_yaml_of(source, "load_spec", max_depth=MAX_SPEC_DEPTH, max_values=MAX_SPEC_VALUES)
+    problems = Problems(text, file, text.text.splitlines())
+    try:
+        spec = _read(text, problems)
+    except TooManyProblems:
+        spec = None
+    if problems.found or spec is None:
+        raise WorkflowValidationError(_in_order(problems.found), file)
+    return spec
+
+
+def _in_order(problems: list[WorkflowProblem]) -> tuple[WorkflowProblem, ...]:
+    return tuple(sorted(problems, key=lambda one: (one.line, one.column)))
+
+
+def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:
+    for found in text.problems:
+        problems.add_found(found)
+    if not text.is_whole:
+        return None
+    part = _shaped(text, problems)
+    return None if part is None else _spec(part, text.text, problems)
+
+
+def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
+    """The data in its form; without what has another one, where the rest can be looked through."""
+    try:
+        return shaped(SpecPart, text.data, text, PARTS_AT)
+    except Misshapen as error:
+        for misfit in error.misfits:
+            problems.add_misfit(misfit)
+        data = mended(text.data, error.misfits)
+    try:
+        return shaped(SpecPart, data, text, PARTS_AT)
+    except Misshapen:
+        return None
+
+
+def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
+    problems.choice(("version",), part.version, VERSIONS)
+    if part.version == "0.1":
+        for way in new_keys(part):
+            message = f'{way[-1]} is not in version "0.1" like this; say version: "0.2"'
+            problems.add(message, way, of_key=True)
+    if not part.flows:
+        problems.add("flows is empty; expected a flow", ("flows",))
+        return None
+    check_names(part.contracts or {}, ("contracts",), problems)
+    check_names(part.functions or {}, ("functions",), problems)
+    check_names(part.flows, ("flows",), problems)
+    contracts = read_contracts(part.contracts, problems)
+    uses = uses_of(part.flows.values())
+    functions = read_functions(part.functions or {}, contracts, uses, problems)
+    library = Library(
+        contracts=contracts,
+        function_parts=part.functions or {},
+        functions=functions,
+        flow_parts=part.flows,
+        flow_inputs={
+            name: read_fields(flow.input, ("flows", name, "input"), problems)
+            for name, flow in part.flows.items()
+        },
+        flow_outputs={name: flow.output for name, flow in part.flows.items()},
+    )
+    flows = {name: read_flow(name, flow, library, problems) for name, flow in part.flows.items()}
+    check_flows(flows, part.flows, problems)
+    entry = entry_of(flows)
+    if part.workflow is not None:
+        entry = _entry(part.workflow, flows, problems) or entry
+    return WorkflowSpec(
+        version=cast("Literal['0.1', '0.2']", part.version),
+        text=text,
+        source=problems.file,
+        contracts=contracts,
+        functions=functions,
+        flows=flows,
+        workflow=None
+        if part.workflow is None
+        else WorkflowInfo(
+            name=part.workflow.name,
+            description=part.workflow.description or "",
+            input=flows[entry].input,
+        ),
+        entry=entry,
+    )
+
+
+def _entry(part: WorkflowPart, flows: dict[str, FlowSpec], problems: Problems) -> str | None:
+    """The flow of the same name, or the only one. It gets what the workflow says of its inputs."""
+    name = part.name if part.name in flows else next(iter(flows)) if len(flows) == 1 else None
+    if name is None:
+        what = "the workflow runs the flow of its name; flow"
+        problems.unknown(what, part.name, ("workflow", "name"), flows)
+        return None
+    said = read_fields(part.input, ("workflow", "input"), problems)
+    difference = same_inputs(said, flows[name].input)
+    if difference is not None:
+        message = f"the inputs of the workflow are not those of its flow {cut(name)!r}: {difference}"
+        key = "name" if part.input is None else "input"
+        problems.add(message, ("workflow", key), of_key=True)
+        return name
+    more = {key for key, one in (part.input or {}).items() if one.model_fields_set & {"required", "default"}}
+    inputs = {key: said[key] if key in more else field for key, field in flows[name].input.items()}
+    flows[name] = replace(flows[name], input=inputs)
+    return name

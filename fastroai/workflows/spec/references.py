@@ -1,0 +1,141 @@
+"""References to values of other parts of a flow: `$.input.x` and `$.steps.id.output.field`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from fastroai.documents.parts import shown
+from fastroai.documents.yaml_text import Way
+from fastroai.workflows.spec.document import FieldSpec, Reference
+from fastroai.workflows.spec.problems import Problems, cut, listed
+
+ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""Names of contracts, functions, flows and steps."""
+_PART: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[([0-9]{1,9})\]")
+_FORMS: Final = "$.input.name or $.steps.id.output, with fields after it"
+_NESTED: Final = re.compile(r"\$\.(input|steps)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The fields that a value is known to have; any others too, unless they are `closed`."""
+
+    fields: Mapping[str, FieldSpec | None]
+    """By name; `None` where only the name is known."""
+    closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a part of a flow can refer to."""
+
+    inputs: Mapping[str, FieldSpec]
+    outputs: Mapping[str, Known]
+    """By step."""
+
+    def field(self, reference: Reference, way: Way, problems: Problems) -> FieldSpec | None:
+        """Return the field that a reference reads, if it is known; and note what it names in vain."""
+        return self.at(reference.step_id, reference.path, way, problems, cut(reference.text))
+
+    def at(
+        self, step: str | None, path: Way, way: Way, problems: Problems, text: str, offset: int = 0
+    ) -> FieldSpec | None:
+        """Return the field of an input (step `None`) or output that a path reads, as `field` does."""
+        if step is None:
+            return field_at(Known(self.inputs), path, "input", way, problems, text, offset)
+        if step not in self.outputs:
+            message = f"{text}: step {cut(step)!r} is not there; known: {listed(self.outputs)}."
+            problems.add(message, way, name=step, allowed=self.outputs, offset=offset)
+            return None
+        return field_at(self.outputs[step], path, "field", way, problems, text, offset)
+
+
+def field_at(
+    known: Known, path: Way, what: str, way: Way, problems: Problems, text: str, offset: int = 0
+) -> FieldSpec | None:
+    """Return the field at a path, if it is known; and note a name that is not there."""
+    if not path or (not known.closed and path[0] not in known.fields):
+        return None
+    name = path[0]
+    if name not in known.fields:
+        there = f"known: {listed(known.fields)}." if known.fields else "there is none."
+        message = f"{text}: {what} {cut(str(name))!r} is not there; {there}"
+        problems.add(message, way, name=str(name), allowed=known.fields, offset=offset)
+        return None
+    field = known.fields[str(name)]
+    if len(path) == 1 or field is None:
+        return field if len(path) == 1 else None
+    if field.type not in ("object", "array"):
+        message = f"{text}: {cut(str(name))!r} is of type {field.type}, which has no parts"
+        problems.add(message, way, offset=offset)
+    return None
+
+
+def read_bindings(
+    inputs: Mapping[str, JsonValue] | None, way: Way, problems: Problems
+) -> dict[str, Reference | JsonValue]:
+    """Return what a step is given: references, and literals. A reference that is none is left out."""
+    bindings: dict[str, Reference | JsonValue] = {}
+    for name, value in (inputs or {}).items():
+        if isinstance(value, str) and is_reference(value):
+            reference = read_reference(value, (*way, name), problems)
+            if reference is not None:
+                bindings[name] = reference
+        else:
+            bindings[name] = value
+            _check_literal(value, (*way, name), problems)
+    return bindings
+
+
+def _check_literal(value: JsonValue, way: Way, problems: Problems) -> None:
+    for inner, text in _texts(value, way):
+        if _NESTED.match(text):
+            where = shown(inner[len(way) - 1 :])
+            message = f"{where} is a reference inside of a literal; a reference is the whole of an input"
+            problems.add(message, inner)
+
+
+def _texts(value: JsonValue, way: Way) -> list[tuple[Way, str]]:
+    """The texts in a literal. It is as deep as a spec can be."""
+    if isinstance(value, dict):
+        return [found for key, inner in value.items() for found in _texts(inner, (*way, key))]
+    if isinstance(value, list):
+        return [found for index, inner in enumerate(value) for found in _texts(inner, (*way, index))]
+    return [(way, value)] if isinstance(value, str) else []
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text is meant as a reference, well formed or not."""
+    return text.startswith("$.")
+
+
+def read_reference(text: str, way: Way, problems: Problems) -> Reference | None:
+    """Return the reference that a text is; `None`, with a problem noted, if it is not well formed."""
+    path = _path(text)
+    if path is not None:
+        match path:
+            case ["input", str(), *_]:
+                return Reference(text=text, step_id=None, path=tuple(path[1:]))
+            case ["steps", str() as step, "output", *rest]:
+                return Reference(text=text, step_id=step, path=tuple(rest))
+            case _:
+                pass
+    problems.add(f"{way[-1]} is {cut(text)!r}, which is no reference; expected {_FORMS}", way)
+    return None
+
+
+def _path(text: str) -> list[str | int] | None:
+    path: list[str | int] = []
+    position = 1
+    while position < len(text):
+        found = _PART.match(text, position)
+        if found is None:
+            return None
+        path.append(found[1] if found[1] is not None else int(found[2]))
+        position = found.end()
+    return path

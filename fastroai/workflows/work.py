@@ -1,0 +1,308 @@
+"""What a workflow makes of the visits that its machine starts, when FastroAI runs it itself."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final, Protocol
+
+from pydantic import JsonValue
+
+from fastroai.errors import BudgetExceeded, ResultRejected
+from fastroai.records import EXACT, NOT_GIVEN, Usage, exact_sum
+from fastroai.runs.machine import Changed, Told
+from fastroai.runs.units import BegunUnit, BegunUnits
+from fastroai.runs.work import Kept
+from fastroai.runtime import RetriesUsed, Scope, facts
+from fastroai.runtime.budget_scopes import budget_scope
+from fastroai.runtime.failures import leaves
+from fastroai.steps import BaseStep, ResolvedConfig, StepContext
+from fastroai.steps.context import RunData, StepData
+from fastroai.steps.durability import step_place
+from fastroai.steps.execution import run_step
+from fastroai.steps.outputs import Outputs
+from fastroai.store.log import Log, run_of
+from fastroai.store.payloads import seal
+from fastroai.usage import Budget
+from fastroai.usage.limits import limits_of
+from fastroai.workflows.checks import Checks
+from fastroai.workflows.machine.iterations import merged
+from fastroai.workflows.machine.machine import WorkflowMachine
+from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.performing import NotAnOutput, Performers, Task
+from fastroai.workflows.plan import WorkflowPlan
+from fastroai.workflows.spec.document import IterationSpec, StepSpec
+
+_QUESTION: Final = "decision"
+"""The name of the question that a gate asks."""
+_TIMED_OUT: Final = "timed out"
+"""What the question gives when its time is over; no option, so that nobody can answer it."""
+_LEAST_USD: Final = Decimal("0.000001")
+"""US dollars that a used-up budget is said to have left: no request can be paid with them."""
+
+
+class Tell(Protocol):
+    """Lets the machine know of something, and puts it on record."""
+
+    def __call__(self, fact: Told, stored: facts.AnyFact | None = None) -> None:
+        """`stored` is the same fact as a store has it."""
+        ...
+
+
+class WorkflowWork:
+    """The work of one run."""
+
+    def __init__(
+        self,
+        plan: WorkflowPlan,
+        performers: Performers,
+        checks: Checks,
+        machine: WorkflowMachine,
+        config: ResolvedConfig,
+        *,
+        data: RunData,
+        deps: Any,
+        scope: Scope,
+        log: Log,
+    ) -> None:
+        """`config` holds for all steps, and `data` is the same for all of them."""
+        self.plan, self.performers, self.checks, self.machine = plan, performers, checks, machine
+        self.configs: Mapping[str, ResolvedConfig] = dict.fromkeys(plan.steps, config)
+        self._data, self._deps, self._scope, self._log = data, deps, scope, log
+        self._codec = None if log.run is None else log.run.codec
+        self._flows: dict[tuple[str, int], Scope] = {}
+        """Scopes of inner flows that have a budget."""
+        self._tell: Tell | None = None
+        self._units = BegunUnits()
+
+    def connect(self, tell: Tell, units: BegunUnits) -> None:
+        """Take what the runner offers: a way to tell the machine, and the units that it has begun."""
+        self._tell, self._units = tell, units
+
+    # --- scopes ---
+
+    def scope_around(self, step_id: str) -> Scope:
+        """Return the scope of the innermost flow around a step that has a budget; else that of the run."""
+        for flow in self.machine.around(self.machine.flow_of(step_id)):
+            if flow.path and (known := self._flow_scope(flow.path, flow.number)) is not None:
+                return known
+        return self._scope
+
+    def _flow_scope(self, path: str, number: int) -> Scope | None:
+        flow = self.plan.steps[path][0].children[self.plan.steps[path][1].id].flow
+        if flow.budget is None:
+            return None
+        if (path, number) not in self._flows:
+            self._flows[path, number] = Scope(
+                "budget", path, parent=self.scope_around(path), limits=limits_of(flow.budget), deps=self._deps
+            )
+        return self._flows[path, number]
+
+    def close(self) -> None:
+        """The run is over: nothing is charged to its flows any more."""
+        for scope in reversed(self._flows.values()):
+            scope.close()
+
+    # --- visits ---
+
+    def perform(
+        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+    ) -> Coroutine[Any, Any, object]:
+        """Run one attempt at a step, and check what comes of it."""
+        step_id = started.step_id
+        return run_step(
+            _Visit(self, started),
+            scope=scope,
+            data=StepData(self._data, self.machine.inputs(step_id), Outputs({step_id: ()})),
+            deps=self._deps,
+            config=self.configs[step_id],
+            used=used,
+        )
+
+    def tell(self, fact: facts.IterationStarted | facts.IterationReported) -> None:
+        """Put on record what happened in the loop of a step."""
+        assert self._tell is not None
+        stored: facts.AnyFact | None = None
+        if isinstance(fact, facts.IterationReported) and self._codec is not None:
+            stored = replace(fact, output=seal(fact.output, self._codec))
+        self._tell(fact, stored)
+
+    def left(self, step_id: str) -> Budget | None:
+        """Return what the attempts before this one have left of the budgets of a step."""
+        budgets = self.plan.steps[step_id][1].budgets
+        if not budgets:
+            return None
+        before = [self._units[step_id, visit] for visit in self.machine.record(step_id).visits[:-1]]
+        spent = [one.spent() for one in before]
+        return _least(budgets, spent, sum(one.duration_ms for one in before))
+
+    # --- what becomes of them ---
+
+    def finished(self, started: facts.StepStarted, begun: BegunUnit, output: object) -> facts.StepFinished:
+        """Return the result as the outcome."""
+        return facts.StepFinished(
+            started.step_id,
+            output,
+            visit=started.visit,
+            part=self._scope.part,
+            attempt=begun.attempt,
+            degraded=begun.degraded,
+            duration_ms=begun.duration_ms,
+            spent_in=begun,
+        )
+
+    def settled(self, fact: facts.StepFinished | facts.QuestionAsked) -> None:
+        """Do nothing: the machine has the outputs."""
+
+    def failed(self, started: facts.StepStarted, fact: facts.StepFailed) -> None:
+        """Note what was wrong with the result, or whose budget is used up."""
+        assert fact.raised is not None
+        for error in leaves(fact.raised):
+            if isinstance(error, ResultRejected):
+                fact.violations, fact.output = error.violations, error.output
+                fact.failure = replace(fact.failure, error_type=error.check)
+            elif isinstance(error, BudgetExceeded):
+                self._note_budget(fact, error)
+
+    def _note_budget(self, fact: facts.StepFailed, error: BudgetExceeded) -> None:
+        flows = [*self.machine.around(self.machine.flow_of(fact.step_id))]
+        for flow in reversed(flows):  # outermost first
+            scope = self._scope if not flow.path else self._flows.get((flow.path, flow.number))
+            if scope is not None and scope.path == tuple(error.scope_path):
+                fact.budget, fact.budget_of = "outer", flow.path
+                return
+
+    def cut_short(self, started: facts.StepStarted, fact: facts.StepCancelled | facts.StepHalted) -> None:
+        """Do nothing: a visit leaves nothing behind."""
+
+    def follow(self, change: Changed) -> None:
+        """Do nothing: the machine decides nothing besides."""
+
+    def stored(self, fact: Kept) -> Kept | None:
+        """Return a result as a store has it."""
+        if self._codec is None or not isinstance(fact, facts.StepFinished | facts.StepFailed):
+            return None
+        return replace(fact, output=seal(fact.output, self._codec))
+
+
+class _Visit(BaseStep[Any, JsonValue]):
+    """One attempt at a step, or the question of a gate, or the check of the output of a flow."""
+
+    checks_output_itself = True
+
+    def __init__(self, work: WorkflowWork, started: facts.StepStarted) -> None:
+        self._work, self._started = work, started
+        self._step_id = started.step_id
+        self._step: StepSpec = work.plan.steps[started.step_id][1]
+
+    async def execute(self, context: StepContext[Any]) -> JsonValue:
+        """Return a result that has passed its checks.
+
+        Raises:
+            ResultRejected: it has not.
+        """
+        if self._step.gate is not None:
+            return await self._decide(context)
+        if self._step.flow is not None:
+            result = self._work.machine.inner(self._step_id).output
+        else:
+            try:
+                result = await self._perform(context)
+            except NotAnOutput as error:
+                wrong = ("the answer is not the structured output that was asked for",)
+                raise ResultRejected(self._step_id, "SchemaFailed", wrong, error.said) from error
+        await self._check(context, result)
+        return result
+
+    async def _perform(self, context: StepContext[Any]) -> JsonValue:
+        work, step, performer = self._work, self._step, self._work.performers.by_step[self._step_id]
+        task = self._task()
+        async with budget_scope(work.left(self._step_id), name=self._step_id):
+            if step.iteration is None:
+                return await performer.perform(context, task)
+            return await self._iterate(context, step.iteration, task)
+
+    def _task(self) -> Task:
+        machine = self._work.machine
+        inputs, record = machine.inputs(self._step_id), machine.record(self._step_id)
+        if not record.violations:
+            return Task(inputs)
+        previous = machine.flow_of(self._step_id).outputs[self._step.id]["output"]
+        return Task(inputs, previous, record.violations[-1])
+
+    async def _iterate(self, context: StepContext[Any], spec: IterationSpec, task: Task) -> JsonValue:
+        """Repeat the step until its result is good enough, as the machine sees it."""
+        work, performer = self._work, self._work.performers.by_step[self._step_id]
+        visit = self._started.visit
+        work.tell(facts.IterationStarted(self._step_id, visit=visit))
+        loop = work.machine.record(self._step_id).loop
+        assert loop is not None
+        while True:
+            result = await performer.perform(context, replace(task, name=f"iteration{loop.count + 1}"))
+            work.tell(facts.IterationReported(self._step_id, result, visit=visit))
+            if not loop.is_active:
+                return merged(spec, loop, result)
+            wrong = "it is not the last iteration yet"
+            if spec.exit_criterion is not None:
+                wrong = f"exit_criterion {spec.exit_criterion.text} does not hold yet"
+            task = replace(task, previous=result, violations=(wrong,))
+
+    async def _check(self, context: StepContext[Any], result: JsonValue) -> None:
+        """Check a result in a thread, as checks can read files."""
+        step, checks = self._step, self._work.checks
+        if step.output_schema is None and step.output_contract is None and not step.ensure:
+            return
+        inputs = self._work.machine.inputs(self._step_id)
+        wrong = await context.run_in_thread(lambda _: checks.of_result(step, result, inputs))
+        if wrong is not None:
+            raise ResultRejected(self._step_id, wrong.error_type, wrong.violations, result)
+
+    async def _decide(self, context: StepContext[Any]) -> JsonValue:
+        """Ask a person for the decision at a gate, unless its policy says what it is."""
+        step, machine = self._step, self._work.machine
+        gate, record = step.gate, machine.record(self._step_id)
+        assert gate is not None
+        if record.policy == "flag":
+            return GateAnswer("approve", "", "system").to_json()
+        function = self._work.plan.spec.functions[step.function or ""]
+        options = ["approve", *(["revise"] if gate.on_revise is not None else ()), "kill"]
+        question = {
+            "gate": self._step_id,
+            "intent": function.intent or step.intent,
+            "inputs": machine.inputs(self._step_id),
+            "round": machine.flow_of(self._step_id).round,
+        }
+        timeout = function.timeout if gate.timeout is None else gate.timeout
+        answer = await context.ask(
+            question,
+            options=options,
+            timeout=timeout,
+            on_timeout=NOT_GIVEN if timeout is None else _TIMED_OUT,
+            name=_QUESTION,
+        )
+        if answer == _TIMED_OUT:
+            return GateAnswer("kill", "its time was over", "system").to_json()
+        return GateAnswer.of(answer, _rationale(context)).to_json()
+
+
+def _rationale(context: StepContext[Any]) -> str:
+    """Return why a person has decided so, as the inbox has put it on record."""
+    run = run_of(context.scope)
+    key = facts.question_id(step_place(context.scope), _QUESTION)
+    given = None if run is None else run.recorded.answers.get(key)
+    return "" if given is None else given.rationale
+
+
+def _least(budgets: tuple[Budget, ...], spent: list[Usage], ms: float) -> Budget:
+    """Return the budget that holds where all of these do, less what was spent."""
+    usd = [one.usd for one in budgets if one.usd is not None]
+    tokens = [one.tokens for one in budgets if one.tokens is not None]
+    times = [one.ms for one in budgets if one.ms is not None]
+    cost = exact_sum(one.committed_usd for one in spent)
+    used = sum(one.total_tokens for one in spent)
+    return Budget(
+        usd=max(EXACT.subtract(min(usd), cost), _LEAST_USD) if usd else None,
+        tokens=max(min(tokens) - used, 1) if tokens else None,
+        ms=max(int(min(times) - ms), 1) if times else None,
+    )

@@ -1,0 +1,283 @@
+"""`Workflow`: a spec, and its runs by FastroAI itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Never, NotRequired
+
+from pydantic import JsonValue
+from pydantic_ai.models import Model
+from typing_extensions import Unpack
+
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    TimeLimitExceeded,
+    attach_trace,
+    nearest_hint,
+)
+from fastroai.runs.around import how_it_ended
+from fastroai.runs.door import FrontDoor
+from fastroai.runs.execution import Execution
+from fastroai.runs.openings import RunKeeper
+from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import OpenOptions, ResumeOptions
+from fastroai.runtime import blocking
+from fastroai.runtime.facts import RunFinished
+from fastroai.steps import PipelineConfig
+from fastroai.steps.config import limits_in
+from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal
+from fastroai.store.trace import Divergence, RunTrace
+from fastroai.tracing.attributes import RunKind
+from fastroai.usage import Quote
+from fastroai.usage.limits import limits_of
+from fastroai.workflows.checks import Checks
+from fastroai.workflows.definition import define, width_in
+from fastroai.workflows.performing import Agents, Callables, Performers
+from fastroai.workflows.plan import WorkflowPlan, plan_of
+from fastroai.workflows.replay import first_divergence
+from fastroai.workflows.result import WorkflowResult
+from fastroai.workflows.run import WorkflowRun, WorkflowSetup
+from fastroai.workflows.spec.document import FieldSpec, FieldType, WorkflowSpec
+from fastroai.workflows.spec.reading import load_spec
+
+
+class Workflow:
+    """A spec, ready to be run, drawn, or bound to what carries its steps out.
+
+        workflow = Workflow.load(Path("review.workflow.yaml"))
+        result = await workflow.run(
+            {"text": "..."}, functions={"count_words": count_words}, agents={"claude": reviewer}
+        )
+        result.status, result.output, result.usage.total_cost_usd
+
+    `infer` functions and inline steps are asked of agents: those in `agents`, by the name of the step's agent
+    or of the function, else of an agent with the model of the spec, or `model`. `compute` functions are the
+    callables in `functions`. Gates are questions in the inbox of `fastroai.human`. Steps that do not need
+    each other run side by side.
+    """
+
+    def __init__(self, spec: WorkflowSpec, *, flow: str | None = None) -> None:
+        """Take a valid spec, which runs `flow`, by default its entry flow."""
+        if flow is not None and flow not in spec.flows:
+            known = ", ".join(map(repr, spec.flows))
+            raise ConfigurationError(
+                "flow", flow, f"a flow of the spec: {known}.{nearest_hint(flow, spec.flows)}"
+            )
+        self.spec = spec
+        self.plan: WorkflowPlan = plan_of(spec, flow)
+
+    @classmethod
+    def load(cls, source: str | Path, *, flow: str | None = None) -> Workflow:
+        """Read a spec: its text, or the `Path` of a file.
+
+        Raises:
+            WorkflowValidationError: it is not valid; with every problem, its line and its column.
+            ConfigurationError: it has no flow of that name.
+        """
+        return cls(load_spec(source), flow=flow)
+
+    def __repr__(self) -> str:
+        return f"Workflow({self.name!r}, {len(self.plan.steps)} steps)"
+
+    @property
+    def name(self) -> str:
+        """The name of the flow that runs."""
+        return self.plan.entry.flow.name
+
+    @property
+    def inputs(self) -> Mapping[str, FieldSpec]:
+        """The inputs of a run, by name."""
+        return self.plan.entry.flow.input
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run of it decided, on its recorded outcomes; `None` if nothing differs."""
+        fits = Checks(self.spec).fits
+        width = width_in(trace.definition)
+        return first_divergence(self.plan, self.name, trace, width=width, fits=fits)
+
+    def bind(
+        self,
+        *,
+        functions: Callables | None = None,
+        agents: Agents | None = None,
+        model: Model | str | None = None,
+        workspace: Path | str | None = None,
+        config: PipelineConfig | None = None,
+    ) -> BoundWorkflow:
+        """Give its steps what carries them out. The result has all that pipelines have.
+
+        Args:
+            functions: Callables by the names of `compute` functions. They get the inputs of the step by name,
+                after a `StepContext` if their first parameter is one, and return what has a form in JSON.
+            agents: Agents by the names that steps use (`agent: claude`), or by names of functions.
+            model: The model of steps whose spec names none.
+            workspace: The folder that `file_exists` and `file_contains` see; without one, they see no file.
+            config: Store, codec, tracing, and settings of all steps. Its budget bounds each run, unless the
+                flow has one.
+
+        Raises:
+            ConfigurationError: everything that is missing or of no use.
+        """
+        performers = Performers(self.plan, functions or {}, agents or {}, model)
+        return BoundWorkflow(self, performers, workspace, config or PipelineConfig())
+
+    async def run(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        functions: Callables | None = None,
+        agents: Agents | None = None,
+        model: Model | str | None = None,
+        workspace: Path | str | None = None,
+        config: PipelineConfig | None = None,
+        deps: Any = None,
+        **options: Unpack[OpenOptions],
+    ) -> WorkflowResult:
+        """Run it. What it is bound to is as in `bind`, the other options as in `Pipeline.execute`.
+
+        The result says how it ended. Gates need a store: `store=`, or that of the config.
+
+        Raises:
+            ConfigurationError: something is missing that a step needs; nothing has run.
+            ContractViolation: the inputs are not those of the flow.
+        """
+        bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
+        return await bound.run(inputs, deps=deps, **options)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        functions: Callables | None = None,
+        agents: Agents | None = None,
+        model: Model | str | None = None,
+        workspace: Path | str | None = None,
+        config: PipelineConfig | None = None,
+        deps: Any = None,
+        **options: Unpack[ResumeOptions],
+    ) -> WorkflowResult:
+        """Go on with a run that was interrupted, waits at a gate, or failed by an exception.
+
+        What it is bound to is as in `bind`, the other options as in `Pipeline.resume`.
+        """
+        bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
+        return await bound.resume(run_id, deps=deps, **options)
+
+    run_sync = blocking(run, of="workflow")
+    resume_sync = blocking(resume, of="workflow")
+
+
+class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
+    """A workflow with all that carries its steps out; made by `Workflow.bind`."""
+
+    kind: ClassVar[RunKind] = "workflow"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(
+        self, workflow: Workflow, performers: Performers, workspace: Path | str | None, config: PipelineConfig
+    ) -> None:
+        self.workflow, self.config = workflow, config
+        self.name = workflow.name
+        self._setup = WorkflowSetup.of(workflow.plan, performers, workspace, config)
+        budget = workflow.plan.entry.flow.budget
+        limits = limits_in(config)
+        if budget is not None:
+            own = limits_of(budget)
+            limits = own if own is None or limits is None else own.over(limits)
+        self._accepts = Accepted({name: _type_of(field) for name, field in workflow.inputs.items()})
+        steps = dict.fromkeys(workflow.plan.steps, self._setup.config.hooks)
+        self._limits = limits
+        self._execution = Execution(
+            self.kind,
+            self.name,
+            config,
+            limits,
+            RunHooks.of(Hooks.of(config), steps),
+            self._accepts,
+            self.estimate,
+        )
+
+    def __repr__(self) -> str:
+        return f"BoundWorkflow({self.name!r})"
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data: what must not change while a run goes on."""
+        return define(self.workflow.plan, self.config.max_concurrency)
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """As `Workflow.replay`."""
+        return self.workflow.replay(trace)
+
+    async def fork(self, run_id: str, **options: Never) -> Never:  # type: ignore[override]
+        """Refuse: a workflow goes back to checkpoints, with `fastroai flow revert`."""
+        raise ConfigurationError(
+            "fork", run_id, "a run of a pipeline, graph or router; a workflow has checkpoints"
+        )
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
+        """What a run costs: at most what the budget of the flow allows, as nobody knows where it goes."""
+        quote = Quote.unknown(
+            "a workflow, whose steps run as often as its checks say; give the flow a budget"
+        )
+        return quote.within(None if self._limits is None else self._limits.budget)
+
+    async def _execute(self, request: RunRequest[Any]) -> WorkflowResult:
+        execution = self._execution
+        scope = execution.scope(request)
+        run: WorkflowRun | None = None
+        finish: RunFinished | None = None
+        try:
+            async with execution.opened(request, scope, self.definition) as opened:
+                run = WorkflowRun(self._setup, opened, request)
+                finish = await execution.perform(opened, run.runner, run.decisions)
+                if finish.raised is not None:
+                    raise finish.raised
+        except BaseException as error:
+            if run is None:
+                raise
+            attach_trace(error, run.log)
+            is_own = run.runner.finish is not None and error is run.runner.finish.raised
+            if not is_own and not isinstance(error, BudgetExceeded | TimeLimitExceeded):
+                raise
+            await execution.tell_end(run.runner, error)
+            last = run.runner.finish if is_own else None
+            return run.result(last or how_it_ended(error), error if isinstance(error, Exception) else None)
+        opened.halt_around(finish)
+        return run.result(finish, None)
+
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        return RunKeeper(
+            definition=self.definition,
+            input_types={},
+            output_types={},
+            store=store,
+            durability=self.config.durability,
+            codec=self.config.codec,
+            terms=self.config.lease_terms,
+            kind="workflow",
+        )
+
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
+        return self._execution.heed(run_id, signal)
+
+
+_TYPES: Final[Mapping[FieldType, Any]] = {
+    "string": str,
+    "number": float,
+    "integer": int,
+    "boolean": bool,
+    "array": list[JsonValue],
+    "object": dict[str, JsonValue],
+}
+
+
+def _type_of(field: FieldSpec) -> Any:
+    """Return the type of an input. One that may be missing may be null, too."""
+    of = _TYPES[field.type] if field.values is None else Literal[tuple(field.values)]
+    return of if field.required and not field.has_default else NotRequired[of | None]

@@ -1,0 +1,159 @@
+"""Gates as questions that a client puts to its user: by each version of the protocol, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import pytest
+from mcp.shared.exceptions import MCPError
+from support.workflow_servers import Flow, Tools, answering, server_here
+from support.workflow_specs import ARTICLE, DRAFT
+
+BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
+"""Questions in the answer of a call, since 2026-07-28; and questions in mid-call, before."""
+
+APPROVED = ("accept", {"outcome": "approve", "rationale": "well written"})
+
+
+async def at_gate(call: Tools, **arguments: Any) -> tuple[str, Flow]:
+    """The flow, and what its last step before the gate answers."""
+    flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
+    return flow, await call("step_done", flow_id=flow, step_id="draft", result=DRAFT, **arguments)
+
+
+async def decision(call: Tools, flow: str) -> tuple[str, str, str]:
+    gate = (await call("audit", flow_id=flow))["trace"][-1]
+    return gate["outcome"], gate["resolved_by"], gate.get("rationale", "")
+
+
+@BOTH
+async def test_the_client_asks_its_user_when_a_step_leads_to_a_gate(tmp_path: Path, mode: str) -> None:
+    user, asked = answering(APPROVED)
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        flow, end = await at_gate(call)
+        assert end["status"] == "complete"
+        assert await decision(call, flow) == ("approve", "agent", "well written")
+    (question,) = asked
+    assert question.startswith("May it be published?")
+    assert "Gate 'ship' of flow 'article', round 1" in question
+    assert "revise: back to 'draft'" in question
+    assert DRAFT["text"] in question
+
+
+@BOTH
+async def test_the_decision_is_one_of_a_person_if_the_operator_trusts_the_client(
+    tmp_path: Path, mode: str
+) -> None:
+    user, _ = answering(APPROVED)
+    async with server_here(tmp_path, trusts_client=True, mode=mode, elicitation_callback=user) as call:
+        flow, _ = await at_gate(call)
+        assert await decision(call, flow) == ("approve", "human", "well written")
+
+
+@BOTH
+async def test_each_round_asks_anew(tmp_path: Path, mode: str) -> None:
+    user, asked = answering(("accept", {"outcome": "revise"}), ("accept", {"outcome": "kill"}))
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        flow, again = await at_gate(call)
+        assert (again["status"], again["step_id"], again["round"]) == ("execute_step", "draft", 1)
+        end = await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
+    assert end["status"] == "killed"
+    assert ["round 1" in asked[0], "round 2" in asked[1]] == [True, True]
+
+
+@BOTH
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_user_who_does_not_decide_leaves_the_flow_at_the_gate(
+    tmp_path: Path, mode: str, action: str
+) -> None:
+    user, asked = answering((action, None), APPROVED)
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        flow, gate = await at_gate(call)
+        assert gate["status"] == "await_gate"
+        assert len(asked) == 1
+        end = await call("gate_resolve", flow_id=flow, step_id="ship")
+        assert end["status"] == "complete"
+
+
+@BOTH
+async def test_a_flow_that_is_resumed_at_a_gate_asks(tmp_path: Path, mode: str) -> None:
+    async with server_here(tmp_path, mode=mode) as call:
+        flow, gate = await at_gate(call)
+        assert gate["status"] == "await_gate"
+    user, _ = answering(APPROVED)
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        assert (await call("resume", flow_id=flow))["status"] == "complete"
+
+
+async def test_a_gate_that_cannot_revise_does_not_offer_it(tmp_path: Path) -> None:
+    schemas: list[Any] = []
+
+    async def user(_: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        assert isinstance(params, mcp_types.ElicitRequestFormParams)
+        schemas.append(params.requested_schema)
+        return mcp_types.ElicitResult(action="decline")
+
+    final = ARTICLE.replace("on_revise: draft", "on_revise: null")
+    async with server_here(tmp_path, elicitation_callback=user) as call:
+        for spec in (ARTICLE, final):
+            flow = (await call("plan", spec=spec, inputs={"topic": "tides"}))["flow_id"]
+            await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
+    first, second = (schema["properties"]["outcome"]["enum"] for schema in schemas)
+    assert (first, second) == (["approve", "revise", "kill"], ["approve", "kill"])
+
+
+@BOTH
+async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_path: Path, mode: str) -> None:
+    asked, killed = asyncio.Event(), asyncio.Event()
+
+    async def user(*_: Any) -> mcp_types.ElicitResult:
+        asked.set()
+        await killed.wait()
+        return mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})
+
+    async with (
+        server_here(tmp_path) as elsewhere,
+        server_here(tmp_path, mode=mode, elicitation_callback=user) as call,
+    ):
+        flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
+        waiting = asyncio.create_task(call("step_done", flow_id=flow, step_id="draft", result=DRAFT))
+        await asyncio.wait_for(asked.wait(), 20)
+        await elsewhere("gate_resolve", flow_id=flow, step_id="ship", outcome="kill", resolved_by="human")
+        killed.set()
+        assert (await waiting)["status"] == "killed"
+        assert await decision(call, flow) == ("kill", "human", "")
+
+
+async def test_another_server_understands_what_the_first_one_has_sealed(tmp_path: Path) -> None:
+    async with server_here(tmp_path, elicitation_callback=answering()[0]) as call:
+        flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
+        done = {"flow_id": flow, "step_id": "draft", "result": DRAFT}
+        question = await call.client.session.call_tool("fastroai_step_done", done, allow_input_required=True)
+    assert isinstance(question, mcp_types.InputRequiredResult)
+    assert question.input_requests is not None
+    (name,) = question.input_requests
+    answer = {name: mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})}
+
+    async with server_here(tmp_path, elicitation_callback=answering()[0]) as call:
+
+        async def second_round(arguments: dict[str, Any], state: str | None) -> Any:
+            return await call.client.session.call_tool(
+                "fastroai_step_done",
+                arguments,
+                input_responses=answer,
+                request_state=state,
+                allow_input_required=True,
+            )
+
+        state = question.request_state
+        assert state is not None
+        forged = state[:-2] + ("AA" if state[-2:] != "AA" else "BB")
+        for arguments, sealed in ((done, forged), ({**done, "result": {}}, state)):
+            with pytest.raises(MCPError, match="Invalid or expired requestState"):
+                await second_round(arguments, sealed)
+        assert (await call("audit", flow_id=flow))["status"] == "in_progress"
+        end = await second_round(done, state)
+        assert end.structured_content["status"] == "complete"

@@ -1,0 +1,378 @@
+"""The pipelines, graphs, router and flow whose runs are recorded here. They change with the records only."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+from pydantic_ai import Tool
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from fastroai import (
+    AgentNode,
+    BasePipeline,
+    CostCalculator,
+    Edge,
+    FastroAgent,
+    Graph,
+    Node,
+    Pipeline,
+    PipelineConfig,
+    Send,
+    StepConfig,
+    StepContext,
+    Verdict,
+    compute,
+    flow,
+    infer,
+    step,
+)
+from fastroai.functions import HumanReviewContext, await_human
+from fastroai.store import EncryptingCodec
+
+CODEC: Final = EncryptingCodec({"recorded": "dGhlc2UgcmVjb3JkZWQgcnVucyBoaWRlIG5vdGhpbmc="})
+"""Of the run that is sealed. Its key protects nothing."""
+LEASE: Final = 1.0
+"""Seconds after which a recorded run counts as interrupted."""
+CONFIG: Final = PipelineConfig(retries=0, lease=LEASE)
+PRICES: Final = CostCalculator(
+    pricing_overrides={
+        "function:recorded": {"input_per_mtok": 0, "output_per_mtok": 0, "per_request": Decimal("0.001")}
+    }
+)
+
+
+class Invoice(BaseModel):
+    number: int
+    due: date
+    total: Decimal
+
+
+@dataclass
+class World:
+    """What is around a run: what happens at a place in it, what is broken, and what has happened."""
+
+    at: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    broken: bool = False
+    prompt: str = "check it"
+    happened: list[str] = field(default_factory=list)
+
+    async def reach(self, place: str) -> None:
+        """Note that the code of a run is at this place, and let happen what is to happen there."""
+        self.happened.append(place)
+        if (happens := self.at.get(place)) is not None:
+            await happens()
+
+    def agent(self, name: str, **options: Any) -> FastroAgent[Any, Any]:
+        """An agent whose model answers with what it was asked, each request at $0.001."""
+
+        async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            turn = sum(message.kind == "response" for message in messages) + 1
+            await self.reach(f"{name} {turn}")
+            usage = RequestUsage(input_tokens=10, output_tokens=2)
+            if info.output_tools:
+                (tool,) = info.output_tools
+                said = {"reasoning": "it is the first", "target": "split"}
+                return ModelResponse(parts=[ToolCallPart(tool.name, said)], usage=usage)
+            if info.function_tools and not any(
+                part.part_kind == "tool-return" for message in messages for part in message.parts
+            ):
+                return ModelResponse(parts=[ToolCallPart("look_up", {"number": 42})], usage=usage)
+            return ModelResponse(parts=[TextPart(f"{name} answers {turn}")], usage=usage)
+
+        return FastroAgent(
+            FunctionModel(respond, model_name="recorded"), name=name, cost_calculator=PRICES, **options
+        )
+
+    async def look_up(self, number: int) -> dict[str, int]:
+        """Look an invoice up."""
+        await self.reach("tool")
+        return {"number": number}
+
+
+def pipeline(world: World) -> Pipeline[Any, Any, Any]:
+    """Retries, side effects, requests, tools, a nested pipeline, a failure that is passed over."""
+    checker = world.agent("checker", tools=[Tool(world.look_up)])
+    drafter = world.agent("drafter")
+
+    @step(retries=1, retry_delay=0.0)
+    async def read(ctx: StepContext[Any]) -> Invoice:
+        await world.reach("read")
+        if ctx.attempt == 1:
+            raise ConnectionError("the scanner is off")
+        await ctx.once("archive", lambda: "archived")
+        ctx.record_usage(model="scanner", cost_usd="0.002")
+        return Invoice(number=ctx.get_input("number"), due=date(2027, 1, 31), total=Decimal("12.50"))
+
+    @step
+    async def check(ctx: StepContext[Any]) -> str:
+        await world.reach("check")
+        return str((await ctx.run(checker, world.prompt)).output)
+
+    @step
+    async def notify(ctx: StepContext[Any]) -> str:
+        def refuses() -> str:
+            raise ValueError("no address")
+
+        return await ctx.once("mail", refuses)
+
+    @step
+    async def archive(ctx: StepContext[Any]) -> str:
+        return "never, because it needs the notification"
+
+    @step
+    async def draft(ctx: StepContext[Any]) -> str:
+        await world.reach("draft")
+        return str((await ctx.run(drafter, "write")).output)
+
+    @step
+    async def book(ctx: StepContext[Any]) -> str:
+        await world.reach("book")
+        if world.broken:
+            raise ConnectionError("the ledger is down")
+        invoice = ctx.get_dependency("read", Invoice)
+        return f"booked {invoice.number} of {invoice.total}: {ctx.get_dependency('check')}"
+
+    return Pipeline(
+        "invoice",
+        {
+            "read": read,
+            "check": check,
+            "letter": Pipeline("letter", {"draft": draft}).as_step(),
+            "notify": notify,
+            "archive": archive,
+            "book": book,
+        },
+        {
+            "check": ["read", "letter"],
+            "letter": ["read"],
+            "notify": ["read"],
+            "archive": ["notify"],
+            "book": ["read", "check"],
+        },
+        output_step="book",
+        step_configs={"notify": StepConfig(on_error="continue")},
+        config=CONFIG,
+        version="2026-11",
+    )
+
+
+def two_at_once(world: World) -> Pipeline[Any, Any, Any]:
+    """Two steps at once, and one after them."""
+
+    @step
+    async def waits(ctx: StepContext[Any]) -> str:
+        await world.reach("waits")
+        return "waited"
+
+    @step
+    async def works(ctx: StepContext[Any]) -> str:
+        await world.reach("works")
+        return "worked"
+
+    @step
+    async def last(ctx: StepContext[Any]) -> list[str]:
+        return [ctx.get_dependency("waits", str), ctx.get_dependency("works", str)]
+
+    return Pipeline(
+        "two",
+        {"waits": waits, "works": works, "last": last},
+        {"last": ["waits", "works"]},
+        config=CONFIG,
+    )
+
+
+def waiting(world: World, codec: EncryptingCodec | None = None) -> Pipeline[Any, Any, Any]:
+    """A question with options, a message and a sleep."""
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> str:
+        await world.reach("ask")
+        allowed = await ctx.ask("pay it?", Literal["yes", "no"], options=["yes", "no"], to="finance")
+        return f"{allowed}, pay it"
+
+    @step
+    async def receive(ctx: StepContext[Any]) -> str:
+        await world.reach("receive")
+        paid = await ctx.receive("paid", Invoice)
+        return f"{paid.total} on {paid.due}"
+
+    @step
+    async def sleep(ctx: StepContext[Any]) -> str:
+        if ctx.get_input("sleeps", default=False):
+            await ctx.sleep(timedelta(seconds=11))  # a shorter one does not halt the run
+        return "slept"
+
+    @step
+    async def close(ctx: StepContext[Any]) -> str:
+        return f"{ctx.get_dependency('ask')}; {ctx.get_dependency('receive')}; {ctx.get_dependency('sleep')}"
+
+    return Pipeline(
+        "payment" if codec is None else "sealed payment",
+        {"ask": ask, "receive": receive, "sleep": sleep, "close": close},
+        {"close": ["ask", "receive", "sleep"]},
+        config=PipelineConfig(codec=codec, lease=LEASE),
+    )
+
+
+def graph(world: World) -> Graph[Any, Any]:
+    """Conditions, a loop, a judge, a choice of a model, sends, a join, memory, and a question."""
+
+    def judge(ctx: StepContext[Any], output: str) -> Verdict:
+        return Verdict.retry("be shorter") if output == "writer answers 1" else Verdict.accept()
+
+    @step
+    async def begin(ctx: StepContext[Any]) -> dict[str, Any]:
+        await world.reach("begin")
+        ctx.write("early", [1, 2])
+        return {"count": ctx.visit, "more": ctx.visit < 2}
+
+    @step
+    async def split(ctx: StepContext[Any]) -> list[Send]:
+        return [Send("work", {"page": page}) for page in ("a", "b")]
+
+    @step
+    async def work(ctx: StepContext[Any]) -> str:
+        await world.reach(f"work {ctx.get_input('page')}")
+        return f"page {ctx.get_input('page')}"
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> str:
+        await world.reach("ask")
+        return f"publish {ctx.get_input('work')}?"
+
+    @step
+    async def publish(ctx: StepContext[Any]) -> str:
+        await world.reach("publish")
+        if world.broken:
+            raise ConnectionError("the press is down")
+        return f"published {ctx.get_input('work')}, {ctx.get_dependency('ask')}"
+
+    @step
+    async def give_up(ctx: StepContext[Any]) -> str:
+        return "given up"
+
+    return Graph(
+        "book",
+        goal="write a book",
+        nodes={
+            "begin": Node(begin, writes=["count", "more", "early"]),
+            "write": AgentNode(world.agent("writer"), "write", judge=judge, max_iterations=2),
+            "split": split,
+            "work": work,
+            "ask": Node(ask, answer=Literal["in red", "in blue"]),
+            "publish": publish,
+            "give_up": give_up,
+        },
+        edges=[
+            Edge("begin", "begin", "conditional", "more"),
+            Edge("begin", "write", "conditional", "count == 2"),
+            Edge("write", "split", "llm_decide"),
+            Edge("write", "give_up", "llm_decide", fallback=True),
+            Edge("split", "work", "send"),
+            Edge("work", "ask"),
+            Edge("ask", "publish"),
+        ],
+        entry="begin",
+        decider=world.agent("decider"),
+        pause_nodes=["ask"],
+        reducers={"work": "append"},
+        config=CONFIG,
+    )
+
+
+def timed_graph(world: World) -> Graph[Any, Any]:
+    """Two branches, of which one takes too long."""
+
+    @step
+    async def fork(ctx: StepContext[Any]) -> str:
+        return "fork"
+
+    @step
+    async def slow(ctx: StepContext[Any]) -> str:
+        await world.reach("slow")
+        return "slow"
+
+    @step
+    async def fast(ctx: StepContext[Any]) -> str:
+        return "fast"
+
+    @step
+    async def join(ctx: StepContext[Any]) -> str:
+        return f"joined {sorted(ctx.errors)}"
+
+    return Graph(
+        "timed",
+        nodes={"fork": fork, "slow": slow, "fast": fast, "join": join},
+        edges=[
+            Edge("fork", "slow"),
+            Edge("fork", "fast"),
+            Edge("slow", "join", "on_success"),
+            Edge("fast", "join", "on_success"),
+        ],
+        on_branch_failure="continue_others",
+        branch_timeout=0.05,
+        config=CONFIG,
+    )
+
+
+def router(world: World) -> BasePipeline[Any, Any, Any]:
+    """A variant that fails where something is broken, and its fallback."""
+
+    @step
+    async def quick(ctx: StepContext[Any]) -> str:
+        await world.reach("quick")
+        if world.broken:
+            raise ConnectionError("no quick way")
+        return "quick"
+
+    @step
+    async def careful(ctx: StepContext[Any]) -> str:
+        await world.reach("careful")
+        return "careful"
+
+    class Choice(BasePipeline[Any, Any, Any]):
+        async def route(self, inputs: Any, deps: Any) -> str:
+            return "quick"
+
+    made = Choice("choice", config=CONFIG)
+    made.register_pipeline("quick", Pipeline("quick", {"quick": quick}), fallback="careful")
+    made.register_pipeline("careful", Pipeline("careful", {"careful": careful}))
+    return made
+
+
+def typed_flow(world: World) -> Any:
+    """A function that a model implements, one that is code, and a question to a person."""
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await world.reach("inferred")
+        usage = RequestUsage(input_tokens=10, output_tokens=2)
+        if info.output_tools:
+            return ModelResponse(
+                parts=[ToolCallPart(info.output_tools[0].name, {"response": "calm"})], usage=usage
+            )
+        return ModelResponse(parts=[TextPart("calm")], usage=usage)
+
+    @infer(intent="Name the tone of the text.", model=FunctionModel(respond, model_name="recorded"))
+    async def tone(text: str) -> str:
+        raise NotImplementedError
+
+    @compute
+    async def louder(text: str) -> str:
+        await world.reach("computed")
+        return text.upper()
+
+    @flow(config=CONFIG)
+    async def triage(text: str) -> str:
+        found = await louder(await tone(text))
+        decision = await await_human(HumanReviewContext("is it?"), Literal["yes", "no"], to="support")
+        await world.reach("decided")
+        return f"{found}: {decision.value}"
+
+    return triage

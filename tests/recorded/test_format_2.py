@@ -1,0 +1,274 @@
+"""Runs that are on record in format 2 can be listed, read, resumed and forked, in every store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import pytest
+from recorded.format_2 import doors, record
+from recorded.format_2.doors import CODEC, World
+from support.faulty_store import everything_in
+from support.run_stores import KINDS, run_stores
+from support.stored_runs import change_header, header_of
+from typer.testing import CliRunner
+
+from fastroai import Inbox, RunHistory, RunTrace, SQLiteRunStore, send_message
+from fastroai.cli.app import app
+from fastroai.errors import FlowStopped, RunFromNewerVersion
+from fastroai.pipelines import StepFinished
+from fastroai.runtime import facts
+from fastroai.runtime.facts import FORMAT, AnyFact
+from fastroai.store import RunStore
+from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.headers import log_key
+
+FOLDER: Final = Path(record.__file__).parent
+RUNS: Final[Mapping[str, Any]] = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
+KEYS: Final[Mapping[str, list[str]]] = json.loads((FOLDER / "keys.json").read_text(encoding="utf-8"))
+TRACES: Final[Mapping[str, Any]] = json.loads((FOLDER / "traces.json").read_text(encoding="utf-8"))
+DOORS: Final[Mapping[str, Callable[[World], Any]]] = {
+    "invoice": doors.pipeline,
+    "two": doors.two_at_once,
+    "payment": doors.waiting,
+    "sealed payment": lambda world: doors.waiting(world, CODEC),
+    "book": doors.graph,
+    "timed": doors.timed_graph,
+    "choice": doors.router,
+    "triage": doors.typed_flow,
+}
+"""What the runs are of, by name."""
+OF_WORKFLOWS: Final = (
+    facts.SkipRequested,
+    facts.IterationStarted,
+    facts.IterationReported,
+    facts.IterationAborted,
+    facts.CheckpointSet,
+    facts.CheckpointRestored,
+)
+"""Nothing writes these to a store yet. What does will be recorded."""
+
+
+def door_of(run_id: str, world: World | None = None) -> Any:
+    return DOORS[RUNS[run_id]["pipeline"]](world or World())
+
+
+def history_of(store: RunStore, run_id: str) -> RunHistory:
+    return RunHistory(store, codec=CODEC if run_id == "pipeline-sealed" else None)
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """A store with all recorded runs: a copy of the file, or each key written to a store of another kind."""
+    if request.param == "sqlite":
+        shutil.copy(FOLDER / "runs.db", tmp_path / "runs.db")
+        opened: Any = SQLiteRunStore(tmp_path / "runs.db")
+        yield opened
+        await opened.aclose()
+        return
+    with run_stores(request.param, request, tmp_path) as open_store:
+        opened = open_store()
+        for key, values in KEYS.items():
+            await opened.append(key, [value.encode() for value in values], revision=0)
+        yield opened
+        if request.param != "memory":
+            await opened.aclose()
+
+
+def test_every_kind_of_fact_is_on_record() -> None:
+    recorded = {kind for run in RUNS.values() for kind in run["facts"]}
+    known = {fact.kind for fact in get_args(AnyFact)}
+    assert recorded == known - {fact.kind for fact in OF_WORKFLOWS}, "make record"
+
+
+async def test_the_runs_are_listed_and_found(store: Any) -> None:
+    history = RunHistory(store)
+    runs = {run.run_id: run for run in await history.list()}
+    listed = {
+        name: {
+            "status": run.status,
+            "pipeline": run.pipeline,
+            "tags": [*run.tags],
+            "tenant": run.tenant,
+            "forked_from": run.forked_from,
+            "requests": run.requests,
+        }
+        for name, run in runs.items()
+    }
+    assert listed == {name: {one: run[one] for one in listed[name]} for name, run in RUNS.items()}
+    for status in ("running", "paused", "finished", "failed", "cancelled", "interrupted"):
+        found = {run.run_id for run in await history.list(status=status)}
+        assert found == {name for name, run in RUNS.items() if run["status"] == status}
+        assert found
+    tagged = {run.run_id for run in await history.list(tag="kept")}
+    assert tagged == {name for name, run in RUNS.items() if "kept" in run["tags"]} >= {"graph-finished"}
+    of_acme = {run.run_id for run in await history.list(tenant="acme")}
+    assert of_acme == {name for name, run in RUNS.items() if run["tenant"]} >= {"pipeline-finished"}
+    of_router = {run.run_id for run in await history.list(pipeline="choice")}
+    assert of_router == {"router-finished", "router-interrupted"}
+    asked = {question.run_id: question for question in await Inbox(store).list()}
+    assert {*asked} == {"pipeline-waiting", "pipeline-sealed", "graph-waiting", "flow-waiting"}
+    assert asked["pipeline-waiting"].question == "pay it?"
+    assert asked["pipeline-waiting"].options == ("yes", "no")
+    assert [run.run_id for run in await history.due("payment")] == ["pipeline-waiting"]
+    rows = await history.spending(by=("pipeline",))
+    spent: dict[str, Decimal] = {}
+    for run in RUNS.values():
+        spent[run["pipeline"]] = spent.get(run["pipeline"], Decimal(0)) + Decimal(run["cost_usd"])
+    assert {row.pipeline: row.usage.cost_usd for row in rows} == {
+        name: cost for name, cost in spent.items() if cost
+    } | {row.pipeline: Decimal(0) for row in rows if not row.usage.cost_usd}
+
+
+async def test_the_traces_are_read_and_replayed(store: Any) -> None:
+    for name, run in RUNS.items():
+        trace = await history_of(store, name).trace(name)
+        assert [fact.kind for fact in trace.entries] == run["facts"], name
+        assert trace.outputs == run["outputs"], name
+        assert trace.usage.cost_usd == Decimal(run["cost_usd"]), name
+        assert trace.explain(), name
+        assert trace.replay(door_of(name)) is None, name
+        state = await history_of(store, name).state(name)
+        assert state.status == run["status"], name
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_trace_in_a_file_is_read_and_replayed(name: str) -> None:
+    text = json.dumps(TRACES[name])
+    trace = RunTrace.from_json(text)
+    assert json.loads(trace.to_json()) == TRACES[name]
+    assert trace.outputs == RUNS[name]["outputs"]
+    assert trace.replay(door_of(name)) is None
+
+
+async def test_interrupted_runs_go_on_and_pay_for_nothing_twice(store: Any) -> None:
+    world = World()
+    result = await doors.pipeline(world).resume("pipeline-interrupted", store=store)
+    assert result.output == "booked 42 of 12.50: checker answers 2"
+    assert world.happened == ["check", "checker 2", "book"], "no request, tool or step that is on record"
+    assert result.usage.total_cost_usd == Decimal("0.005"), "three requests, and the scanner"
+
+    world = World()
+    paused = await doors.graph(world).resume("graph-interrupted", store=store)
+    assert paused.status == "paused"
+    assert {*world.happened} <= {"work a", "work b", "ask"}
+    assert paused.usage.total_cost_usd == Decimal("0.003")
+
+    world = World()
+    routed = await doors.router(world).resume("router-interrupted", store=store)
+    assert (routed.output, world.happened) == ("careful", ["careful"])
+
+    world = World()
+    flow = doors.typed_flow(world)
+    with pytest.raises(FlowStopped) as stopped:
+        await flow.resume("flow-interrupted", store=store)
+    assert world.happened == ["computed"]
+    (asked,) = await Inbox(store).list(run_id="flow-interrupted")
+    assert list(stopped.value.questions) == [asked]
+    await Inbox(store).answer(asked.id, "no")
+    assert await flow.resume("flow-interrupted", store=store) == "CALM: no"
+
+
+@pytest.mark.parametrize("name", ["pipeline-waiting", "pipeline-sealed"])
+async def test_waiting_pipelines_go_on(store: Any, name: str) -> None:
+    codec = CODEC if name == "pipeline-sealed" else None
+    inbox, door = Inbox(store, codec=codec), door_of(name)
+    (asked,) = await inbox.list(run_id=name)
+    await inbox.answer(asked.id, "yes", reviewer="Mia")
+    await send_message(name, "paid", record.PAID, store=store, codec=codec)
+    woken = await door.wake(store=store)
+    assert woken[name].output == "yes, pay it; 12.50 on 2027-01-31; slept"
+    assert (await inbox.get(asked.id)).answer.reviewer == "Mia"  # type: ignore[union-attr]
+
+
+async def test_waiting_graphs_and_flows_go_on(store: Any) -> None:
+    world = World()
+    result = await doors.graph(world).resume("graph-waiting", input="in blue", store=store)
+    assert result.output == "published ['page a', 'page b'], in blue"
+    assert world.happened == ["publish"]
+
+    world = World()
+    (asked,) = await Inbox(store).list(run_id="flow-waiting")
+    await Inbox(store).answer(asked.id, "yes")
+    assert await doors.typed_flow(world).resume("flow-waiting", store=store) == "CALM: yes"
+    assert world.happened == ["decided"]
+
+
+async def test_failed_cancelled_and_paused_runs_go_on(store: Any) -> None:
+    world = World()
+    result = await doors.pipeline(world).resume("pipeline-failed", store=store)
+    assert result.output == "booked 42 of 12.50: checker answers 2"
+    assert "book" in world.happened
+    assert not {"read", "check", "draft"} & {*world.happened}
+
+    for name, again in (("pipeline-cancelled", {"waits"}), ("pipeline-paused", set())):
+        world = World()
+        resumed = await doors.two_at_once(world).resume(name, store=store)
+        assert resumed.output == ["waited", "worked"], name
+        assert {*world.happened} == again, name
+
+    world = World()
+    published = await doors.graph(world).resume("graph-failed", store=store)
+    assert published.output == "published ['page a', 'page b'], in red"
+    assert world.happened == ["publish"]
+    cancelled = await doors.graph(World()).resume("graph-cancelled", store=store)
+    assert cancelled.status == "paused"
+
+
+async def test_a_run_that_is_driven_from_outside_goes_on(store: Any) -> None:
+    runs = doors.two_at_once(World()).driven(store=store)
+    state = await runs.state("pipeline-driven")
+    assert [due.step_id for due in state.due] == ["works"]
+    state = await runs.report("pipeline-driven", StepFinished("works", "worked"), expecting=state.revision)
+    assert [dict(due.needs) for due in state.due] == [{"waits": "waited", "works": "worked"}]
+
+
+async def test_runs_are_forked_deleted_and_purged(store: Any) -> None:
+    world = World()
+    forked = await doors.pipeline(world).fork("pipeline-finished", at="book", store=store)
+    assert forked.output == RUNS["pipeline-finished"]["outputs"]["book"]
+    assert world.happened == ["book"]
+    world = World()
+    published = await doors.graph(world).fork("graph-finished", at="publish", store=store)
+    assert published.output == RUNS["graph-finished"]["outputs"]["publish"]
+    history = RunHistory(store)
+    await history.delete("router-finished")
+    purged = await history.purge(timedelta(0), status=("finished", "failed"))
+    assert len(purged) > 5
+    assert {run.status for run in await history.list()} <= {"running", "paused", "cancelled", "interrupted"}
+
+
+async def test_a_finished_run_is_followed_to_its_end(store: Any) -> None:
+    followed = [fact.kind async for _, fact in RunHistory(store).follow("graph-finished")]
+    assert followed == RUNS["graph-finished"]["facts"]
+
+
+def test_the_command_line_reads_the_file(tmp_path: Path) -> None:
+    path = shutil.copy(FOLDER / "runs.db", tmp_path / "runs.db")
+    listed = CliRunner().invoke(app, ["runs", "list", "--store", str(path), "--json"])
+    assert {run["run_id"] for run in json.loads(listed.stdout)} == {*RUNS}
+    shown = CliRunner().invoke(app, ["runs", "trace", "graph-finished", "--store", str(path)])
+    assert "the run finished" in shown.stdout
+
+
+async def test_a_run_of_a_later_format_is_refused_and_left_as_it_is(store: Any) -> None:
+    header = await change_header(store, "graph-waiting", format=FORMAT + 1)
+    key = log_key(await header_of(store, "pipeline-waiting"))
+    log = await store.read(key)
+    later = without_checksum(log.values[0]).replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT + 1))
+    await store.delete(key)
+    await store.append(key, [with_checksum(later), *log.values[1:]], revision=0)
+    before = await everything_in(store)
+    history = RunHistory(store)
+    assert [run.run_id for run in await history.list(status="unreadable")] == [header.run_id]
+    for name in ("graph-waiting", "pipeline-waiting"):
+        with pytest.raises(RunFromNewerVersion, match=f"format {FORMAT + 1}.*Update fastroai"):
+            await history.trace(name)
+        with pytest.raises(RunFromNewerVersion):
+            await door_of(name).resume(name, store=store)
+    assert await everything_in(store) == before

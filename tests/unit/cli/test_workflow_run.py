@@ -1,0 +1,127 @@
+"""`fastroai workflow run`: a spec whose steps FastroAI carries out, from a shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fastroai.cli.app import app
+
+SPEC = """
+version: "0.2"
+contracts:
+  Count: {words: {type: integer}}
+functions:
+  count:
+    mode: compute
+    intent: Count the words
+    input: {text: {type: string}, least: {type: integer}}
+    output: Count
+    ensure: ["result.words >= input.least"]
+    retries: 1
+  approve: {mode: gate, intent: Is it enough?}
+flows:
+  main:
+    input: {text: {type: string}, least: {type: integer}}
+    output: Count
+    steps:
+      - {id: count, function: count, inputs: {text: $.input.text, least: $.input.least}}
+      - id: ok
+        function: approve
+        inputs: {words: $.steps.count.output.words}
+        on_approve: null
+        on_revise: count
+        on_kill: null
+"""
+CODE = """
+def count(text, least):
+    return {"words": len(text.split())}
+
+
+functions = {"count": count}
+agents = {"claude": "no agent"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "spec.workflow.yaml").write_text(SPEC)
+    (tmp_path / "workflow_code.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("workflow_code", None)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def run_spec(*words: str) -> Result:
+    functions = ("--functions", "workflow_code:functions", "--store", "runs.db")
+    return run("workflow", "run", "spec.workflow.yaml", *functions, *words)
+
+
+def test_a_run_waits_at_a_gate_and_goes_on_when_it_is_run_again_with_its_id() -> None:
+    first = run_spec("--input", "text=a b", "--input", "least=2", "--run-id", "r", "--json")
+    assert first.exit_code == 0
+    told = json.loads(first.stdout)
+    assert (told["status"], told["cost_usd"]) == ("paused", "0")
+    [question] = told["questions"]
+
+    assert run("review", "answer", question["id"], "approve", "--store", "runs.db").exit_code == 0
+    again = run_spec("--input", "text=a b", "--input", "least=2", "--run-id", "r")
+    assert again.exit_code == 0
+    assert again.stdout == 'run r: complete, $0. the workflow is complete\n{"words": 2}\n'
+
+
+def test_a_waiting_run_says_how_its_gate_is_answered() -> None:
+    waiting = run_spec("--inputs", '{"text": "a b", "least": 1}', "--run-id", "r")
+    assert "gate ok: fastroai review answer r:" in waiting.stdout
+    assert waiting.stdout.rstrip().endswith("--store runs.db")
+
+
+def test_a_run_that_fails_its_checks_exits_with_1_and_says_why() -> None:
+    failed = run_spec("--input", "text=a b", "--input", "least=3", "--run-id", "r")
+    assert failed.exit_code == 1
+    assert "run r: failed, $0." in failed.stdout
+    assert "result.words (2) >= input.least (3) is false" in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("--input", "txet=a"),
+            "--input='txet': expected an input of the flow: text, least. Did you mean 'text'",
+        ),
+        (("--input", "text"), "--input='text': expected NAME=VALUE"),
+        (("--input", "text=a", "--input", "least=two"), "--input='two': expected JSON"),
+        (("--flow", "mian"), "flow='mian': expected a flow of the spec: 'main'. Did you mean 'main'?"),
+        (
+            ("--agents", "workflow_code:agents"),
+            "--agents workflow_code:agents['claude']='no agent': expected a FastroAgent",
+        ),
+        (("--agents", "workflow_code:count"), "--agents='workflow_code:count': expected a mapping of names"),
+        (("--codec", "workflow_code:count"), "--codec='workflow_code:count': expected an object"),
+    ],
+)
+def test_what_is_given_wrong_is_told(words: tuple[str, ...], told: str) -> None:
+    result = run_spec(*words)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_a_spec_that_is_none_is_told_with_its_lines(folder: Path) -> None:
+    (folder / "spec.workflow.yaml").write_text(SPEC.replace("mode: compute", "mode: comptue"))
+    result = run_spec()
+    assert result.exit_code == 1
+    assert "line 7" in result.stderr
+    missing = run("workflow", "run", "missing.yaml", "--store", "runs.db")
+    assert missing.exit_code == 2
+    assert "SPEC='missing.yaml': expected a file that can be read" in missing.stderr
