@@ -33,10 +33,12 @@ class Part(Protocol):
     @property
     def kind(self) -> Kind:
         """What it is for."""
+        ...
 
     @property
     def path(self) -> Path:
         """The file."""
+        ...
 
     def put(self, text: str | None, is_ours: bool) -> str:
         """Return the text of the file with the addition.
@@ -48,6 +50,7 @@ class Part(Protocol):
         Raises:
             ConfigurationError: the file is broken, or has something else in the place.
         """
+        ...
 
     def take_out(self, text: str, original: str | None) -> str | None:
         """Return the text without the addition; `None` if nothing is left and the file was not there before.
@@ -59,6 +62,7 @@ class Part(Protocol):
         Raises:
             ConfigurationError: the file is broken.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import tomllib
 from pathlib import Path
@@ -218,6 +219,15 @@ def test_a_new_command_takes_the_place_of_the_old_one(project: Path) -> None:
     assert len(HOOK.findall(settings)) == 3
     uninstall(project, "gemini-cli")
     assert tree(project) == before
+
+
+@pytest.mark.parametrize("client", EVERY)
+def test_a_setup_that_came_without_its_record_is_taken_out_too(project: Path, client: str) -> None:
+    install(project, client)
+    shutil.rmtree(project / ".fastroai")
+    assert set(install(project, client).values()) == {"unchanged"}
+    uninstall(project, client)
+    assert [path for path in project.rglob("*") if path.is_file()] == []
 
 
 def test_hooks_are_beside_those_of_others(project: Path) -> None:
