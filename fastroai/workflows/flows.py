@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -234,7 +235,8 @@ class WorkflowRuns:
         if "/" in run_id:
             raise refuse("invalid_input", f"A flow id has no '/', as {run_id!r} has.")
         try:
-            plan = self._specs.load(text, flow).plan
+            # A large spec takes long to read: other calls go on meanwhile.
+            plan = (await asyncio.to_thread(self._specs.load, text, flow)).plan
         except KeyError:
             flows = self._specs.load(text, None).plan.spec.flows
             hint = nearest_hint(str(flow), flows)

@@ -492,3 +492,10 @@ async def test_with_a_codec_nothing_of_a_run_can_be_read_in_its_store(
         assert readable not in stored
     trace = await RunHistory(store, codec=codec).trace("r")
     assert workflow.replay(trace) is None
+
+
+def test_a_workflow_is_drawn_with_all_its_ways() -> None:
+    workflow = Workflow.load(REVIEW)
+    for word in ("draft", "words", "ok", "final", "cleanup", "revise"):
+        assert word in workflow.to_mermaid()
+    assert workflow.to_svg().startswith("<svg")

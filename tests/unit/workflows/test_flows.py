@@ -15,6 +15,7 @@ from support.counting_store import Counting
 
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
+from fastroai.runs.told import MOST_KEPT
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import header_key, log_key, read_header
 from fastroai.workflows.answers import (
@@ -344,3 +345,21 @@ async def test_flows_in_flows_are_audited_with_what_they_cost() -> None:
         assert isinstance(audit, AuditAnswer)
         assert (audit.status, audit.cost_usd, audit.output) == ("complete", Decimal("0.0025"), 1)
         [audit] = audit.child_audits["s"]
+
+
+async def test_a_flow_that_was_forgotten_is_read_anew() -> None:
+    store = Counting()
+    runs = WorkflowRuns(store)
+    flow_id = await begun(runs, LOOP)
+    await runs.iteration_start(flow_id, "one")
+    others = [await begun(runs, LOOP) for _ in range(MOST_KEPT)]
+    await runs.resume(flow_id)
+    store.values.clear()
+    await runs.resume(flow_id)
+    assert store.values["log"] == 0
+    for other in others:
+        await runs.resume(other)
+    store.values.clear()
+    answer = await runs.iteration_report(flow_id, "one", {})
+    assert answer.to_json()["iteration"] == 1
+    assert store.values["log"] == 3
