@@ -70,7 +70,10 @@ class Setup:
         Raises:
             ConfigurationError: a file is broken, or cannot be read or written.
         """
-        return [self._addition(path, parts) for path, parts in self._parts(kinds)]
+        return [
+            self._addition(path, parts, [part for part in parts if part.kind in kinds])
+            for path, parts in self._files(kinds)
+        ]
 
     def uninstall(self, keep_skills: bool = False) -> list[Change]:
         """Work out what the files of the client lose. Nothing is written.
@@ -79,7 +82,7 @@ class Setup:
             ConfigurationError: a file is broken, or cannot be read or written.
         """
         kinds: list[Kind] = [kind for kind in KINDS if not (keep_skills and kind == "skills")]
-        return [self._removal(path, parts) for path, parts in self._parts(kinds)]
+        return [self._removal(path, parts) for path, parts in self._files(kinds)]
 
     def write(self, changes: Iterable[Change], is_removal: bool = False) -> None:
         """Write what was worked out, after the backups and the record.
@@ -105,18 +108,21 @@ class Setup:
 
     # --- what changes ---
 
-    def _parts(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
-        parts = [part for part in self.client.parts(self.target) if part.kind in kinds]
-        for path, same in groupby(sorted(parts, key=lambda one: one.path), lambda one: one.path):
-            yield path, list(same)
+    def _files(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
+        """The files that have parts of some kinds, each with all its parts."""
+        parts = sorted(self.client.parts(self.target), key=lambda one: one.path)
+        for path, grouped in groupby(parts, lambda one: one.path):
+            same = list(grouped)
+            if any(part.kind in kinds for part in same):
+                yield path, same
 
-    def _addition(self, path: Path, parts: Sequence[Part]) -> Change:
+    def _addition(self, path: Path, parts: Sequence[Part], wanted: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
         is_ours = self._is_ours(path, text)
         after = text
-        for part in parts:
+        for part in wanted:
             after = part.put(after, is_ours)
-        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in parts)
+        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in wanted)
         original = self._backup(path)
         if not is_ours:
             # An entry of the same name that is not on record is the user's, and comes back at the end.
@@ -125,8 +131,7 @@ class Setup:
 
     def _removal(self, path: Path, parts: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
-        every = [part for each, parts in self._parts(KINDS) if each == path for part in parts]
-        if self._is_ours(path, text) and len(every) == len(parts):
+        if self._is_ours(path, text):
             return self._checked(Change(path, text, self._backup(path)))
         after = _without(parts, text, self._backup(path))
         edited = text is not None and after == text and isinstance(parts[0], FilePart)

@@ -114,7 +114,8 @@ class JsonPart:
             if json_text.value_at(json_text.parsed(text), way) != member:
                 continue  # somebody has changed it
             old = json_text.value_at(before, way)
-            text = json_text.without(text, way) if old is None else json_text.with_value(text, way, old)
+            is_new = old in (None, member)
+            text = json_text.without(text, way) if is_new else json_text.with_value(text, way, old)
             text = _pruned(text, way[:-1], before)
         left = json_text.parsed(text)
         if original is None and all(_is_default(self.defaults, *one) for one in _members(left)):

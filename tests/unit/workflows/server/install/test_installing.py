@@ -258,6 +258,22 @@ def test_parts_can_be_left_out(project: Path) -> None:
     assert set(install(project, "claude-code", kinds=KINDS).values()) == {"created", "unchanged"}
 
 
+@pytest.mark.parametrize("lose_record", [False, True])
+def test_parts_that_come_one_after_the_other_are_taken_back_together(
+    project: Path, lose_record: bool
+) -> None:
+    install(project, "gemini-cli", kinds=("server",))
+    settings = project / ".gemini/settings.json"
+    settings.write_text(settings.read_text().replace("{", '{"theme": "dark",', 1))
+    if lose_record:
+        shutil.rmtree(project / ".fastroai")
+    install(project, "gemini-cli", kinds=("hooks",))
+    assert uninstall(project, "gemini-cli")[".gemini/settings.json"] == "changed"
+    left = json.loads(settings.read_text())
+    assert left.pop("mcpServers", {}) == {}
+    assert left == {"theme": "dark"}
+
+
 # --- skills ---
 
 
