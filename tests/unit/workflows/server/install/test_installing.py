@@ -423,6 +423,30 @@ def test_a_backup_that_is_gone_is_told(project: Path) -> None:
         uninstall(project, "codex")
 
 
+def test_a_setup_that_was_broken_off_can_be_finished_or_taken_back(project: Path) -> None:
+    fill(project, "cursor")
+    before = tree(project)
+    one = setup(project, "cursor")
+    changes = one.install()
+    obstacle = project / ".cursor/skills"
+    obstacle.write_text("in the way")
+    with pytest.raises(ConfigurationError, match=r"expected a folder"):
+        one.write(changes)
+    obstacle.unlink()
+    assert "fastroai" in (project / ".cursor/mcp.json").read_text(), "some files were written"
+    uninstall(project, "cursor")
+    assert tree(project) == before
+    one = setup(project, "cursor")
+    changes = one.install()
+    obstacle.write_text("in the way")
+    with pytest.raises(ConfigurationError):
+        one.write(changes)
+    obstacle.unlink()
+    install(project, "cursor")
+    uninstall(project, "cursor")
+    assert tree(project) == before
+
+
 # --- the scope of a user ---
 
 
