@@ -296,6 +296,9 @@ class WorkflowRuns:
             if step.gate is None:
                 message = f"Step {step_id!r} is no gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
+            if any(halted == full for halted, _ in call.machine.state.halted):  # FastroAI ran it itself
+                self._runs.resume(call.told)
+                await call.follow()
             _check_due(call, step_id, full)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse("invalid_outcome", f"{outcome!r} is no outcome of a gate.", step_id, *outcomes)

@@ -28,6 +28,7 @@ from fastroai.workflows.answers import (
     NextAnswer,
 )
 from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.workflow import Workflow
 
 LOOP = """
 version: "0.2"
@@ -363,3 +364,66 @@ async def test_a_flow_that_was_forgotten_is_read_anew() -> None:
     answer = await runs.iteration_report(flow_id, "one", {})
     assert answer.to_json()["iteration"] == 1
     assert store.values["log"] == 3
+
+
+# --- runs that FastroAI has begun itself ---
+
+NATIVE = """
+version: "0.2"
+contracts:
+  N:
+    n: {type: integer}
+functions:
+  count: {mode: compute, intent: Count, input: {}, output: N}
+  ask: {mode: gate}
+flows:
+  main:
+    input: {}
+    output: N
+    steps:
+      - {id: one, function: count}
+      - {id: other, function: count}
+      - {id: sure, function: ask, on_approve: two, on_revise: one, on_kill: null, depends_on: [one]}
+      - {id: two, function: count, depends_on: [sure]}
+"""
+
+
+@pytest.mark.parametrize("resumes_first", [True, False])
+async def test_a_run_of_fastroai_goes_on_call_by_call_and_back_again(resumes_first: bool) -> None:
+    store, counted = MemoryRunStore(), 0
+
+    def count() -> dict[str, int]:
+        nonlocal counted
+        counted += 1
+        return {"n": counted}
+
+    workflow = Workflow.load(NATIVE)
+    functions = {"count": count}
+    result = await workflow.run({}, functions=functions, store=store, run_id="r")
+    assert result.status == "paused"
+    runs = WorkflowRuns(store)
+    audit = await runs.audit("r")
+    assert isinstance(audit, AuditAnswer)
+    assert [(one.step_id, one.outcome) for one in audit.trace] == [
+        ("one", "succeeded"),
+        ("other", "succeeded"),
+        ("sure", "open"),
+    ]
+    if resumes_first:
+        assert isinstance(await runs.resume("r"), AwaitGate)
+    answer = await runs.gate_resolve("r", "sure", "revise", "again")
+    assert isinstance(answer, ExecuteStep)
+    assert (answer.step_id, answer.round) == ("one", 1)
+    answer = await runs.step_done("r", "one", {"n": 50})
+    assert isinstance(answer, ExecuteStep)
+    answer = await runs.step_done("r", "other", {"n": 51})
+    assert isinstance(answer, AwaitGate)
+    answer = await runs.gate_resolve("r", "sure", "approve")
+    assert isinstance(answer, ExecuteStep)
+    assert answer.step_id == "two"
+    result = await workflow.resume("r", functions=functions, store=store)
+    assert (result.status, result.output) == ("complete", {"n": 3})
+    assert workflow.replay(await RunHistory(store).trace("r")) is None
+    ended = await runs.resume("r")
+    assert isinstance(ended, FlowEnded)
+    assert (ended.status, ended.output) == ("complete", {"n": 3})
