@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -15,11 +15,8 @@ from fastroai.cli.targets import existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
 from fastroai.workflows.server.install.installing import Change, Setup
-from fastroai.workflows.server.install.parts import KINDS
+from fastroai.workflows.server.install.parts import KINDS, Kind
 from fastroai.workflows.server.install.record import FOLDER, Record
-
-if TYPE_CHECKING:
-    from fastroai.workflows.server.install.clients import Scope
 
 _SCOPES: Final = ("project", "user")
 
@@ -41,8 +38,8 @@ async def install(
     names = [ALIASES.get(name, name) for name in clients] or _found(target)
     record = _record(target)
     setups = [Setup(CLIENTS[name], target, record) for name in names if name in CLIENTS]
-    kinds = [kind for kind in KINDS if kind in parts] or KINDS
-    worked_out = [(setup, setup.install(kinds)) for setup in setups]
+    wanted: list[Kind] = [kind for kind in KINDS if kind in parts]
+    worked_out = [(setup, setup.install(wanted or KINDS)) for setup in setups]
     if not dry_run:
         for setup, changes in worked_out:
             setup.write(changes)
@@ -88,7 +85,7 @@ def _target(scope: str, project: Path, command: str | None) -> Target:
         raise ConfigurationError("--command", command, f"words as in a shell ({error})") from error
     if not words:
         raise ConfigurationError("--command", command, "a command, as in 'uv run fastroai'")
-    return Target(cast("Scope", scope), root, words)
+    return Target("project" if scope == "project" else "user", root, words)
 
 
 def _record(target: Target) -> Record:
