@@ -310,7 +310,7 @@ def list_flows(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the flows of workflows, those that have changed last first."""
+    """List the flows of workflows, newest first."""
     from fastroai.cli import flows
 
     perform(flows.list_flows(store, limit, codec, as_json))

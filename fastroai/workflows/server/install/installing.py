@@ -70,7 +70,10 @@ class Setup:
         Raises:
             ConfigurationError: a file is broken, or cannot be read or written.
         """
-        return [self._addition(path, parts) for path, parts in self._parts(kinds)]
+        return [
+            self._addition(path, parts, [part for part in parts if part.kind in kinds])
+            for path, parts in self._files(kinds)
+        ]
 
     def uninstall(self, keep_skills: bool = False) -> list[Change]:
         """Work out what the files of the client lose. Nothing is written.
@@ -78,8 +81,8 @@ class Setup:
         Raises:
             ConfigurationError: a file is broken, or cannot be read or written.
         """
-        kinds = [kind for kind in KINDS if not (keep_skills and kind == "skills")]
-        return [self._removal(path, parts) for path, parts in self._parts(kinds)]
+        kinds: list[Kind] = [kind for kind in KINDS if not (keep_skills and kind == "skills")]
+        return [self._removal(path, parts) for path, parts in self._files(kinds)]
 
     def write(self, changes: Iterable[Change], is_removal: bool = False) -> None:
         """Write what was worked out, after the backups and the record.
@@ -105,36 +108,34 @@ class Setup:
 
     # --- what changes ---
 
-    def _parts(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
-        parts = [part for part in self.client.parts(self.target) if part.kind in kinds]
-        for path, same in groupby(sorted(parts, key=lambda one: one.path), lambda one: one.path):
-            yield path, list(same)
+    def _files(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
+        """The files that have parts of some kinds, each with all its parts."""
+        parts = sorted(self.client.parts(self.target), key=lambda one: one.path)
+        for path, grouped in groupby(parts, lambda one: one.path):
+            same = list(grouped)
+            if any(part.kind in kinds for part in same):
+                yield path, same
 
-    def _addition(self, path: Path, parts: Sequence[Part]) -> Change:
+    def _addition(self, path: Path, parts: Sequence[Part], wanted: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
         is_ours = self._is_ours(path, text)
         after = text
-        for part in parts:
+        for part in wanted:
             after = part.put(after, is_ours)
-        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in parts)
-        original = self._backup(path) if is_ours else self._without(path, parts, text)
+        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in wanted)
+        original = self._backup(path)
+        if not is_ours:
+            # An entry of the same name that is not on record is the user's, and comes back at the end.
+            original = _without(parts, text, original if self._is_on_record(path) else text)
         return self._checked(Change(path, text, after, was_edited=edited, original=original))
 
     def _removal(self, path: Path, parts: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
-        every = [part for each, parts in self._parts(KINDS) if each == path for part in parts]
-        if self._is_ours(path, text) and len(every) == len(parts):
+        if self._is_ours(path, text):
             return self._checked(Change(path, text, self._backup(path)))
-        after = self._without(path, parts, text)
+        after = _without(parts, text, self._backup(path))
         edited = text is not None and after == text and isinstance(parts[0], FilePart)
         return self._checked(Change(path, text, after, was_edited=edited))
-
-    def _without(self, path: Path, parts: Sequence[Part], text: str | None) -> str | None:
-        original = self._backup(path) if self._key(path) in self.record.files(self.client.name) else text
-        left = text
-        for part in parts:
-            left = None if left is None else part.take_out(left, original)
-        return left
 
     def _checked(self, change: Change) -> Change:
         if change.is_needed:
@@ -155,5 +156,14 @@ class Setup:
     def _is_ours(self, path: Path, text: str | None) -> bool:
         return text is not None and self.record.is_as_written(self.client.name, self._key(path), text)
 
+    def _is_on_record(self, path: Path) -> bool:
+        return self._key(path) in self.record.files(self.client.name)
+
     def _backup(self, path: Path) -> str | None:
         return self.record.backup(self.client.name, self._key(path))
+
+
+def _without(parts: Sequence[Part], text: str | None, original: str | None) -> str | None:
+    for part in parts:
+        text = None if text is None else part.take_out(text, original)
+    return text

@@ -33,10 +33,12 @@ class Part(Protocol):
     @property
     def kind(self) -> Kind:
         """What it is for."""
+        ...
 
     @property
     def path(self) -> Path:
         """The file."""
+        ...
 
     def put(self, text: str | None, is_ours: bool) -> str:
         """Return the text of the file with the addition.
@@ -48,6 +50,7 @@ class Part(Protocol):
         Raises:
             ConfigurationError: the file is broken, or has something else in the place.
         """
+        ...
 
     def take_out(self, text: str, original: str | None) -> str | None:
         """Return the text without the addition; `None` if nothing is left and the file was not there before.
@@ -59,6 +62,7 @@ class Part(Protocol):
         Raises:
             ConfigurationError: the file is broken.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,8 @@ class JsonPart:
             if json_text.value_at(json_text.parsed(text), way) != member:
                 continue  # somebody has changed it
             old = json_text.value_at(before, way)
-            text = json_text.without(text, way) if old is None else json_text.with_value(text, way, old)
+            is_new = old in (None, member)
+            text = json_text.without(text, way) if is_new else json_text.with_value(text, way, old)
             text = _pruned(text, way[:-1], before)
         left = json_text.parsed(text)
         if original is None and all(_is_default(self.defaults, *one) for one in _members(left)):

@@ -36,4 +36,4 @@ def skill_texts() -> Mapping[str, str]:
 
 
 def _text(name: str) -> str:
-    return (files(__package__) / "skills" / name).read_text(encoding="utf-8")
+    return (files("fastroai.workflows.server.install") / "skills" / name).read_text(encoding="utf-8")

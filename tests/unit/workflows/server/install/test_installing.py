@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import tomllib
 from pathlib import Path
@@ -220,6 +221,15 @@ def test_a_new_command_takes_the_place_of_the_old_one(project: Path) -> None:
     assert tree(project) == before
 
 
+@pytest.mark.parametrize("client", EVERY)
+def test_a_setup_that_came_without_its_record_is_taken_out_too(project: Path, client: str) -> None:
+    install(project, client)
+    shutil.rmtree(project / ".fastroai")
+    assert set(install(project, client).values()) == {"unchanged"}
+    uninstall(project, client)
+    assert [path for path in project.rglob("*") if path.is_file()] == []
+
+
 def test_hooks_are_beside_those_of_others(project: Path) -> None:
     (project / ".claude").mkdir()
     bell = {"hooks": [{"type": "command", "command": "bell"}]}
@@ -246,6 +256,22 @@ def test_clients_do_not_get_into_each_other(project: Path) -> None:
 def test_parts_can_be_left_out(project: Path) -> None:
     assert list(install(project, "claude-code", kinds=("server",))) == [".mcp.json"]
     assert set(install(project, "claude-code", kinds=KINDS).values()) == {"created", "unchanged"}
+
+
+@pytest.mark.parametrize("lose_record", [False, True])
+def test_parts_that_come_one_after_the_other_are_taken_back_together(
+    project: Path, lose_record: bool
+) -> None:
+    install(project, "gemini-cli", kinds=("server",))
+    settings = project / ".gemini/settings.json"
+    settings.write_text(settings.read_text().replace("{", '{"theme": "dark",', 1))
+    if lose_record:
+        shutil.rmtree(project / ".fastroai")
+    install(project, "gemini-cli", kinds=("hooks",))
+    assert uninstall(project, "gemini-cli")[".gemini/settings.json"] == "changed"
+    left = json.loads(settings.read_text())
+    assert left.pop("mcpServers", {}) == {}
+    assert left == {"theme": "dark"}
 
 
 # --- skills ---
@@ -395,6 +421,30 @@ def test_a_backup_that_is_gone_is_told(project: Path) -> None:
     (project / FOLDER / "backups/codex/AGENTS.md").unlink()
     with pytest.raises(ConfigurationError, match=r"backup of AGENTS\.md"):
         uninstall(project, "codex")
+
+
+def test_a_setup_that_was_broken_off_can_be_finished_or_taken_back(project: Path) -> None:
+    fill(project, "cursor")
+    before = tree(project)
+    one = setup(project, "cursor")
+    changes = one.install()
+    obstacle = project / ".cursor/skills"
+    obstacle.write_text("in the way")
+    with pytest.raises(ConfigurationError, match=r"expected a folder"):
+        one.write(changes)
+    obstacle.unlink()
+    assert "fastroai" in (project / ".cursor/mcp.json").read_text(), "some files were written"
+    uninstall(project, "cursor")
+    assert tree(project) == before
+    one = setup(project, "cursor")
+    changes = one.install()
+    obstacle.write_text("in the way")
+    with pytest.raises(ConfigurationError):
+        one.write(changes)
+    obstacle.unlink()
+    install(project, "cursor")
+    uninstall(project, "cursor")
+    assert tree(project) == before
 
 
 # --- the scope of a user ---
