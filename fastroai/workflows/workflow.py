@@ -251,7 +251,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         except BaseException as error:
             if run is None:
                 raise
-            attach_trace(error, run.log)
+            attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
             is_own = run.runner.finish is not None and error is run.runner.finish.raised
             if not is_own and not isinstance(error, BudgetExceeded | TimeLimitExceeded):
                 raise
