@@ -64,7 +64,7 @@ from fastroai.workflows.answers import (
 from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
-from fastroai.workflows.definition import define
+from fastroai.workflows.definition import TAG, define
 from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, retold
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
@@ -72,8 +72,6 @@ from fastroai.workflows.machine.values import GateAnswer
 from fastroai.workflows.spec.document import IterationSpec
 from fastroai.workflows.spec.files import Workspace
 
-TAG: Final = "workflow"
-"""The tag by which flows are listed."""
 MAX_TEXT: Final = 10_000
 """Characters of a reason or a rationale."""
 MAX_LABEL: Final = 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, NotRequired
@@ -23,11 +24,13 @@ from fastroai.errors import (
 from fastroai.runs.around import how_it_ended
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.execution import Execution
-from fastroai.runs.openings import RunKeeper
+from fastroai.runs.openings import OnExisting, RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import OpenOptions, ResumeOptions
+from fastroai.runs.turns import DO_NOT_WAIT, WhenBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.facts import RunFinished
+from fastroai.runtime.labels import labels_of
 from fastroai.steps import PipelineConfig
 from fastroai.steps.config import limits_in
 from fastroai.steps.hooks import Hooks, RunHooks
@@ -38,7 +41,7 @@ from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
-from fastroai.workflows.definition import define, width_in
+from fastroai.workflows.definition import TAG, define, width_in
 from fastroai.workflows.performing import Agents, Callables, Performers
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import first_divergence
@@ -236,6 +239,16 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
             "a workflow, whose steps run as often as its checks say; give the flow a budget"
         )
         return quote.within(None if self._limits is None else self._limits.budget)
+
+    async def _begin(
+        self,
+        request: RunRequest[Any],
+        store: object = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = DO_NOT_WAIT,
+    ) -> WorkflowResult:
+        tagged = replace(request, labels=request.labels.inside(labels_of((TAG,), None)))
+        return await super()._begin(tagged, store, on_existing, busy)
 
     async def _execute(self, request: RunRequest[Any]) -> WorkflowResult:
         execution = self._execution

@@ -15,13 +15,14 @@ from durability.flow_shapes import FLOWS
 from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, some
+from durability.workflow_shapes import WORKFLOWS
 
 pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 """A shape with many writes takes longer than the time limit of a test, if it is killed at each."""
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""
-EVERY = (*SHAPES, *GRAPHS, *FLOWS)
+EVERY = (*SHAPES, *GRAPHS, *FLOWS, *WORKFLOWS)
 ON_SERVERS = EVERY if TIMES else ("diamond", "effects", "graph_fork_waits")
 UNWAITED = EVERY if TIMES else ("diamond", "streamed", "graph_loop")
 

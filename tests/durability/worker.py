@@ -52,8 +52,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.flow_shapes import FLOWS, FlowShape
 from durability.graph_shapes import GRAPHS, GraphShape
 from durability.shapes import MESSAGES, SHAPES, Notebook, Shape
+from durability.workflow_shapes import WORKFLOWS, WorkflowShape
 
-AnyShape = Shape | GraphShape | FlowShape
+AnyShape = Shape | GraphShape | FlowShape | WorkflowShape
 Moment = Literal["before", "after"]
 
 
@@ -130,6 +131,8 @@ async def perform(task: Task, shape: AnyShape) -> dict[str, Any]:
         return await perform_graph(task, shape, store)
     if isinstance(shape, FlowShape):
         return await perform_flow(task, shape, store)
+    if isinstance(shape, WorkflowShape):
+        return await perform_workflow(task, shape, store)
     pipeline = shape.pipeline
     try:
         if task.resumed:
@@ -253,6 +256,32 @@ async def perform_flow(task: Task, shape: FlowShape, store: Deadly) -> dict[str,
     }
 
 
+async def perform_workflow(task: Task, shape: WorkflowShape, store: Deadly) -> dict[str, Any]:
+    """Run it, decide at its gate, and tell what came out."""
+    door = shape.workflow
+    try:
+        if task.resumed:
+            result = await door.resume(task.run_id, store=store)
+        else:
+            result = await door.run(shape.inputs, run_id=task.run_id, store=store)
+    except RunNotFound:
+        return {"not_found": True}
+    while result.status == "paused":
+        (asked,) = result.questions
+        await Inbox(store).answer(asked.id, shape.decisions[result.round], reviewer="Mia")
+        result = await door.resume(task.run_id, store=store)
+    assert (result.status, door.replay(result.trace)) == ("complete", None)
+    usage = result.usage
+    return {
+        "output": {"output": result.output, "outputs": dict(sorted(result.outputs.items()))},
+        "cost_usd": str(usage.total_cost_usd),
+        "committed_usd": str(usage.total.committed_usd),
+        "steps_usd": str(sum(step.cost_usd for step in usage.by_step.values())),
+        "requests": usage.request_count,
+        "writes": store.writes,
+    }
+
+
 def _asked_by(error: ConfigurationError) -> str:
     """The node that the message names."""
     return str(error).split("the answer that node '")[1].partition("'")[0]
@@ -362,7 +391,7 @@ def main() -> None:
     assert names == {"MainThread", "fastroai-sync"}, names
     print("ready", flush=True)
     shapes: dict[tuple[str, str], AnyShape] = {}
-    builds = {**SHAPES, **GRAPHS, **FLOWS}
+    builds = {**SHAPES, **GRAPHS, **FLOWS, **WORKFLOWS}
     for line in sys.stdin:
         told = json.loads(line)
         kill_at = told.pop("kill_at")

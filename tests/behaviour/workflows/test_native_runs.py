@@ -20,7 +20,7 @@ from fastroai.errors import (
 from fastroai.human import Inbox
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunHistory
 from fastroai.testing import ModelServer, Reply, Usage
-from fastroai.workflows import Workflow, WorkflowResult
+from fastroai.workflows import AuditAnswer, FlowList, Workflow, WorkflowResult, WorkflowRuns
 
 REVIEW = """
 version: "0.2"
@@ -499,3 +499,21 @@ def test_a_workflow_is_drawn_with_all_its_ways() -> None:
     for word in ("draft", "words", "ok", "final", "cleanup", "revise"):
         assert word in workflow.to_mermaid()
     assert workflow.to_svg().startswith("<svg")
+
+
+async def test_a_run_is_among_the_flows_that_are_listed_and_audited(
+    server: ModelServer, model: Model
+) -> None:
+    workflow, store = Workflow.load(REVIEW), MemoryRunStore()
+    server.script(draft("first", 0.5), draft("second"))
+    await run(workflow, model, store=store, run_id="r", tags=["mine"])
+
+    runs = WorkflowRuns(store)
+    listed = await runs.list_flows()
+    assert isinstance(listed, FlowList)
+    assert [flow.flow_id for flow in listed.flows] == ["r"]
+    assert (await RunHistory(store).summary("r")).tags == ("workflow", "mine")
+    audit = await runs.audit("r")
+    assert isinstance(audit, AuditAnswer)
+    [written] = [record for record in audit.trace if record.step_id == "draft"]
+    assert (written.outcome, written.attempts) == ("succeeded", 2)
