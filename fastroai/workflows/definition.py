@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pydantic import JsonValue
 
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import StepSpec
+
+TAG: Final = "workflow"
+"""The tag by which flows are listed."""
 
 
 def define(plan: WorkflowPlan, width: int | None) -> dict[str, JsonValue]:

@@ -30,7 +30,7 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.told import ToldRuns
+from fastroai.runs.told import ToldRun, ToldRuns
 from fastroai.runtime import facts
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
@@ -63,7 +63,7 @@ from fastroai.workflows.answers import (
 from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
-from fastroai.workflows.definition import define
+from fastroai.workflows.definition import TAG, define
 from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, retold
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
@@ -71,8 +71,6 @@ from fastroai.workflows.machine.values import GateAnswer
 from fastroai.workflows.spec.document import IterationSpec
 from fastroai.workflows.spec.files import Workspace
 
-TAG: Final = "workflow"
-"""The tag by which flows are listed."""
 MAX_TEXT: Final = 10_000
 """Characters of a reason or a rationale."""
 MAX_LABEL: Final = 200
@@ -105,7 +103,7 @@ def _answered(call: F) -> F:
         except Refused as refused:
             return refused.answer.model_copy(update={"flow_id": flow_id})
         except NotAWorkflow:
-            message = f"Run {flow_id!r} is one of a pipeline or graph. List the flows with list_flows."
+            message = f"Run {flow_id!r} is one of a pipeline or graph, and has no workflow."
             return error("not_a_workflow", message, flow_id=flow_id)
         except FastroAIError as raised:
             return _error_of(raised, flow_id)
@@ -117,7 +115,7 @@ def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
     """Return the answer for an error. Raises it if it is one that no call is to blame for."""
     match raised:
         case RunNotFound():
-            message = f"There is no flow {flow_id!r}. Begin one with plan, or list the flows with list_flows."
+            message = f"There is no flow {flow_id!r}. Begin one with plan."
             return error("flow_not_found", message, flow_id=flow_id)
         case RunConflict():
             message = (
@@ -203,7 +201,7 @@ class WorkflowRuns:
         except Refused as refused:
             return refused.answer
         except WorkflowValidationError as invalid:
-            message = f"The spec has {len(invalid.problems)} problems. Correct them, and plan again."
+            message = f"The spec has problems: {len(invalid.problems)}. Correct them, and plan again."
             problems = tuple(
                 Problem(
                     message=one.message,
@@ -413,7 +411,7 @@ class WorkflowRuns:
                 return next_of(call)
             deadlines = [
                 (wait.deadline, step_id)
-                for (step_id, _), wait in call.machine.state.asking.items()
+                for (step_id, _), wait in call.gate_waits.items()
                 if wait.deadline is not None
             ]
             if not deadlines:
@@ -437,6 +435,18 @@ class WorkflowRuns:
             call = FlowCall(told, path)
             _check_path(call)
             return audit_of(call, call.machine.state.flows[path])
+
+    @_answered
+    async def due(self, flow_id: str) -> NextAnswer:
+        """Return what is due now, or how the flow has ended. Unlike `resume`, put nothing on record."""
+        run_id, _, path = flow_id.partition("/")
+        async with self._runs.opened(run_id) as told:
+            call = FlowCall(told, path)
+            _check_path(call)
+            if _goes_on(told):
+                self._runs.resume(told)
+                await call.follow()
+            return next_of(call)
 
     @_answered
     async def resume(self, flow_id: str) -> NextAnswer:
@@ -472,10 +482,7 @@ class WorkflowRuns:
             call = FlowCall(told, path)
             _check_path(call)
             await self._runs.see_header(told)
-            found, ended = told.found, told.recorded.ended
-            is_paused = ended is not None and ended.status == "paused"
-            is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
-            if is_answered or (found is not None and found.is_interrupted):
+            if _goes_on(told):
                 self._runs.resume(told)
                 await self._save(call)
             if times_out:
@@ -539,6 +546,14 @@ class WorkflowRuns:
 
 
 # --- what calls are about ---
+
+
+def _goes_on(told: ToldRun[DrivenWorkflow]) -> bool:
+    """Return whether a call takes the run up: a person has answered, or the process that ran it has died."""
+    found, ended = told.found, told.recorded.ended
+    is_paused = ended is not None and ended.status == "paused"
+    is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
+    return is_answered or (found is not None and found.is_interrupted)
 
 
 def _check_path(call: FlowCall) -> None:

@@ -27,6 +27,7 @@ from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import OpenOptions, ResumeOptions
 from fastroai.runtime import blocking
 from fastroai.runtime.facts import RunFinished
+from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.steps.config import limits_in
 from fastroai.steps.hooks import Hooks, RunHooks
@@ -37,7 +38,7 @@ from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
-from fastroai.workflows.definition import define, width_in
+from fastroai.workflows.definition import TAG, define, width_in
 from fastroai.workflows.performing import Agents, Callables, Performers
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import first_divergence
@@ -261,6 +262,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
             codec=self.config.codec,
             terms=self.config.lease_terms,
             kind="workflow",
+            labels=Labels((TAG,)),
         )
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
