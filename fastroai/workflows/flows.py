@@ -294,9 +294,16 @@ class WorkflowRuns:
                 raise refuse("not_a_gate_step", message, step_id)
             _check_due(call, step_id, full)
             if outcome not in (outcomes := get_args(GateOutcome)):
-                raise refuse("invalid_outcome", f"{outcome!r} is no outcome of a gate.", step_id, *outcomes)
+                raise refuse(
+                    "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
+                )
             if resolved_by not in (people := get_args(ResolvedBy)):
-                raise refuse("invalid_resolved_by", f"{resolved_by!r} resolves no gates.", step_id, *people)
+                raise refuse(
+                    "invalid_resolved_by",
+                    f"resolved_by is {resolved_by!r}, and has to say who decided.",
+                    step_id,
+                    *people,
+                )
             if outcome == "revise" and step.gate.on_revise is None:
                 message = f"Gate {step_id!r} cannot revise: its on_revise names no step."
                 raise refuse("missing_on_revise", message, step_id, "approve", "kill")
@@ -601,7 +608,7 @@ def _check_goes_on(call: FlowCall) -> None:
     if finish is not None and finish.status != "paused":
         ended = ended_of(call, finish)
         how = "cancelled" if isinstance(ended, ErrorAnswer) else ended.status
-        message = f"The flow has ended: it is {how}, because {finish.reason}. Read it with resume or audit."
+        message = f"The flow has ended as {how!r}: {finish.reason}. Read it with resume or audit."
         raise refuse("flow_ended", message)
 
 
@@ -629,7 +636,9 @@ def _in_loop(call: FlowCall, step_id: str) -> str:
     loop = call.machine.record(full).loop
     if loop is None or not loop.is_active:
         what = (
-            "has not begun. Begin it with iteration_start" if loop is None else "has ended. Report the step"
+            "has not begun. Begin it with iteration_start"
+            if loop is None
+            else "has ended. Report the step with step_done"
         )
         raise refuse("iteration_not_active", f"The loop of step {step_id!r} {what}.", step_id)
     return full
