@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep power-loss promises record clean
+.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,8 +93,14 @@ soak: $(VENV)/dev.stamp ## the property tests with 20,000 examples each
 fuzz: $(VENV)/dev.stamp ## expressions against Python, nonsense and foreign values, with 200,000 texts each
 	$(BIN)/python -m pytest tests/properties/test_expressions.py --hypothesis-profile=fuzz -o timeout=0
 
-kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and thousands of times at random; TIMES=3 for more
-	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability -o timeout=0 -q
+kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=3 for more
+	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto
+
+faults: $(VENV)/dev.stamp ## runs whose store fails at every single call, in every way, for every store; half an hour
+	FASTROAI_FAULTS=1 $(BIN)/python -m pytest tests/durability/test_faults_at_every_call.py -o timeout=0 -q -n auto
+
+endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
+	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))
 
 promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and the suite of stores
 	$(BIN)/python -m pytest -q -n auto tests/unit/store/test_run_stores.py \

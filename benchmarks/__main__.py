@@ -19,7 +19,6 @@ from benchmarks import (
     run_stores,
     spending,
     startup,
-    workflow_server,
     workflow_specs,
     workflows,
 )
@@ -44,7 +43,6 @@ async def main(words: list[str]) -> None:
         startup,
         workflow_specs,
         workflows,
-        workflow_server,
     )
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
         name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fastmcp.client import Client
 from fastmcp.client.transports import StdioTransport
 from pydantic_ai.mcp import MCPToolset
 
@@ -27,8 +28,8 @@ def answer(request: ServedRequest) -> Reply:  # offline
     last = json.loads(request.tool_results[-1].text)
     if last["status"] not in {"execute_step", "ensure_failed"}:
         return Reply(f"Flow {last['flow']!r} is {last['status']}.")
-    result = {"text": TEXTS[last["attempt"] - 1], "breaking": ["widgets"]}
-    report = {"flow_id": last["flow_id"], "step_id": last["step_id"], "result": result}
+    result: dict[str, object] = {"text": TEXTS[last["attempt"] - 1], "breaking": ["widgets"]}
+    report: dict[str, object] = {"flow_id": last["flow_id"], "step_id": last["step_id"], "result": result}
     return Reply(tool_calls=[ToolCall("fastroai_step_done", report)])
 
 
@@ -46,7 +47,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--store", f"{folder}/flows.db", "--trust-client"]
         server = StdioTransport(sys.executable, ["-m", "fastroai.cli", "mcp", *options], keep_alive=False)
-        toolset = MCPToolset[None](server, include_instructions=True, elicitation_handler=ask_user)
+        client = Client(server, elicitation_handler=ask_user, init_timeout=60)
+        toolset = MCPToolset[object](client, include_instructions=True)
         agent = FastroAgent("openai:gpt-5-mini", toolsets=[toolset])
         response = await agent.run("Publish the release notes of version 2.0 with the workflow.")
     for call in response.tool_calls:

@@ -310,7 +310,7 @@ def list_flows(
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the flows of workflows, those that have changed last first."""
+    """List the flows of workflows, newest first."""
     from fastroai.cli import flows
 
     perform(flows.list_flows(store, limit, codec, as_json))
@@ -454,6 +454,78 @@ def serve(
     from fastroai.cli import serving
 
     perform(serving.serve(store, http, allow_host or [], workspace, key_file, trust_client, codec))
+
+
+Clients = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME",
+        help="claude-code, cursor, codex, vscode or gemini-cli; several times. Those that are found, unless "
+        "given. For any other name, the configuration is printed.",
+        show_default=False,
+    ),
+]
+SetupScope = Annotated[
+    str, typer.Option("--scope", help="project: for one project; user: for all projects of this user.")
+]
+Project = Annotated[Path, typer.Option("--project", metavar="FOLDER", help="The folder of the project.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes as a diff, and change nothing.")]
+
+
+@mcp.command("install")
+def mcp_install(
+    client: Clients = None,
+    scope: SetupScope = "project",
+    project: Project = Path(),
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="server, instructions, skills or hooks; several times. All, unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="How clients start FastroAI, as in 'uv run fastroai'; this installation unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set coding agents up: their MCP configuration, instructions, skills and hooks."""
+    from fastroai.cli import installing
+
+    perform(installing.install(client or [], scope, project, part or [], command, dry_run, as_json))
+
+
+@mcp.command("uninstall")
+def mcp_uninstall(
+    client: Clients = None,
+    scope: SetupScope = "project",
+    project: Project = Path(),
+    keep_skills: Annotated[
+        bool, typer.Option("--keep-skills", help="Keep all skills; edited ones are always kept.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what `mcp install` has written."""
+    from fastroai.cli import installing
+
+    perform(installing.uninstall(client or [], scope, project, keep_skills, dry_run, as_json))
+
+
+@mcp.command("hook", hidden=True)
+def mcp_hook(name: str, client: Annotated[str, typer.Option()] = "") -> None:
+    """Answer an event of a coding agent, which is JSON on standard input; `mcp install` sets this up."""
+    from fastroai.cli import hooking
+
+    hooking.hook(name, client)
 
 
 @spend.command("report")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import JsonValue
 
@@ -96,12 +96,13 @@ def _mapping(
     if target is None:
         return {}
     found = import_target(option, target)
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+    if not isinstance(found, Mapping):
         raise ConfigurationError(option, target, "a mapping of names, as in app:functions")
-    for name, one in found.items():
+    named = {str(name): one for name, one in cast("Mapping[object, Any]", found).items()}
+    for name, one in named.items():
         if not is_wanted(one):
             raise ConfigurationError(f"{option} {target}[{name!r}]", one, wanted)
-    return dict(found)
+    return named
 
 
 def _is_agent(value: object) -> bool:

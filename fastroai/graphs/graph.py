@@ -485,10 +485,17 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     ) -> AlsoOnRecord:
         """Return how a resume puts answers to questions on record."""
         codec = self.config.codec
-        return lambda recorded, inputs, status: [
-            *answers_to(recorded, answers, codec=codec),
+        return lambda recorded, inputs, found: [
+            *answers_to(recorded, answers, found.now, codec=codec),
             *answer_entry(
-                self._setup, recorded, inputs, answer, node, codec=codec, forgiving=force, status=status
+                self._setup,
+                recorded,
+                inputs,
+                answer,
+                node,
+                codec=codec,
+                forgiving=force,
+                status=found.header.status,
             ),
         ]
 

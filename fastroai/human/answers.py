@@ -67,12 +67,15 @@ def answer_to(
 
 
 def answers_to(
-    recorded: RecordedRun, answers: Mapping[str, object] | None, *, codec: PayloadCodec | None
+    recorded: RecordedRun, answers: Mapping[str, object] | None, now: datetime, *, codec: PayloadCodec | None
 ) -> list[AnswerGiven]:
-    """Return the answers that a run is resumed with, by the ids of the questions. Raises as `answer_to`."""
+    """Return the answers that a run is resumed with, by the ids of the questions. Raises as `answer_to`.
+
+    `now` is by the clock of the store.
+    """
     if answers is not None and not isinstance(answers, Mapping):
         raise ConfigurationError("answers", answers, "a mapping of question ids to answers")
-    given, now = [], datetime.now(UTC)
+    given = []
     for question_id, value in (answers or {}).items():
         run_id, key = split_ref(question_id)
         if run_id != recorded.opened.run_id:

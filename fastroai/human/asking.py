@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from time import time
 from typing import Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -103,7 +102,7 @@ class Ask:
         log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
         before = run.recorded.asked.get(key)
-        asked = self._asked(scope, key, visit, before)
+        asked = self._asked(scope, key, visit, before, run.now)
         given = run.recorded.answers.get(key)
         if given is not None:
             try:
@@ -111,7 +110,7 @@ class Ask:
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
-        if before is not None and asked.deadline is not None and time() >= asked.deadline:
+        if before is not None and asked.deadline is not None and run.now >= asked.deadline:
             if not isinstance(self.on_timeout, NotGiven):
                 return self.on_timeout
             raise QuestionTimedOut(
@@ -120,14 +119,16 @@ class Ask:
         log.halt(asked, seal_payloads(asked, run.codec), place)
         raise Halted
 
-    def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
+    def _asked(
+        self, scope: Scope, key: str, visit: int, before: QuestionAsked | None, now: float
+    ) -> QuestionAsked:
         what = f"the question of step {scope.name!r}"
         options = None
         if self.options is not None:
             options = tuple(
                 value_to_json(one, self.answer_type, f"an option of {what}") for one in self.options
             )
-        deadline = None if self.timeout is None else time() + self.timeout
+        deadline = None if self.timeout is None else now + self.timeout
         return QuestionAsked(
             scope.name,
             value_to_json(self.question, None, what),

@@ -17,7 +17,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
-from fastroai.store.mailbox import Message, read_mail
+from fastroai.store.mailbox import Message
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.unsealing import seal_payloads
@@ -31,8 +31,8 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 logger = logging.getLogger("fastroai.human")
 
 
-def deadline_of(until: timedelta | float | datetime) -> float:
-    """Return the end of a sleep, in seconds since 1970. Raises `ConfigurationError`."""
+def deadline_of(until: timedelta | float | datetime, now: float) -> float:
+    """Return the end of a sleep that begins now, in seconds since 1970. Raises `ConfigurationError`."""
     if isinstance(until, datetime):
         if until.tzinfo is None:
             expected = "a time with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
@@ -40,7 +40,7 @@ def deadline_of(until: timedelta | float | datetime) -> float:
         return until.timestamp()
     seconds = until.total_seconds() if isinstance(until, timedelta) else until
     check_seconds("until", seconds, zero=True)
-    deadline = time() + seconds
+    deadline = now + seconds
     if deadline > _LATEST:
         raise ConfigurationError("until", until, "a time before the year 9999")
     return deadline
@@ -53,9 +53,11 @@ async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelt
         Halted: the time is not over.
         ConfigurationError: `until` is no time.
     """
-    deadline, log, key = deadline_of(until), log_of(scope), wait_id(place, name, "sleep")
+    log, key = log_of(scope), wait_id(place, name, "sleep")
+    now = time() if log is None or log.run is None else log.run.now
+    deadline = deadline_of(until, now)
     if log is None:  # in no run, as in a unit test of a step
-        await asyncio.sleep(max(0.0, deadline - time()))
+        await asyncio.sleep(max(0.0, deadline - now))
         return
     if key in log.waited:
         return
@@ -63,7 +65,7 @@ async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelt
         deadline = before.wait.deadline
     wait = Wait(what="sleep", id=key, deadline=deadline)
     started = _started(scope, wait, visit)
-    left = deadline - time()
+    left = deadline - now
     if log.run is not None and left > SHORT_SLEEP:
         log.halt(started, None, place)
         raise Halted
@@ -116,14 +118,14 @@ class Receive:
         self, scope: Scope, place: str, visit: int, key: str, log: Log, run: DurableRun
     ) -> WaitEnded:
         schema, before = json_schema_of("value_type", self.value_type), log.waiting.get(key)
-        deadline = None if self.timeout is None else time() + self.timeout
+        deadline = None if self.timeout is None else run.now + self.timeout
         if before is not None:
             deadline = before.wait.deadline
         wait = Wait(what="message", id=key, name=self.name, deadline=deadline)
         seen = log.received.get(self.name, 0)
-        is_over = deadline is not None and time() >= deadline  # before messages are looked for
+        is_over = deadline is not None and run.now >= deadline  # before messages are looked for
         ended = _ended(scope, wait, visit) if is_over else None
-        for number, message in await read_mail(run.store, run.header, after=seen):
+        for number, message in await run.mail(after=seen):
             seen = number
             is_taken = message.name != self.name or number <= log.received.get(self.name, 0)
             is_late = deadline is not None and message.sent_at.timestamp() >= deadline

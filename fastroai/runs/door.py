@@ -617,7 +617,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                         raise
 
     def _answers(self, answers: Mapping[str, Any] | None) -> AlsoOnRecord:
-        return lambda recorded, inputs, status: answers_to(recorded, answers, codec=self.config.codec)
+        return lambda recorded, inputs, found: answers_to(
+            recorded, answers, found.now, codec=self.config.codec
+        )
 
     def _history(self, store: object) -> RunHistory:
         return RunHistory(needed_store(store, self.config.store), codec=self.config.codec)

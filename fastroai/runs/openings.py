@@ -29,7 +29,6 @@ from fastroai.runtime.facts import (
     Part,
     RunResumed,
     RunStarted,
-    RunStatus,
     StepFinished,
 )
 from fastroai.runtime.labels import NO_LABELS, Labels
@@ -62,9 +61,9 @@ from fastroai.store.values import value_to_json
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Puts a run on record, with its inputs; called when nothing stands against it any more."""
 
-AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], RunStatus], Sequence[AnyFact]]
-"""Makes of the record of a run, its inputs so far, and the status that its header has, the facts that are put
-on record with the resume. The status of a run whose process died is `running`."""
+AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
+"""Makes of the record of a run, its inputs so far, and the header that was found, the facts that are put on
+record with the resume. The status of a run whose process died is `running`."""
 
 
 OnExisting: TypeAlias = Literal["fail", "resume", "return", "replace"]
@@ -203,7 +202,7 @@ class RunKeeper:
         before = self.restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, self._needed(recorded))
 
-        added = () if also is None else also(recorded, before, found.header.status)
+        added = () if also is None else also(recorded, before, found)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}

@@ -230,6 +230,8 @@ class _Comparison:
         """What had started and is not over starts anew, whatever else is undone."""
         self._note_decisions()
         replay = self._replay
+        if replay.finish is not None and replay.finish.status == "paused":
+            replay.finish = None  # the run goes on
         replay.decided += [one for one in self._pending.values() if not isinstance(one, StepStarted)]
         lost = replay.resumed()
         replay.decided += replay.due.values()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
@@ -150,9 +151,10 @@ def in_background(
 ) -> concurrent.futures.Future[T]:
     """Run a coroutine on the background loop.
 
-    The future is in `kept_in` until it is done, because the loop itself forgets its tasks.
+    The future is in `kept_in` until it is done, because the loop itself forgets its tasks. Context variables
+    are not passed on: work that goes on for many runs would keep the scopes of the run that has begun it.
     """
-    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    future = Context().run(asyncio.run_coroutine_threadsafe, work, background_loop())
     kept_in.add(future)
     future.add_done_callback(kept_in.discard)
     return future

@@ -97,6 +97,13 @@ class Lease:
         _desk.add(self)
 
     @property
+    def now(self) -> datetime:
+        """Time of the store's clock, counted on from when this process took the run, whoever sets clocks."""
+        assert self.header.steady_until is not None
+        since = steady_seconds() - (self.header.steady_until - self.terms.seconds)
+        return self.header.updated_at + timedelta(seconds=since)
+
+    @property
     def has_ended(self) -> bool:
         """Whether its time is over, for example because the process or its machine was suspended."""
         return steady_seconds() >= self._until and not self._is_over
@@ -251,15 +258,21 @@ class _Desk:
     async def _renew_all(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds / RENEWALS_PER_LEASE / _LOOKS)
-            with self._lock:
-                leases = tuple(self._live[seconds])
-                if not leases:
-                    del self._live[seconds]
-                    return
-            now = steady_seconds()
-            for lease in leases:
-                if lease.is_due(now):
-                    lease.renew_soon()
+            if not self._renew_due(seconds):
+                return
+
+    def _renew_due(self, seconds: float) -> bool:
+        """Return whether there are leases of this length. It is a call, so that no frame keeps their runs."""
+        with self._lock:
+            leases = tuple(self._live[seconds])
+            if not leases:
+                del self._live[seconds]
+                return False
+        now = steady_seconds()
+        for lease in leases:
+            if lease.is_due(now):
+                lease.renew_soon()
+        return True
 
 
 _desk = _Desk()

@@ -16,7 +16,7 @@ from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import RunHeader
 from fastroai.store.entry_sizes import size_reason
 from fastroai.store.headers import mail_key
-from fastroai.store.run_store import RunStore, largest_value
+from fastroai.store.run_store import RunStore, StoredValues, largest_value
 
 MOST_MESSAGES: Final = 10_000
 """How many messages one run takes, received or not: a mistake in a loop does not fill the store."""
@@ -43,11 +43,10 @@ def _messages() -> TypeAdapter[Message]:
     return TypeAdapter(Message)
 
 
-async def read_mail(store: RunStore, header: RunHeader, *, after: int = 0) -> Sequence[tuple[int, Message]]:
-    """Return the messages to a run after one, with their numbers. Raises `RunCorrupt`."""
-    stored = await store.read(mail_key(header), after=after)
+def messages_in(stored: StoredValues, run_id: str) -> Sequence[tuple[int, Message]]:
+    """Return the messages that were read of a run, with their numbers. Raises `RunCorrupt`."""
     first = stored.revision - len(stored.values) + 1
-    return [(number, _decoded(header.run_id, number, one)) for number, one in enumerate(stored.values, first)]
+    return [(number, _decoded(run_id, number, one)) for number, one in enumerate(stored.values, first)]
 
 
 def _decoded(run_id: str, number: int, stored: bytes) -> Message:

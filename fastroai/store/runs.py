@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from time import time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastroai.errors import (
     QuestionClosed,
@@ -42,6 +41,7 @@ from fastroai.store.headers import (
     header_key,
     keys_of,
     log_key,
+    mail_key,
     new_epoch,
     read_header,
     read_log,
@@ -50,7 +50,7 @@ from fastroai.store.headers import (
 from fastroai.store.index import add_to_index, in_any_order, leave_index, remove_from_index
 from fastroai.store.journal import Durability, Journal, patiently
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
-from fastroai.store.mailbox import read_mail
+from fastroai.store.mailbox import Message, messages_in
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
@@ -58,9 +58,13 @@ from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.telling import as_told
 from fastroai.store.unsealing import unseal_payloads, unseal_texts
 
+T = TypeVar("T")
+
 _FORESEEN: Final = timedelta(seconds=10)
 """How long after it was announced a run is due for something that nobody has said has come."""
 _TRIES: Final = 10
+_PAUSES: Final = (0.1, 0.5, None)
+"""Seconds before a header is written again that could not be; then the log alone says how the run ended."""
 _MOST_APPENDS: Final = 1_000
 """The most entries that a process may append while another one takes its run."""
 
@@ -87,9 +91,14 @@ class DurableRun:
         self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
 
     @property
+    def now(self) -> float:
+        """Return the seconds since 1970, by the store's clock: deadlines on record are times of that."""
+        return self.lease.now.timestamp()
+
+    @property
     def elapsed(self) -> float:
         """Return the seconds since the run began, perhaps in another process."""
-        return max(0.0, time() - self.recorded.opened.timestamp)
+        return max(0.0, self.now - self.header.started_at.timestamp())
 
     @property
     def header(self) -> RunHeader:
@@ -110,10 +119,24 @@ class DurableRun:
             RunStoreUnavailable: that could not be found out; the store has failed each time.
         """
         if self.lease.has_ended:
-            try:
-                await patiently(self.run_id, self.lease.renew)
-            except Exception as error:  # a store can be the user's, and raise anything
-                raise self.journal.give_up(error) from None
+            await self._patiently(self.lease.renew)
+
+    async def mail(self, *, after: int) -> Sequence[tuple[int, Message]]:
+        """Return the messages to the run after one, with their numbers.
+
+        Raises:
+            RunStoreUnavailable: the store has failed each time. The run stops, and can be resumed.
+            RunCorrupt: a message cannot be read.
+        """
+        key = mail_key(self.header)
+        return messages_in(await self._patiently(lambda: self.store.read(key, after=after)), self.run_id)
+
+    async def _patiently(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Perform an operation of the store. If it fails for good, nothing more of the run gets on record."""
+        try:
+            return await patiently(self.run_id, operation)
+        except Exception as error:  # a store can be the user's, and raise anything
+            raise self.journal.give_up(error) from None
 
     def entries(self) -> list[AnyFact]:
         """Return the whole log so far, as traces show it. Payloads that went through a codec stay sealed."""
@@ -239,7 +262,7 @@ class DurableRun:
                 # and before messages are looked for, so that whoever sends one from now on says so here.
                 await self._write_header(**waits)
                 if await self._has_mail(waits["receives"]):
-                    waits["due_at"] = ended.at
+                    waits["due_at"] = self.header.updated_at  # at once
             await self.journal.commit(ended)
             await self.journal.aclose()
             await self.lease.stop()
@@ -251,7 +274,6 @@ class DurableRun:
                 requests=usage.request_count,
                 cost_usd=usage.cost_usd,
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
-                updated_at=ended.at,
                 **waits,
             )
         finally:
@@ -273,7 +295,7 @@ class DurableRun:
 
     async def _write_header(self, **changes: Any) -> None:
         """The log says it, or will, so whatever fails here does not matter to whoever resumes the run."""
-        for pause in (0.1, 0.5, None):
+        for pause in _PAUSES:
             try:
                 return await self.lease.write(**changes)
             except Exception as failure:  # a store can be the user's, and raise anything
@@ -321,7 +343,7 @@ class DurableRun:
         for position, name in receives:
             started = entries[position]
             assert isinstance(started, WaitStarted)
-            mail = await read_mail(self.store, self.header, after=started.seen)
+            mail = await self.mail(after=started.seen)
             if any(message.name == name for _, message in mail):
                 return True
         return False

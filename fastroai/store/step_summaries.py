@@ -74,8 +74,9 @@ class _Summaries:
         front = f"{pipeline}/" if pipeline else ""
         places = {f"{front}{quoted(step_id)}": step_id for step_id in _in_order(definition)}
         observed = {place: step_name(place) for place in self._observed(pipeline)}
-        # What comes when in a graph, and how often, only its run knows.
-        places = {**observed, **places} if kind_of(definition) == "graph" else {**places, **observed}
+        # What comes when in a graph or a workflow, and how often, only its run knows.
+        is_pipeline = kind_of(definition) == "pipeline"
+        places = {**places, **observed} if is_pipeline else {**observed, **places}
         for place, step_id in places.items():
             yield self._summary(place, step_id, needs_of(definition, step_id), depth)
             yield from self._nested(place, steps_in(definition).get(step_id), depth + 1)

@@ -7,6 +7,17 @@ from fastroai.lazy import lazy_names
 if TYPE_CHECKING:
     from fastroai.errors import ResultRejected as ResultRejected
     from fastroai.errors import WorkflowValidationError as WorkflowValidationError
+    from fastroai.workflows.answers import AuditAnswer as AuditAnswer
+    from fastroai.workflows.answers import AwaitGate as AwaitGate
+    from fastroai.workflows.answers import Committed as Committed
+    from fastroai.workflows.answers import ErrorAnswer as ErrorAnswer
+    from fastroai.workflows.answers import ExecuteFlow as ExecuteFlow
+    from fastroai.workflows.answers import ExecuteStep as ExecuteStep
+    from fastroai.workflows.answers import FlowEnded as FlowEnded
+    from fastroai.workflows.answers import FlowList as FlowList
+    from fastroai.workflows.answers import IterationAnswer as IterationAnswer
+    from fastroai.workflows.answers import NoTimeout as NoTimeout
+    from fastroai.workflows.answers import ReportedUsage as ReportedUsage
     from fastroai.workflows.flows import WorkflowRuns as WorkflowRuns
     from fastroai.workflows.result import WorkflowResult as WorkflowResult
     from fastroai.workflows.result import WorkflowUsage as WorkflowUsage
@@ -24,6 +35,19 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".answers": (
+            "AuditAnswer",
+            "AwaitGate",
+            "Committed",
+            "ErrorAnswer",
+            "ExecuteFlow",
+            "ExecuteStep",
+            "FlowEnded",
+            "FlowList",
+            "IterationAnswer",
+            "NoTimeout",
+            "ReportedUsage",
+        ),
         ".flows": ("WorkflowRuns",),
         ".result": ("WorkflowResult", "WorkflowUsage"),
         ".spec.catalog": ("find_specs",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -232,7 +233,8 @@ class WorkflowRuns:
         if "/" in run_id:
             raise refuse("invalid_input", f"A flow id has no '/', as {run_id!r} has.")
         try:
-            plan = self._specs.load(text, flow).plan
+            # A large spec takes long to read: other calls go on meanwhile.
+            plan = (await asyncio.to_thread(self._specs.load, text, flow)).plan
         except KeyError:
             flows = self._specs.load(text, None).plan.spec.flows
             hint = nearest_hint(str(flow), flows)
@@ -292,6 +294,9 @@ class WorkflowRuns:
             if step.gate is None:
                 message = f"Step {step_id!r} is no gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
+            if any(halted == full for halted, _ in call.machine.state.halted):  # FastroAI ran it itself
+                self._runs.resume(call.told)
+                await call.follow()
             _check_due(call, step_id, full)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse(

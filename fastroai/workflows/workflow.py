@@ -12,6 +12,7 @@ from pydantic_ai.models import Model
 from typing_extensions import Unpack
 
 from fastroai.contracts.accepted import Accepted
+from fastroai.drawing import mermaid, svg
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -45,6 +46,7 @@ from fastroai.workflows.replay import first_divergence
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.run import WorkflowRun, WorkflowSetup
 from fastroai.workflows.spec.document import FieldSpec, FieldType, WorkflowSpec
+from fastroai.workflows.spec.drawing import draw_flow
 from fastroai.workflows.spec.reading import load_spec
 
 
@@ -95,6 +97,14 @@ class Workflow:
     def inputs(self) -> Mapping[str, FieldSpec]:
         """The inputs of a run, by name."""
         return self.plan.entry.flow.input
+
+    def to_mermaid(self) -> str:
+        """The flow as Mermaid text, with every way between its steps."""
+        return mermaid(draw_flow(self.spec, self.name))
+
+    def to_svg(self) -> str:
+        """The flow as an SVG image, with every way between its steps."""
+        return svg(draw_flow(self.spec, self.name))
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run of it decided, on its recorded outcomes; `None` if nothing differs."""
@@ -242,7 +252,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         except BaseException as error:
             if run is None:
                 raise
-            attach_trace(error, run.log)
+            attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
             is_own = run.runner.finish is not None and error is run.runner.finish.raised
             if not is_own and not isinstance(error, BudgetExceeded | TimeLimitExceeded):
                 raise

@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import psycopg
 import pytest
 import redis
 from durability.sweep import Lane, Worker
 
+Swept: TypeAlias = dict[str, list[int]]
+"""By kind of store: runs, kills, and runs that broke a promise."""
+
 _lanes: list[Lane] = []
+_elsewhere: list[Swept] = []
+"""What was swept in other processes of pytest-xdist."""
+
+
+def _swept() -> Swept:
+    return {lane.place[0]: [lane.runs, lane.kills, lane.violations] for lane in _lanes}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that has the terminal what was swept in this one."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["swept"] = _swept()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear what was swept in another process."""
+    _elsewhere.append(getattr(node, "workeroutput", {}).get("swept", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How much was swept."""
-    if _lanes:
-        kills, runs = sum(lane.kills for lane in _lanes), sum(lane.runs for lane in _lanes)
-        shapes = {shape for lane in _lanes for shape in lane.shapes}
-        stores = ", ".join(f"{lane.place[0]} ({lane.kills})" for lane in _lanes)
+    """How much was swept, by store."""
+    total = Counter[tuple[str, int]]()
+    for swept in (_swept(), *_elsewhere):
+        for kind, counts in swept.items():
+            total.update({(kind, number): count for number, count in enumerate(counts)})
+    for kind in sorted({kind for kind, _ in total}):
+        runs, kills, violations = (total[kind, number] for number in range(3))
         terminalreporter.write_line(
-            f"kill sweep: {kills} kills in {runs} runs of {len(shapes)} shapes, on {stores}"
+            f"kill sweep on {kind}: {kills:,} kills in {runs:,} runs, {violations} of which broke a promise"
         )
 
 

@@ -192,8 +192,7 @@ class Lane:
         self._runner = asyncio.Runner()
         self._store = open_store(*place)
         self._calm: dict[tuple[str, str], Calm] = {}
-        self.kills = self.runs = 0
-        self.shapes: set[str] = set()
+        self.kills = self.runs = self.violations = 0
 
     def close(self) -> None:
         self._runner.run(self._store.aclose())
@@ -227,6 +226,7 @@ class Lane:
         """One run that is killed there, and perhaps some more times, and in the end comes to its end."""
         calm = self.calm(shape, durability)
         run = Run(self, shape, durability)
+        self.runs += 1
         outcome = run.go(kill)
         while outcome.get("killed") or outcome.get("not_found"):
             again: Kill | None = None
@@ -243,8 +243,6 @@ class Lane:
             outcome = run.go(again, resumed=not outcome.get("not_found"))
         run.check_end(outcome, calm)
         self.kills += run.kills
-        self.runs += 1
-        self.shapes.add(shape)
 
 
 class Run:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import pytest
 from durability.power_loss_worker import PIPELINE, TOLD
+from durability.preloaded import NEEDS_LINUX, compiled
 
 from fastroai.errors import RunNotFound
 from fastroai.store import SQLiteRunStore
@@ -44,21 +45,14 @@ Keys = dict[str, tuple[int, tuple[bytes, ...]]]
 Kept = Literal["nothing", "some", "torn"]
 
 pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs LD_PRELOAD, which is of Linux"),
+    NEEDS_LINUX,
     pytest.mark.slow,
 ]
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("needs a C compiler (cc), and there is none")
-    made = tmp_path_factory.mktemp("library") / "power_loss.so"
-    source = HERE / "power_loss.c"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, timeout=60)
-    return made
+    return compiled("power_loss.c", tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
-from fastroai.store.headers import read_header
-from fastroai.store.mailbox import read_mail
+from fastroai.store.headers import mail_key, read_header
+from fastroai.store.mailbox import messages_in
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.flow_shapes import FLOWS, FlowShape
@@ -165,7 +165,7 @@ async def perform(task: Task, shape: AnyShape) -> dict[str, Any]:
 async def go_on(door: Any, run_id: str, waits: Sequence[Wait], store: Deadly) -> Any:
     """Send the run the next message, unless it has come already, and wake it when it is time."""
     header = (await read_header(store, run_id)).header
-    sent = [message.value for _, message in await read_mail(store, header)]
+    sent = [message.value for _, message in messages_in(await store.read(mail_key(header)), run_id)]
     ended = [fact for _, fact in await entries_until_end(door, run_id, store) if isinstance(fact, WaitEnded)]
     received = sum(1 for fact in ended if fact.wait.name == "number")
     if any(wait.name == "number" for wait in waits) and received == len(sent):

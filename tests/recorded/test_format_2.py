@@ -22,11 +22,11 @@ from fastroai import Inbox, RunHistory, RunTrace, SQLiteRunStore, send_message
 from fastroai.cli.app import app
 from fastroai.errors import FlowStopped, RunFromNewerVersion
 from fastroai.pipelines import StepFinished
-from fastroai.runtime import facts
 from fastroai.runtime.facts import FORMAT, AnyFact
 from fastroai.store import RunStore
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.headers import log_key
+from fastroai.workflows import WorkflowRuns
 
 FOLDER: Final = Path(record.__file__).parent
 RUNS: Final[Mapping[str, Any]] = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
@@ -41,17 +41,9 @@ DOORS: Final[Mapping[str, Callable[[World], Any]]] = {
     "timed": doors.timed_graph,
     "choice": doors.router,
     "triage": doors.typed_flow,
+    "pages": doors.workflow,
 }
 """What the runs are of, by name."""
-OF_WORKFLOWS: Final = (
-    facts.SkipRequested,
-    facts.IterationStarted,
-    facts.IterationReported,
-    facts.IterationAborted,
-    facts.CheckpointSet,
-    facts.CheckpointRestored,
-)
-"""Nothing writes these to a store yet. What does will be recorded."""
 
 
 def door_of(run_id: str, world: World | None = None) -> Any:
@@ -83,7 +75,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 def test_every_kind_of_fact_is_on_record() -> None:
     recorded = {kind for run in RUNS.values() for kind in run["facts"]}
     known = {fact.kind for fact in get_args(AnyFact)}
-    assert recorded == known - {fact.kind for fact in OF_WORKFLOWS}, "make record"
+    assert recorded == known, "make record"
 
 
 async def test_the_runs_are_listed_and_found(store: Any) -> None:
@@ -112,7 +104,8 @@ async def test_the_runs_are_listed_and_found(store: Any) -> None:
     of_router = {run.run_id for run in await history.list(pipeline="choice")}
     assert of_router == {"router-finished", "router-interrupted"}
     asked = {question.run_id: question for question in await Inbox(store).list()}
-    assert {*asked} == {"pipeline-waiting", "pipeline-sealed", "graph-waiting", "flow-waiting"}
+    waiting = {"pipeline-waiting", "pipeline-sealed", "graph-waiting", "flow-waiting", "workflow-waiting"}
+    assert {*asked} == waiting
     assert asked["pipeline-waiting"].question == "pay it?"
     assert asked["pipeline-waiting"].options == ("yes", "no")
     assert [run.run_id for run in await history.due("payment")] == ["pipeline-waiting"]
@@ -272,3 +265,27 @@ async def test_a_run_of_a_later_format_is_refused_and_left_as_it_is(store: Any) 
         with pytest.raises(RunFromNewerVersion):
             await door_of(name).resume(name, store=store)
     assert await everything_in(store) == before
+
+
+async def test_workflows_go_on(store: Any) -> None:
+    world = World()
+    door = doors.workflow(world)
+    interrupted = await door.resume("workflow-interrupted", store=store)
+    assert (interrupted.status, interrupted.outputs["search"]) == ("paused", {"pages": ["ships"]})
+    assert "notify" not in world.happened, "no step that is on record"
+
+    (asked,) = await Inbox(store).list(run_id="workflow-waiting")
+    await Inbox(store).answer(asked.id, "approve", reviewer="mia")
+    finished = await doors.workflow(World()).resume("workflow-waiting", store=store)
+    assert (finished.status, finished.output) == ("complete", {"pages": ["ships"]})
+
+
+async def test_a_workflow_that_is_driven_from_outside_goes_on(store: Any) -> None:
+    runs = WorkflowRuns(store)
+    answer = await runs.resume("workflow-driven")
+    assert (answer.status, answer.step_id) == ("execute_step", "search")
+    assert answer.retries_remaining == 1
+    gate = await runs.step_done("workflow-driven", "search", {"pages": ["three"]})
+    assert (gate.status, gate.step_id) == ("await_gate", "publish")
+    done = await runs.gate_resolve("workflow-driven", "publish", "approve")
+    assert (done.status, done.output) == ("complete", {"pages": ["three"]})

@@ -1,13 +1,17 @@
-"""A store of runs that fails where a test wants it, before a write has happened or after."""
+"""Stores of runs that fail where a test wants it, before something has happened or after."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-from fastroai.errors import RunStoreUnavailable
+from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store import MemoryRunStore, RunStore, StoredKey, StoredValues
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -87,3 +91,49 @@ async def everything_in(store: Any) -> dict[str, tuple[tuple[bytes, ...], int]]:
         held = await store.read(each.key)
         found[each.key] = held.values, held.revision
     return found
+
+
+Mishap = Literal["fails", "unanswered", "twice", "hangs"]
+"""What becomes of a call: it does not happen, or it happens and nobody hears of it, or it happens twice, as
+where a client repeats it by itself, or no answer ever comes."""
+
+
+@dataclass
+class MishapStore:
+    """A store to which something happens at calls of any operation, by their number."""
+
+    inner: RunStore
+    mishap: Mishap = "fails"
+    at: range = range(0)
+    calls: list[str] = field(default_factory=list)
+    """The operation and the kind of key of each call, from 1."""
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        await self._call("append", key, lambda: self.inner.append(key, values, revision=revision))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        await self._call(
+            "compare_and_set", key, lambda: self.inner.compare_and_set(key, value, revision=revision)
+        )
+
+    async def delete(self, key: str) -> None:
+        await self._call("delete", key, lambda: self.inner.delete(key))
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        return await self._call("read", key, lambda: self.inner.read(key, after=after))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        return await self._call("list", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))
+
+    async def _call(self, name: str, key: str, perform: Callable[[], Awaitable[T]]) -> T:
+        self.calls.append(f"{name} {key.partition(':')[0]}")
+        if len(self.calls) not in self.at:
+            return await perform()
+        if self.mishap == "hangs":
+            await asyncio.Event().wait()
+        if self.mishap in ("unanswered", "twice"):
+            with suppress(RevisionConflict):
+                await perform()
+        if self.mishap in ("fails", "unanswered"):
+            raise gone()
+        return await perform()

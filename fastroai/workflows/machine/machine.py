@@ -285,8 +285,6 @@ class WorkflowMachine:
 
     def _kill(self, flow: FlowState) -> None:
         """The decision of a person ends the whole run, whatever flow it is in."""
-        for one in self.around(flow):
-            one.status = "killed"
         self._stop(Stopped("cancelled", "killed", flow.kill_reason))
 
     def _fail(self, flow: FlowState, stopped: Stopped, unit: Unit | None = None) -> None:
@@ -303,10 +301,7 @@ class WorkflowMachine:
                     one.status = "failed"
                 self._abandon(inner.path, stopped.reason)
                 return
-        if stopped.is_final:
-            for one in failed:
-                one.status = "failed"
-        elif unit is not None:
+        if not stopped.is_final and unit is not None:
             self.state.again[unit] = None
         self._stop(stopped)
 
@@ -336,6 +331,9 @@ class WorkflowMachine:
         before, running = self.state.stopped, [*self.state.running]
         if before is None or (stopped.is_final and not before.is_final):
             self.state.stopped = stopped
+            for flow in self.state.flows.values() if stopped.is_final else ():
+                if flow.status == "running":
+                    flow.status = "killed" if stopped.code == "killed" else "failed"
         if before is None and running:
             is_budget = stopped.code == "budget_exceeded"
             self._decided.append(Cancel(running, stopped.reason, answers_first=is_budget))

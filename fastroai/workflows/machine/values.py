@@ -77,4 +77,5 @@ def policy_of(flow: FlowState, gate: GateSpec) -> GatePolicy:
     if not isinstance(gate.policy, Reference):
         return gate.policy
     given = value_of(flow, gate.policy)
-    return next((one for one in _POLICIES if one == given), gate.policy_fallback)
+    said: list[GatePolicy] = [one for one in _POLICIES if one == given]
+    return said[0] if said else gate.policy_fallback

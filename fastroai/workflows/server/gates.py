@@ -25,13 +25,14 @@ class Decision(BaseModel):
     rationale: str = Field("", description="The reason, for the record.", max_length=2_000)
 
 
-class FinalDecision(Decision):
+class FinalDecision(BaseModel):
     """What a person decides at a gate that cannot send the flow back."""
 
     outcome: Literal["approve", "kill"] = Field(description="approve: go on. kill: end the flow.")
+    rationale: str = Field("", description="The reason, for the record.", max_length=2_000)
 
 
-Decided: TypeAlias = ElicitationResult[Decision]
+Decided: TypeAlias = ElicitationResult[Decision | FinalDecision]
 """The outcome of a question. Its data is `None` if there was nothing to ask, or no way to."""
 
 
@@ -40,11 +41,12 @@ def deciding(answering: Callable[..., Awaitable[NextAnswer]]) -> Callable[..., A
 
     async def decide(
         call: Call, answer: Annotated[NextAnswer, Resolve(answering)]
-    ) -> Elicit[Decision] | None:
+    ) -> Elicit[Decision | FinalDecision] | None:
         gate = awaited_gate(answer)
         if gate is None or not _can_ask(call):
             return None
-        return Elicit(_question(gate), Decision if gate.on_revise is not None else FinalDecision)
+        question = _question(gate)
+        return Elicit(question, Decision) if gate.on_revise is not None else Elicit(question, FinalDecision)
 
     return decide
 

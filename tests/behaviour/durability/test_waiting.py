@@ -788,3 +788,23 @@ async def test_a_message_that_was_announced_and_never_came_wakes_a_run_for_nothi
         assert await due(memory) == []
     await send_message("r", "paid", 2, store=memory)
     assert (await woken(desk, memory)).output == [2]
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+async def test_waits_end_by_the_clock_of_the_store_and_not_by_that_of_the_process(hours: int) -> None:
+    ahead = timedelta(hours=hours)
+    store = MemoryRunStore(clock=lambda: datetime.now(UTC) + ahead)
+
+    async def wait(ctx: StepContext[Any]) -> int:
+        await ctx.sleep(LONG)
+        return await ctx.receive("paid", int, timeout=LONG)
+
+    pipeline = one(wait)
+    assert (await pipeline.execute(run_id="r", store=store)).status == "paused"
+    assert await due(store) == []
+    ahead += timedelta(seconds=LONG + 1)
+    assert await due(store) == ["r"]
+    assert [run.status for run in (await pipeline.wake(store=store)).values()] == ["paused"]  # type: ignore[union-attr]
+    assert await due(store) == []
+    await pipeline.send("r", "paid", 120, store=store)
+    assert [run.output for run in (await pipeline.wake(store=store)).values()] == [120]  # type: ignore[union-attr]

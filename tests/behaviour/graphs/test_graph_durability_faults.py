@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.counted_nodes import Counted
-from support.faulty_store import FaultyStore, fails_at
+from support.faulty_store import FaultyStore, fails_at, gone
 from support.leftovers import assert_no_task_is_left
 from support.stored_runs import raw_log
 from support.virtual_time import in_virtual_time
@@ -136,3 +136,49 @@ async def test_a_store_that_is_gone_inside_of_a_nested_pipeline_is_no_failure_of
     assert "mend" not in counted.take()
     store.before = None
     assert (await graph.resume("r")).path == ["inner", "end"]
+
+
+def receiving(store: Any, does: Any) -> Graph[Any, Any]:
+    """One node, whose failures would be handled."""
+    nodes = {"wait": Counted().node("wait", does), **Counted().nodes("mend", "end")}
+    edges = [Edge("wait", "mend", "on_failure"), Edge("wait", "end", "on_success"), Edge("mend", "end")]
+    return Graph("receiving", nodes=nodes, edges=edges, config=PipelineConfig(store=store))
+
+
+@in_virtual_time
+async def test_a_store_that_fails_while_a_node_looks_for_messages_is_tried_again() -> None:
+    store, failures = FaultyStore(), [gone(), gone()]
+
+    def away(key: str) -> None:
+        if key.startswith("mail:") and failures:
+            raise failures.pop()
+
+    async def wait(ctx: StepContext[Any]) -> int:
+        return await ctx.receive("paid", int)
+
+    graph = receiving(store, wait)
+    assert (await graph.run(run_id="r")).status == "paused"
+    await graph.send("r", "paid", 120)
+    store.reading, failures[:] = away, [gone(), gone()]
+    result = await graph.resume("r")
+    assert (result.status, result.path, failures) == ("finished", ["wait", "end"], [])
+
+
+@in_virtual_time
+async def test_a_run_that_was_paused_and_then_stopped_by_an_error_replays() -> None:
+    store, failures = MemoryRunStore(), [gone()]
+
+    async def wait(ctx: StepContext[Any]) -> int:
+        if ctx.deps == "fail":
+            raise failures.pop()
+        return await ctx.receive("paid", int)
+
+    graph = receiving(store, wait)
+    assert (await graph.run(run_id="r")).status == "paused"
+    with pytest.raises(RunStoreUnavailable):
+        await graph.resume("r", deps="fail")
+    assert (await store.trace("r")).replay(graph) is None
+    await graph.send("r", "paid", 120)
+    result = await graph.resume("r")
+    assert (result.status, result.path) == ("finished", ["wait", "end"])
+    assert result.trace.replay(graph) is None

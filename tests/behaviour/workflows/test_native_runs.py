@@ -494,6 +494,13 @@ async def test_with_a_codec_nothing_of_a_run_can_be_read_in_its_store(
     assert workflow.replay(trace) is None
 
 
+def test_a_workflow_is_drawn_with_all_its_ways() -> None:
+    workflow = Workflow.load(REVIEW)
+    for word in ("draft", "words", "ok", "final", "cleanup", "revise"):
+        assert word in workflow.to_mermaid()
+    assert workflow.to_svg().startswith("<svg")
+
+
 # --- a run that others go on with, call by call ---
 
 LATE = """
@@ -553,3 +560,28 @@ async def test_a_gate_of_a_native_run_that_has_run_out_of_time_kills_it_at_any_c
     assert (left.status, left.to_json()["remaining_seconds"]) == ("no_timeout", 1.0)
     now = wait.deadline
     assert (await runs.check_timeouts("r")).status == "killed"
+
+
+@pytest.mark.parametrize("value", ["bad", "good"])
+async def test_both_ways_of_running_put_the_same_reasons_on_record(value: str) -> None:
+    spec = """
+version: "0.2"
+functions:
+  work: {mode: compute, intent: Do it, output: Out, ensure: ["result.v != 'bad'"], retries: 1}
+  ask: {mode: gate}
+contracts:
+  Out: {v: {type: string}}
+flows:
+  main:
+    steps:
+      - {id: one, function: work}
+      - {id: ok, function: ask, depends_on: [one], policy: flag, on_approve: null, on_kill: null}
+"""
+    native, driven = WorkflowRuns(MemoryRunStore()), WorkflowRuns(MemoryRunStore())
+    await Workflow.load(spec).run(functions={"work": lambda: {"v": value}}, store=native.store, run_id="r")
+    await driven.plan(spec, run_id="r")
+    await driven.step_done("r", "one", {"v": value})
+    first, second = (await native.audit("r")).to_json(), (await driven.audit("r")).to_json()
+    assert (first["status"], first["reason"]) == (second["status"], second["reason"])
+    told = [[(one["outcome"], one.get("rationale")) for one in audit["trace"]] for audit in (first, second)]
+    assert told[0] == told[1]

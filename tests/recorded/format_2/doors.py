@@ -35,6 +35,7 @@ from fastroai import (
 )
 from fastroai.functions import HumanReviewContext, await_human
 from fastroai.store import EncryptingCodec
+from fastroai.workflows import BoundWorkflow, Workflow
 
 CODEC: Final = EncryptingCodec({"recorded": "dGhlc2UgcmVjb3JkZWQgcnVucyBoaWRlIG5vdGhpbmc="})
 """Of the run that is sealed. Its key protects nothing."""
@@ -376,3 +377,45 @@ def typed_flow(world: World) -> Any:
         return f"{found}: {decision.value}"
 
     return triage
+
+
+SPEC: Final = """
+version: "0.2"
+contracts:
+  Found: {pages: {type: array}}
+functions:
+  search: {mode: compute, intent: Find pages, input: {topic: {type: string}}, output: Found, retries: 2,
+           ensure: ["len(result.pages) > 0"]}
+  notify: {mode: compute, intent: Tell somebody, output: Found}
+  publish: {mode: gate, intent: Publish them?}
+flows:
+  pages:
+    input: {topic: {type: string}}
+    output: Found
+    max_rounds: 3
+    steps:
+    - {id: notify, function: notify}
+    - id: search
+      function: search
+      depends_on: [notify]
+      inputs: {topic: $.input.topic}
+      max_iterations: 3
+      accumulate: pages
+      exit_criterion: dry_streak >= 1
+    - {id: publish, function: publish, inputs: {pages: $.steps.search.output.pages}, on_approve: null,
+       on_revise: search, on_kill: null}
+"""
+
+
+def workflow(world: World) -> BoundWorkflow:
+    """Code that is repeated until it finds nothing new, at first in vain, and a gate."""
+
+    async def search(topic: str) -> dict[str, list[str]]:
+        await world.reach(f"search {topic}")
+        return {"pages": [] if world.broken and len(world.happened) < 3 else [topic]}
+
+    async def notify() -> dict[str, list[str]]:
+        await world.reach("notify")
+        return {"pages": []}
+
+    return Workflow.load(SPEC).bind(functions={"search": search, "notify": notify}, config=CONFIG)

@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from recorded.format_2.doors import (  # noqa: E402
     CODEC,
     LEASE,
+    SPEC,
     World,
     graph,
     pipeline,
@@ -35,6 +36,7 @@ from recorded.format_2.doors import (  # noqa: E402
     two_at_once,
     typed_flow,
     waiting,
+    workflow,
 )
 
 from fastroai import FastroAIError, Inbox, RunHistory, SQLiteRunStore, send_message  # noqa: E402
@@ -42,6 +44,7 @@ from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
 from fastroai.runtime import owner  # noqa: E402
 from fastroai.runtime.facts import Fact  # noqa: E402
+from fastroai.workflows import WorkflowRuns  # noqa: E402
 
 PAID: Final = {"number": 42, "due": "2027-01-31", "total": "12.50"}
 INPUTS: Final = {"number": 42}
@@ -220,12 +223,47 @@ TRACES: Final = (
 )
 """The runs that are kept as traces too."""
 Recording = Callable[[SQLiteRunStore], Coroutine[Any, Any, None]]
+
+
+async def waiting_workflow(store: SQLiteRunStore) -> None:
+    await workflow(World(broken=True)).run({"topic": "ships"}, run_id="workflow-waiting", store=store)
+
+
+async def revised_workflow(store: SQLiteRunStore) -> None:
+    door = workflow(World())
+    await door.run({"topic": "ships"}, run_id="workflow-finished", store=store)
+    for decision in ("revise", "approve"):
+        (asked,) = await Inbox(store).list(run_id="workflow-finished")
+        await Inbox(store).answer(asked.id, decision, reviewer="ada", rationale="read it")
+        await door.resume("workflow-finished", store=store)
+
+
+async def interrupted_workflow(store: SQLiteRunStore) -> None:
+    await workflow(dies_at("search ships")).run(
+        {"topic": "ships"}, run_id="workflow-interrupted", store=store
+    )
+
+
+async def driven_workflow(store: SQLiteRunStore) -> None:
+    runs, run_id = WorkflowRuns(store), "workflow-driven"
+    await runs.plan(SPEC, inputs={"topic": "ships"}, run_id=run_id)
+    await runs.skip_step(run_id, "notify", "nobody is there")
+    await runs.commit(run_id, "notified")
+    await runs.iteration_start(run_id, "search")
+    await runs.iteration_report(run_id, "search", {"pages": ["one", "two"]})
+    await runs.iteration_abort(run_id, "search", "two are enough")
+    await runs.step_done(run_id, "search", {"pages": []}, {"model": "gpt-5-mini", "input_tokens": 100})
+    await runs.revert(run_id, "notified")
+    await runs.step_done(run_id, "search", {"pages": []})
+
+
 RECORDINGS: Final[tuple[Recording, ...]] = (
     *(waiting_pipeline, sealed_pipeline),  # first, so that their sleep is over when all is recorded
     *(finished_pipeline, failed_pipeline, interrupted_pipeline, before_diverging, diverged_pipeline),
     *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline, driven_pipeline),
     *(waiting_graph, finished_graph, failed_graph, interrupted_graph, cancelled_graph, forked_graph, timed),
     *(finished_router, interrupted_router, waiting_flow, finished_flow, interrupted_flow),
+    *(waiting_workflow, revised_workflow, interrupted_workflow, driven_workflow),
 )
 """In this order, each in a process of its own, because some of them die."""
 

@@ -73,7 +73,7 @@ def gate(place: Path, flow: str) -> str:
     return flow
 
 
-def test_flows_are_listed_the_last_changed_first(flow: str, gate: str) -> None:
+def test_flows_are_listed_with_how_far_they_are(flow: str, gate: str) -> None:
     (listed,) = printed("flow", "list")
     assert (listed["flow_id"], listed["workflow"], listed["status"]) == (flow, "article", "in_progress")
     assert listed["awaits"] is True

@@ -3,21 +3,18 @@
 import os
 import sqlite3
 import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from support.durable import Counted
-from support.proxy import Proxy, proxy_to
+from support.proxy import Proxy
+from support.served_stores import served
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.pipelines import Pipeline, StepContext
-from fastroai.store import PostgresRunStore, RedisRunStore, SQLiteRunStore
+from fastroai.store import SQLiteRunStore
 from fastroai.store.sqlite_file import SQLiteFile
 
 NOBODY = 65_534
@@ -117,29 +114,13 @@ async def test_a_file_that_is_gone_while_the_run_goes_on(tmp_path: Path) -> None
 def void(_: object) -> None: ...
 
 
-@pytest.fixture(params=["redis", "postgres"])
-async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, Proxy]]:
+@pytest.fixture(params=["redis", "postgres"], name="served")
+async def through_a_proxy(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, Proxy]]:
     """A store whose connections go through a proxy."""
-    name = f"test_{uuid.uuid4().hex}"
-    if request.param == "redis":
-        url = request.getfixturevalue("redis_url")
-        at = urlsplit(url)
-        with proxy_to((at.hostname or "127.0.0.1", at.port or 6379)) as proxy:
-            redis = RedisRunStore(
-                url.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}"), prefix=name
-            )
-            yield redis, proxy
-            await redis.aclose()
-        return
-    dsn = request.getfixturevalue("postgres_dsn")
-    facts = conninfo_to_dict(dsn)
-    host, port = str(facts.get("host", "127.0.0.1")), int(facts.get("port") or 5432)
-    with proxy_to(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)) as proxy:
-        postgres = PostgresRunStore(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), schema=name)
-        yield postgres, proxy
-        await postgres.aclose()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+    with served(request.param, request) as place:
+        store = place.open_store()
+        yield store, place.proxy
+        await store.aclose()
 
 
 async def test_a_connection_that_is_cut_in_the_middle_of_a_write_for_good(served: tuple[Any, Proxy]) -> None:

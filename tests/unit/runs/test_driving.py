@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.counting_store import Counting
 from support.run_logs import Log
 from support.run_stores import KINDS, OpenStore, run_stores
 
@@ -498,3 +499,30 @@ async def test_a_driven_run_is_running_until_its_log_says_how_it_ended() -> None
     assert (await history.summary("r")).status == (await history.trace("r")).status == "paused"
     await runs.begin({"x": 0}, run_id="left")
     assert set(await history.purge(timedelta(0))) == {"r", "left"}
+
+
+async def test_a_call_reads_what_is_new_in_the_log_and_not_its_history() -> None:
+    store = Counting()
+    mine, theirs = diamond().driven(store=store), diamond().driven(store=store)
+    state = await mine.begin(run_id="r")
+    for name in "ab":
+        state = await mine.report("r", StepFinished(name, [name]), expecting=state.revision)
+    store.values.clear()
+    state = await mine.report("r", StepFinished("c", ["c"]), expecting=state.revision)
+    assert store.values["log"] == 0
+    await theirs.state("r")
+    state = await mine.report("r", StepFinished("d", ["d"]), expecting=state.revision)
+    store.values.clear()
+    assert (await theirs.state("r")).finish == state.finish
+    assert store.values["log"] == 2
+
+
+async def test_a_report_that_is_refused_leaves_nothing_behind_for_the_next_call() -> None:
+    store = Counting()
+    runs = diamond().driven(store=store)
+    state = await runs.begin(run_id="r")
+    with pytest.raises(ConfigurationError):
+        await runs.report("r", StepFinished("d", ["d"]), expecting=state.revision)
+    store.values.clear()
+    assert await runs.state("r") == replace(state, decided=())
+    assert store.values["log"] == 0

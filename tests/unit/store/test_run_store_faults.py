@@ -5,16 +5,17 @@ import os
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import redis
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from support.proxy import Proxy, proxy_to
+from psycopg.conninfo import make_conninfo
+from support.proxy import Proxy
+from support.served_stores import served
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
@@ -222,40 +223,24 @@ async def test_fsync_waits_for_the_disk_at_every_write(tmp_path: Path, fsync: bo
 # --- a server ---
 
 
-class Served:
+@dataclass(frozen=True)
+class Through:
     """A store whose connections go through a proxy."""
 
-    def __init__(self, store: Any, direct: Any, proxy: Proxy) -> None:
-        self.store, self.direct, self.proxy = store, direct, proxy
+    store: Any
+    direct: Any
+    proxy: Proxy
 
 
-@pytest.fixture(params=["redis", "postgres"])
-async def served(request: pytest.FixtureRequest) -> Any:
-    name = f"test_{uuid.uuid4().hex}"
-    if request.param == "redis":
-        url = request.getfixturevalue("redis_url")
-        at = urlsplit(url)
-        with proxy_to((at.hostname or "127.0.0.1", at.port or 6379)) as proxy:
-            through = RedisRunStore(
-                url.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}"), prefix=name
-            )
-            yield Served(through, RedisRunStore(url, prefix=name), proxy)
-            await through.aclose()
-        return
-    dsn = request.getfixturevalue("postgres_dsn")
-    at_socket = conninfo_to_dict(dsn)
-    host, port = str(at_socket.get("host", "127.0.0.1")), int(at_socket.get("port") or 5432)
-    with proxy_to(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)) as proxy:
-        through = PostgresRunStore(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), schema=name)
-        direct = PostgresRunStore(dsn, schema=name)
-        yield Served(through, direct, proxy)
-        await through.aclose()
-        await direct.aclose()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+@pytest.fixture(params=["redis", "postgres"], name="served")
+async def through_a_proxy(request: pytest.FixtureRequest) -> AsyncIterator[Through]:
+    with served(request.param, request) as place:
+        store = place.open_store()
+        yield Through(store, place.direct, place.proxy)
+        await store.aclose()
 
 
-async def test_a_write_that_is_cut_in_the_middle_leaves_nothing(served: Served) -> None:
+async def test_a_write_that_is_cut_in_the_middle_leaves_nothing(served: Through) -> None:
     await served.direct.append(KEY, [b"1"], revision=0)
     await served.store.read(KEY)
     served.proxy.bytes_up = len(LARGE) // 2
@@ -266,7 +251,7 @@ async def test_a_write_that_is_cut_in_the_middle_leaves_nothing(served: Served) 
     await works_again(served.store)
 
 
-async def test_a_server_that_is_down_for_a_while_is_an_unavailable_store(served: Served) -> None:
+async def test_a_server_that_is_down_for_a_while_is_an_unavailable_store(served: Through) -> None:
     await served.store.append(KEY, [b"1"], revision=0)
     served.proxy.down = True
     served.proxy.cut()
@@ -275,13 +260,13 @@ async def test_a_server_that_is_down_for_a_while_is_an_unavailable_store(served:
     await works_again(served.store)
 
 
-async def test_a_connection_that_was_lost_while_it_was_idle_is_not_noticed(served: Served) -> None:
+async def test_a_connection_that_was_lost_while_it_was_idle_is_not_noticed(served: Through) -> None:
     await served.store.append(KEY, [b"1"], revision=0)
     served.proxy.cut()
     await works_again(served.store)
 
 
-async def test_a_write_whose_answer_is_lost_has_happened_once(served: Served) -> None:
+async def test_a_write_whose_answer_is_lost_has_happened_once(served: Through) -> None:
     await served.direct.append(KEY, [b"1"], revision=0)
     await served.store.read(KEY)
     served.proxy.cut_answers = 2

@@ -15,6 +15,7 @@ from support.counting_store import Counting
 
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
+from fastroai.runs.told import MOST_KEPT
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import header_key, log_key, read_header
 from fastroai.workflows.answers import (
@@ -27,6 +28,7 @@ from fastroai.workflows.answers import (
     NextAnswer,
 )
 from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.workflow import Workflow
 
 LOOP = """
 version: "0.2"
@@ -344,3 +346,84 @@ async def test_flows_in_flows_are_audited_with_what_they_cost() -> None:
         assert isinstance(audit, AuditAnswer)
         assert (audit.status, audit.cost_usd, audit.output) == ("complete", Decimal("0.0025"), 1)
         [audit] = audit.child_audits["s"]
+
+
+async def test_a_flow_that_was_forgotten_is_read_anew() -> None:
+    store = Counting()
+    runs = WorkflowRuns(store)
+    flow_id = await begun(runs, LOOP)
+    await runs.iteration_start(flow_id, "one")
+    others = [await begun(runs, LOOP) for _ in range(MOST_KEPT)]
+    await runs.resume(flow_id)
+    store.values.clear()
+    await runs.resume(flow_id)
+    assert store.values["log"] == 0
+    for other in others:
+        await runs.resume(other)
+    store.values.clear()
+    answer = await runs.iteration_report(flow_id, "one", {})
+    assert answer.to_json()["iteration"] == 1
+    assert store.values["log"] == 3
+
+
+# --- runs that FastroAI has begun itself ---
+
+NATIVE = """
+version: "0.2"
+contracts:
+  N:
+    n: {type: integer}
+functions:
+  count: {mode: compute, intent: Count, input: {}, output: N}
+  ask: {mode: gate}
+flows:
+  main:
+    input: {}
+    output: N
+    steps:
+      - {id: one, function: count}
+      - {id: other, function: count}
+      - {id: sure, function: ask, on_approve: two, on_revise: one, on_kill: null, depends_on: [one]}
+      - {id: two, function: count, depends_on: [sure]}
+"""
+
+
+@pytest.mark.parametrize("resumes_first", [True, False])
+async def test_a_run_of_fastroai_goes_on_call_by_call_and_back_again(resumes_first: bool) -> None:
+    store, counted = MemoryRunStore(), 0
+
+    def count() -> dict[str, int]:
+        nonlocal counted
+        counted += 1
+        return {"n": counted}
+
+    workflow = Workflow.load(NATIVE)
+    functions = {"count": count}
+    result = await workflow.run({}, functions=functions, store=store, run_id="r")
+    assert result.status == "paused"
+    runs = WorkflowRuns(store)
+    audit = await runs.audit("r")
+    assert isinstance(audit, AuditAnswer)
+    assert [(one.step_id, one.outcome) for one in audit.trace] == [
+        ("one", "succeeded"),
+        ("other", "succeeded"),
+        ("sure", "open"),
+    ]
+    if resumes_first:
+        assert isinstance(await runs.resume("r"), AwaitGate)
+    answer = await runs.gate_resolve("r", "sure", "revise", "again")
+    assert isinstance(answer, ExecuteStep)
+    assert (answer.step_id, answer.round) == ("one", 1)
+    answer = await runs.step_done("r", "one", {"n": 50})
+    assert isinstance(answer, ExecuteStep)
+    answer = await runs.step_done("r", "other", {"n": 51})
+    assert isinstance(answer, AwaitGate)
+    answer = await runs.gate_resolve("r", "sure", "approve")
+    assert isinstance(answer, ExecuteStep)
+    assert answer.step_id == "two"
+    result = await workflow.resume("r", functions=functions, store=store)
+    assert (result.status, result.output) == ("complete", {"n": 3})
+    assert workflow.replay(await RunHistory(store).trace("r")) is None
+    ended = await runs.resume("r")
+    assert isinstance(ended, FlowEnded)
+    assert (ended.status, ended.output) == ("complete", {"n": 3})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 import pytest
+from support.calls_made import python_calls
 
 from fastroai.runs.machine import Cancel, Decision
 from fastroai.runtime import facts
@@ -316,23 +315,34 @@ def test_a_step_that_halts_runs_again_as_the_same_visit() -> None:
 # --- what it costs ---
 
 
-def test_a_run_is_linear_in_its_steps() -> None:
-    def calls_a_step(count: int) -> float:
+async def test_a_run_is_linear_in_its_steps() -> None:
+    async def calls(count: int) -> int:
         names = [f"s{number}" for number in range(count)]
         steps = [step(name, *names[max(0, number - 1) : number]) for number, name in enumerate(names)]
-        run, calls = Run(flow("main", *steps)), 0
+        flows = flow("main", *steps)
 
-        def note(frame: FrameType, event: str, arg: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(note)
-        try:
+        async def run() -> None:
+            told = Run(flows)
             for name in names:
-                run.done(name)
-        finally:
-            sys.setprofile(None)
-        assert run.finish.status == "finished"
-        return calls / count
+                told.done(name)
+            assert told.finish.status == "finished"
 
-    assert calls_a_step(5_000) < 1.1 * calls_a_step(500)
+        return await python_calls(run)
+
+    assert await calls(1_000) < 11 * await calls(100)
+
+
+async def test_a_loop_costs_the_same_in_each_turn() -> None:
+    run = Run(flow("main", step("a"), step("b", "a", next="a")), width=1)
+    visit = 0
+
+    async def turn() -> None:
+        nonlocal visit
+        visit += 1
+        run.done("a", visit=visit)
+        run.done("b", visit=visit)
+
+    early = await python_calls(turn)
+    for _ in range(500):
+        await turn()
+    assert await python_calls(turn) == early

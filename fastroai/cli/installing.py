@@ -1,0 +1,138 @@
+"""`mcp install` and `mcp uninstall`: coding agents that use the server."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import OK
+from fastroai.cli.targets import existing_folder
+from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
+from fastroai.workflows.server.install.installing import Change, Setup
+from fastroai.workflows.server.install.parts import KINDS, Kind
+from fastroai.workflows.server.install.record import FOLDER, Record
+
+_SCOPES: Final = ("project", "user")
+
+
+async def install(
+    clients: Sequence[str],
+    scope: str,
+    project: Path,
+    parts: Sequence[str],
+    command: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """See `app`."""
+    for part in parts:
+        if part not in KINDS:
+            raise ConfigurationError("--part", part, f"one of {', '.join(KINDS)}")
+    target = _target(scope, project, command)
+    names = [ALIASES.get(name, name) for name in clients] or _found(target)
+    record = _record(target)
+    setups = [Setup(CLIENTS[name], target, record) for name in names if name in CLIENTS]
+    wanted: list[Kind] = [kind for kind in KINDS if kind in parts]
+    worked_out = [(setup, setup.install(wanted or KINDS)) for setup in setups]
+    if not dry_run:
+        for setup, changes in worked_out:
+            setup.write(changes)
+    _show(worked_out, dry_run, as_json)
+    for name in names:
+        if name not in CLIENTS and not as_json:
+            known = ", ".join(CLIENTS)
+            print(f"{name}: FastroAI can set up {known}. Put this where {name} has its MCP servers.\n")
+            print(snippet(target))
+    return OK
+
+
+async def uninstall(
+    clients: Sequence[str], scope: str, project: Path, keep_skills: bool, dry_run: bool, as_json: bool
+) -> int:
+    """See `app`."""
+    target = _target(scope, project, None)
+    names = [ALIASES.get(name, name) for name in clients]
+    for name in names:
+        if name not in CLIENTS:
+            raise ConfigurationError("--client", name, f"one of {', '.join(CLIENTS)}")
+    record = _record(target)
+    setups = [Setup(CLIENTS[name], target, record) for name in names or CLIENTS]
+    if not names:
+        setups = [setup for setup in setups if setup.is_on_record]
+    worked_out = [(setup, setup.uninstall(keep_skills)) for setup in setups]
+    if not dry_run:
+        for setup, changes in worked_out:
+            setup.write(changes, is_removal=True)
+    _show(worked_out, dry_run, as_json)
+    if not setups and not as_json:
+        print(f"Nothing of FastroAI's is on record for this {scope}.")
+    return OK
+
+
+def _target(scope: str, project: Path, command: str | None) -> Target:
+    if scope not in _SCOPES:
+        raise ConfigurationError("--scope", scope, "project or user")
+    root = existing_folder("--project", project) if scope == "project" else Path.home()
+    try:
+        words = this_fastroai() if command is None else tuple(shlex.split(command))
+    except ValueError as error:
+        raise ConfigurationError("--command", command, f"words as in a shell ({error})") from error
+    if not words:
+        raise ConfigurationError("--command", command, "a command, as in 'uv run fastroai'")
+    return Target("project" if scope == "project" else "user", root, words)
+
+
+def _record(target: Target) -> Record:
+    if target.is_project:
+        return Record(target.root, target.root / FOLDER, is_project=True)
+    try:
+        from platformdirs import user_data_path
+    except ImportError as error:
+        raise MissingExtraError("mcp install", "workflows", "platformdirs") from error
+    folder = user_data_path("fastroai", appauthor=False)
+    return Record(folder, folder / "install", is_project=False)
+
+
+def _found(target: Target) -> list[str]:
+    """The clients that the project or this user has."""
+    found = [
+        client.name
+        for client in CLIENTS.values()
+        if (target.is_project and (target.root / client.sign).is_dir()) or client.folder(Path.home()).is_dir()
+    ]
+    if not found:
+        expected = f"a client; none was found here. There are {', '.join(CLIENTS)}"
+        raise ConfigurationError("--client", None, expected)
+    return found
+
+
+def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        shown: list[JsonValue] = [
+            {
+                "client": setup.client.name,
+                "scope": setup.target.scope,
+                "dry_run": dry_run,
+                "files": [{"path": str(one.path), "change": one.word} for one in changes],
+            }
+            for setup, changes in worked_out
+        ]
+        print(json.dumps(shown, indent=2))
+        return
+    for setup, changes in worked_out:
+        print(f"{setup.client.title} ({setup.target.scope}){', dry run' if dry_run else ''}:")
+        for one in changes:
+            if one.was_edited:
+                print(f"  kept       {one.path} (it was edited)")
+            elif one.is_needed:
+                print(f"  {one.word:<10} {one.path}")
+        if not any(one.is_needed or one.was_edited for one in changes):
+            print("  nothing to do")
+        if dry_run:
+            print("".join(one.diff() for one in changes if one.is_needed), end="")

@@ -1,0 +1,286 @@
+"""The clients that can be set up: their files, and what belongs into them.
+
+`docs/guides/mcp-clients.md` lists the same files and keys, with the documentation in which each was found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from fastroai.workflows.server.install.parts import (
+    BlockPart,
+    FilePart,
+    JsonPart,
+    Part,
+    Way,
+    check_codex_toml,
+)
+from fastroai.workflows.server.install.texts import instructions, skill_texts
+
+Scope: TypeAlias = Literal["project", "user"]
+"""Whether a setup is for one project, or for all projects of this user."""
+
+SERVER: Final = "fastroai"
+"""The name of the server in the configuration of clients."""
+
+_SECONDS: Final = 10
+"""How long a client waits for a hook; one takes a fraction of a second."""
+
+_STEP_DONE: Final = ".*fastroai_step_done"
+_MARKDOWN: Final = ("<!-- fastroai: begin -->", "<!-- fastroai: end -->")
+_TOML: Final = ("# fastroai: begin", "# fastroai: end")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is set up, and where."""
+
+    scope: Scope
+    root: Path
+    """The folder of the project, or the user's own."""
+    command: tuple[str, ...]
+    """How `fastroai` is started."""
+
+    @property
+    def is_project(self) -> bool:
+        """Whether it is one project that is set up."""
+        return self.scope == "project"
+
+    def server(self, *more: str) -> dict[str, JsonValue]:
+        """Return the configuration of the server, as most clients have it."""
+        first, *rest = self.command
+        return {"command": first, "args": [*rest, "mcp", *more]}
+
+    def hook(self, event: str, client: str) -> str:
+        """Return the command line of a hook."""
+        words = [*self.command, "mcp", "hook", event, "--client", client]
+        return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A coding agent that can be set up."""
+
+    name: str
+    title: str
+    home: Callable[[Path], Path]
+    """Its folder of settings, given the user's own folder."""
+    sign: str
+    """What is in a project that is used with it."""
+    parts_of: Callable[[Target, Path], Sequence[Part]]
+    """What belongs into its files, given its folder of settings."""
+
+    def parts(self, target: Target) -> Sequence[Part]:
+        """Return what belongs into its files."""
+        return self.parts_of(target, self.folder(target.root))
+
+    def folder(self, home: Path) -> Path:
+        """Return its folder of settings of this user."""
+        return self.home(home)
+
+
+def this_fastroai() -> tuple[str, ...]:
+    """Return the command that starts this installation of FastroAI, wherever a client starts it.
+
+    `-P` keeps Python from importing modules out of the folder in which the client starts it.
+    """
+    return (sys.executable, "-P", "-m", "fastroai.cli")
+
+
+def snippet(target: Target) -> str:
+    """Return the configuration for a client that is not known."""
+    server = json.dumps({"mcpServers": {SERVER: target.server()}}, indent=2, ensure_ascii=False)
+    return f"As JSON:\n\n{server}\n\nAs TOML:\n\n{_toml_server(target)}"
+
+
+# --- Claude Code ---
+
+
+def _claude(target: Target, settings: Path) -> list[Part]:
+    root = target.root
+    hooks = {
+        "SessionStart": [_group(target.hook("session-start", "claude-code"))],
+        "Stop": [_group(target.hook("stop", "claude-code"))],
+        "PostToolUse": [_group(target.hook("tool-failure", "claude-code"), _STEP_DONE)],
+        "PostToolUseFailure": [_group(target.hook("tool-failure", "claude-code"))],
+    }
+    folder = root / ".claude" if target.is_project else settings
+    # With a folder of its own, Claude Code keeps its state in there too.
+    state = root if settings == root / ".claude" else settings
+    return [
+        _server(root / ".mcp.json" if target.is_project else state / ".claude.json", target.server()),
+        _block(root / "CLAUDE.md" if target.is_project else folder / "CLAUDE.md"),
+        *_skills(folder / "skills"),
+        _hooks(folder / "settings.json", hooks),
+    ]
+
+
+# --- Cursor ---
+
+
+def _cursor(target: Target, settings: Path) -> list[Part]:
+    folder = target.root / ".cursor" if target.is_project else settings
+    hooks: dict[str, list[JsonValue]] = {
+        "sessionStart": [{"command": target.hook("session-start", "cursor")}],
+        "afterAgentResponse": [{"command": target.hook("stop", "cursor")}],
+        "afterMCPExecution": [{"command": target.hook("tool-failure", "cursor")}],
+        "postToolUseFailure": [{"command": target.hook("tool-failure", "cursor")}],
+    }
+    # Cursor starts servers anywhere, and knows the folder of the project by this name.
+    server = target.server(*(("--workspace", "${workspaceFolder}") if target.is_project else ()))
+    rule = (
+        "---\ndescription: Workflows of FastroAI\nalwaysApply: true\n---\n\n" + instructions().strip() + "\n"
+    )
+    return [
+        _server(folder / "mcp.json", server),
+        *([FilePart("instructions", folder / "rules" / "fastroai.mdc", rule)] if target.is_project else []),
+        *_skills(folder / "skills"),
+        _hooks(folder / "hooks.json", hooks, ((("version",), 1),)),
+    ]
+
+
+# --- Codex ---
+
+
+def _codex(target: Target, settings: Path) -> list[Part]:
+    root = target.root
+    folder = root / ".codex" if target.is_project else settings
+    hooks = {
+        "SessionStart": [_group(target.hook("session-start", "codex"))],
+        "Stop": [_group(target.hook("stop", "codex"))],
+        "PostToolUse": [_group(target.hook("tool-failure", "codex"), _STEP_DONE)],
+    }
+    config = BlockPart(
+        "server", folder / "config.toml", *_TOML, body=_toml_server(target), check=check_codex_toml
+    )
+    return [
+        config,
+        _block(root / "AGENTS.md" if target.is_project else folder / "AGENTS.md"),
+        *_skills(root / ".agents" / "skills"),
+        _hooks(folder / "hooks.json", hooks),
+    ]
+
+
+def _toml_server(target: Target) -> str:
+    # Strings and arrays of strings are written in TOML as in JSON.
+    server = target.server()
+    values = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in server.items()]
+    return "\n".join([f"[mcp_servers.{SERVER}]", *values, ""])
+
+
+# --- VS Code ---
+
+
+def _vscode(target: Target, settings: Path) -> list[Part]:
+    root = target.root
+    server = {"type": "stdio", **target.server("--workspace", "${workspaceFolder}")}
+    config = JsonPart(
+        "server",
+        (root / ".vscode" if target.is_project else settings) / "mcp.json",
+        members=((("servers", SERVER), server),),
+    )
+    if not target.is_project:
+        return [config, *_skills(root / ".copilot" / "skills")]
+    hooks = {
+        event: [{"type": "command", "command": target.hook(hook, "vscode"), "timeout": _SECONDS}]
+        for event, hook in (("SessionStart", "session-start"), ("PostToolUse", "tool-failure"))
+    }
+    hooks_text = json.dumps({"hooks": hooks}, indent=2, ensure_ascii=False) + "\n"
+    return [
+        config,
+        _block(root / ".github" / "copilot-instructions.md"),
+        *_skills(root / ".github" / "skills"),
+        FilePart("hooks", root / ".github" / "hooks" / "fastroai.json", hooks_text),
+    ]
+
+
+def _vscode_home(home: Path) -> Path:
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "Code" / "User"
+    if os.name == "nt":
+        return Path(os.environ.get("APPDATA", home / "AppData" / "Roaming")) / "Code" / "User"
+    return Path(os.environ.get("XDG_CONFIG_HOME", home / ".config")) / "Code" / "User"
+
+
+# --- Gemini CLI ---
+
+
+def _gemini(target: Target, settings: Path) -> list[Part]:
+    folder = target.root / ".gemini" if target.is_project else settings
+    hooks = {
+        event: [_group(target.hook(hook, "gemini-cli"), matcher, _SECONDS * 1000)]
+        for event, hook, matcher in (
+            ("SessionStart", "session-start", None),
+            ("AfterAgent", "stop", None),
+            ("AfterTool", "tool-failure", f"{_STEP_DONE}|run_shell_command"),
+        )
+    }
+    return [
+        _server(folder / "settings.json", target.server()),
+        _block(target.root / "GEMINI.md" if target.is_project else folder / "GEMINI.md"),
+        *_skills(folder / "skills"),
+        _hooks(folder / "settings.json", hooks),
+    ]
+
+
+# --- what several have ---
+
+
+def _server(path: Path, server: dict[str, JsonValue]) -> JsonPart:
+    return JsonPart("server", path, members=((("mcpServers", SERVER), server),))
+
+
+def _hooks(
+    path: Path,
+    hooks: Mapping[str, Sequence[JsonValue]],
+    defaults: tuple[tuple[Way, JsonValue], ...] = (),
+) -> JsonPart:
+    items = tuple((("hooks", event), item) for event, each in hooks.items() for item in each)
+    return JsonPart("hooks", path, items=items, defaults=defaults)
+
+
+def _group(command: str, matcher: str | None = None, timeout: int = _SECONDS) -> JsonValue:
+    handler: JsonValue = {"type": "command", "command": command, "timeout": timeout}
+    return {"hooks": [handler]} if matcher is None else {"matcher": matcher, "hooks": [handler]}
+
+
+def _block(path: Path) -> BlockPart:
+    return BlockPart("instructions", path, *_MARKDOWN, body=instructions())
+
+
+def _skills(folder: Path) -> list[Part]:
+    return [FilePart("skills", folder / name / "SKILL.md", text) for name, text in skill_texts().items()]
+
+
+def _in_home(name: str, variable: str | None = None) -> Callable[[Path], Path]:
+    def folder(home: Path) -> Path:
+        own = None if variable is None else os.environ.get(variable)
+        return Path(own) if own else home / name
+
+    return folder
+
+
+CLIENTS: Final[Mapping[str, Client]] = {
+    one.name: one
+    for one in (
+        Client("claude-code", "Claude Code", _in_home(".claude", "CLAUDE_CONFIG_DIR"), ".claude", _claude),
+        Client("cursor", "Cursor", _in_home(".cursor"), ".cursor", _cursor),
+        Client("codex", "Codex", _in_home(".codex", "CODEX_HOME"), ".codex", _codex),
+        Client("vscode", "VS Code", _vscode_home, ".vscode", _vscode),
+        Client("gemini-cli", "Gemini CLI", _in_home(".gemini"), ".gemini", _gemini),
+    )
+}
+"""The clients by their names."""
+
+ALIASES: Final[Mapping[str, str]] = {"claude": "claude-code", "gemini": "gemini-cli", "vs-code": "vscode"}
+"""Other names of clients."""

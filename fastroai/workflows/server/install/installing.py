@@ -1,0 +1,169 @@
+"""Setting a client up, and taking it back: first everything is worked out, then written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from fastroai.workflows.server.install.clients import Client, Target
+from fastroai.workflows.server.install.parts import KINDS, FilePart, Kind, Part
+from fastroai.workflows.server.install.record import Record
+from fastroai.workflows.server.install.text_files import check_writable, remove, text_of, write_text
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that is written, removed or kept."""
+
+    path: Path
+    before: str | None
+    after: str | None
+    was_edited: bool = False
+    """Whether the file is left alone because somebody has edited it."""
+    original: str | None = None
+    """Its text without anything of ours; `None` if there was no file."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the file gets another text, or is removed."""
+        return self.before != self.after
+
+    @property
+    def word(self) -> str:
+        """What happens to the file, in a word."""
+        if self.was_edited:
+            return "kept"
+        if not self.is_needed:
+            return "unchanged"
+        return "created" if self.before is None else "removed" if self.after is None else "changed"
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(keepends=True),
+            (self.after or "").splitlines(keepends=True),
+            "/dev/null" if self.before is None else str(self.path),
+            "/dev/null" if self.after is None else str(self.path),
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A client, where it is set up, and what is on record about that."""
+
+    client: Client
+    target: Target
+    record: Record
+
+    @property
+    def is_on_record(self) -> bool:
+        """Whether the client was set up, and not taken back since."""
+        return bool(self.record.files(self.client.name))
+
+    def install(self, kinds: Sequence[Kind] = KINDS) -> list[Change]:
+        """Work out what the files of the client get. Nothing is written.
+
+        Raises:
+            ConfigurationError: a file is broken, or cannot be read or written.
+        """
+        return [
+            self._addition(path, parts, [part for part in parts if part.kind in kinds])
+            for path, parts in self._files(kinds)
+        ]
+
+    def uninstall(self, keep_skills: bool = False) -> list[Change]:
+        """Work out what the files of the client lose. Nothing is written.
+
+        Raises:
+            ConfigurationError: a file is broken, or cannot be read or written.
+        """
+        kinds: list[Kind] = [kind for kind in KINDS if not (keep_skills and kind == "skills")]
+        return [self._removal(path, parts) for path, parts in self._files(kinds)]
+
+    def write(self, changes: Iterable[Change], is_removal: bool = False) -> None:
+        """Write what was worked out, after the backups and the record.
+
+        Raises:
+            ConfigurationError: a file cannot be written.
+        """
+        needed = [one for one in changes if one.is_needed]
+        if not is_removal:
+            for one in needed:
+                self.record.note(self.client.name, self._key(one.path), one.after or "", one.original)
+            self.record.keep()
+        for one in needed:
+            root = self._root_of(one.path)
+            if one.after is None:
+                remove(root, one.path)
+            else:
+                write_text(root, one.path, one.after)
+        if is_removal:
+            for one in changes:
+                self.record.forget(self.client.name, self._key(one.path))
+            self.record.keep()
+
+    # --- what changes ---
+
+    def _files(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
+        """The files that have parts of some kinds, each with all its parts."""
+        parts = sorted(self.client.parts(self.target), key=lambda one: one.path)
+        for path, grouped in groupby(parts, lambda one: one.path):
+            same = list(grouped)
+            if any(part.kind in kinds for part in same):
+                yield path, same
+
+    def _addition(self, path: Path, parts: Sequence[Part], wanted: Sequence[Part]) -> Change:
+        text = text_of(self._root_of(path), path)
+        is_ours = self._is_ours(path, text)
+        after = text
+        for part in wanted:
+            after = part.put(after, is_ours)
+        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in wanted)
+        original = self._backup(path)
+        if not is_ours:
+            # An entry of the same name that is not on record is the user's, and comes back at the end.
+            original = _without(parts, text, original if self._is_on_record(path) else text)
+        return self._checked(Change(path, text, after, was_edited=edited, original=original))
+
+    def _removal(self, path: Path, parts: Sequence[Part]) -> Change:
+        text = text_of(self._root_of(path), path)
+        if self._is_ours(path, text):
+            return self._checked(Change(path, text, self._backup(path)))
+        after = _without(parts, text, self._backup(path))
+        edited = text is not None and after == text and isinstance(parts[0], FilePart)
+        return self._checked(Change(path, text, after, was_edited=edited))
+
+    def _checked(self, change: Change) -> Change:
+        if change.is_needed:
+            check_writable(self._root_of(change.path), change.path)
+        return change
+
+    # --- what is on record ---
+
+    def _key(self, path: Path) -> str:
+        # The record of a project goes with the project, wherever that is moved.
+        root = self.target.root
+        return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+    def _root_of(self, path: Path) -> Path:
+        root = self.target.root
+        return root if path.is_relative_to(root) else self.client.folder(root)
+
+    def _is_ours(self, path: Path, text: str | None) -> bool:
+        return text is not None and self.record.is_as_written(self.client.name, self._key(path), text)
+
+    def _is_on_record(self, path: Path) -> bool:
+        return self._key(path) in self.record.files(self.client.name)
+
+    def _backup(self, path: Path) -> str | None:
+        return self.record.backup(self.client.name, self._key(path))
+
+
+def _without(parts: Sequence[Part], text: str | None, original: str | None) -> str | None:
+    for part in parts:
+        text = None if text is None else part.take_out(text, original)
+    return text
