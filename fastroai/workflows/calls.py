@@ -17,7 +17,7 @@ from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.driving import DrivenWorkflow, Reported
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
-from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.machine.values import FLAGGED, GateAnswer
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.replay import Account, WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
@@ -172,10 +172,7 @@ class FlowCall:
             if step.gate is None:
                 await self.done(step_id, self.machine.inner(step_id).output)
             elif record.policy == "flag":
-                answer = GateAnswer(
-                    "approve", "its policy is to approve it and to put that on record", "system"
-                )
-                self.report(facts.AnswerGiven(step_id, answer.to_json(), visit=visit))
+                self.report(facts.AnswerGiven(step_id, FLAGGED.to_json(), visit=visit))
             elif (given := self.replay.answered.get(unit)) is not None:
                 self.answer(unit, given)
             else:
