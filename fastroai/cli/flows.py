@@ -68,7 +68,7 @@ async def list_flows(store: str | None, limit: int, codec: str | None, as_json: 
 async def show(flow_id: str, store: str | None, codec: str | None, as_json: bool) -> int:
     """See `app`."""
     async with opened_flows(store, codec) as runs:
-        due, audited = await runs.resume(flow_id), await runs.audit(flow_id)
+        due, audited = await runs.due(flow_id), await runs.audit(flow_id)
     if audited.status == "error":
         return _refused(audited, as_json)
     if as_json:
@@ -139,7 +139,7 @@ async def decide(
 
     async with opened_flows(store, codec) as runs:
         if step_id is None:
-            due = await runs.resume(flow_id)
+            due = await runs.due(flow_id)
             if due.status == "error":
                 return _refused(due, as_json)
             if (gate := awaited_gate(due)) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,9 +18,10 @@ from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.cli.text import plain, plain_json
-from fastroai.errors import ConfigurationError, WorkflowValidationError, nearest_hint
+from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationError, nearest_hint
 from fastroai.runs.openings import OnExisting
 from fastroai.steps import PipelineConfig
+from fastroai.store.history import RunHistory
 from fastroai.store.telling import as_json as in_json
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.spec.document import FieldSpec
@@ -62,6 +64,9 @@ async def run(
     made = await made_by(deps)
     existing: OnExisting = "fail" if run_id is None else "resume"
     async with opened_flow_store(store, may_be_new=True) as (opened, place):
+        if run_id is not None:
+            with suppress(RunNotFound):  # a run that goes on has its inputs on record
+                values = {**(await RunHistory(opened, codec=codec_at(codec)).trace(run_id)).inputs, **values}
         result = await with_progress(
             lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
         )

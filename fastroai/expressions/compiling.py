@@ -272,9 +272,10 @@ class Compiler:
             return self._has(node)
         function = self._functions.get(name or "")
         if function is None or name is None:
-            base = self._source.of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            given = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            told = ", ".join(self._source.of(one) for one in (*given, *node.args))
             self._arguments(node, False)
-            return self._refuse(node.func, call_refusal(node.func, base, {*self._functions, "has"}))
+            return self._refuse(node.func, call_refusal(node.func, told, {*self._functions, "has"}))
         if len(node.args) < function.least or (function.most is not None and len(node.args) > function.most):
             self._refuse(node, f"{name}() takes {_count(function)}, not {len(node.args)}")
         if name in ("any", "all") and node.args and isinstance(node.args[0], ast.GeneratorExp):

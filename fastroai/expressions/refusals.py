@@ -56,12 +56,12 @@ def key_refusal(name: str) -> str | None:
     return None
 
 
-def call_refusal(called: ast.expr, base: str, functions: Iterable[str]) -> str:
+def call_refusal(called: ast.expr, arguments: str, functions: Iterable[str]) -> str:
     """Why something that is called cannot be: it is a method, an unknown function, or no name at all."""
     known = sorted(functions)
     if isinstance(called, ast.Attribute):
         if called.attr in known:
-            return f"there are no methods; write {called.attr}({base})"
+            return f"there are no methods; write {called.attr}({arguments})"
         return f"there are no methods, so {called.attr!r} cannot be called; functions: {', '.join(known)}"
     if isinstance(called, ast.Name):
         hint = nearest_hint(called.id, known)

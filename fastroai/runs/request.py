@@ -104,6 +104,6 @@ class RunRequest(Generic[DepsT]):
         return replace(self, opening=opening)
 
     def labelling(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper that begins runs with the labels of this request, inside of those around it."""
-        around = current_scope()
-        return replace(keeper, labels=self.labels if around is None else self.labels.inside(around.labels))
+        """Return a keeper that begins runs with its labels and this request's, inside of those around it."""
+        around, labels = current_scope(), self.labels.inside(keeper.labels)
+        return replace(keeper, labels=labels if around is None else labels.inside(around.labels))

@@ -162,7 +162,7 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
     gate, function = step.gate, call.driven.plan.spec.functions.get(step.function or "")
     assert gate is not None
-    wait = call.machine.state.asking.get(call.unit(step_id))
+    wait = call.gate_waits.get(call.unit(step_id))
     deadline = None if wait is None else wait.deadline
     return AwaitGate(
         status="await_gate",

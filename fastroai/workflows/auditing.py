@@ -32,6 +32,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         for number, records in enumerate(flow.rounds)
     )
     trace = records_of(call, flow, flow.records)
+    latest = {one.step_id: one.outcome for one in trace}  # jumps do a step again, with another record
     children = {
         step.id: tuple(audit_of(call, child) for child in _flows_at(call, plan.step_id(step.id), flow.key))
         for step in plan.flow.steps
@@ -44,7 +45,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         status=status,
         flow_id=call.flow_id(flow.path),
         flow=plan.flow.name,
-        steps_completed=sum(1 for one in trace if one.outcome != "open"),
+        steps_completed=sum(outcome != "open" for outcome in latest.values()),
         total_steps=len(plan.flow.steps),
         trace=trace,
         round=flow.round,

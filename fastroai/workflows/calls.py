@@ -17,7 +17,7 @@ from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.driving import DrivenWorkflow, Reported
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
-from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.machine.values import FLAGGED, GateAnswer
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.replay import Account, WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
@@ -73,8 +73,17 @@ class FlowCall:
         """The steps that are due, by their ids in the run, in the order of the plan."""
         if self.told.finish is not None and self.told.finish.status != "paused":
             return []
-        units = [*self.replay.due, *self.machine.state.asking]
+        units = [*self.replay.due, *self.gate_waits]
         return sorted((step_id for step_id, _ in units), key=self.machine.key)
+
+    @property
+    def gate_waits(self) -> dict[Unit, facts.Wait]:
+        """What gates wait for, also those at which a run of FastroAI itself has paused."""
+        state = self.machine.state
+        halted = {
+            unit: waits[0] for unit, waits in state.halted.items() if self.spec(unit[0])[1].gate is not None
+        }
+        return {**state.asking, **halted}
 
     def unit(self, step_id: str) -> Unit:
         """Return the unit of a step that is due."""
@@ -135,15 +144,16 @@ class FlowCall:
     def late(self) -> Unit | None:
         """The gate whose time is over, if there is one."""
         now = self.told.clock()
-        for unit, wait in self.machine.state.asking.items():
+        for unit, wait in self.gate_waits.items():
             if wait.deadline is not None and wait.deadline <= now:
                 return unit
         return None
 
     def answer(self, unit: Unit, answer: GateAnswer) -> None:
         """Report what was decided at a gate."""
-        wait = self.machine.state.asking[unit]
-        self.report(facts.AnswerGiven(unit[0], answer.to_json(), visit=unit[1], id=wait.id))
+        wait = self.machine.state.asking.get(unit)
+        question = "" if wait is None else wait.id
+        self.report(facts.AnswerGiven(unit[0], answer.to_json(), visit=unit[1], id=question))
 
     async def _checked(self, step_id: str, result: JsonValue) -> CheckFailure | None:
         """Files can be slow to read: other calls go on meanwhile."""
@@ -162,10 +172,9 @@ class FlowCall:
             if step.gate is None:
                 await self.done(step_id, self.machine.inner(step_id).output)
             elif record.policy == "flag":
-                answer = GateAnswer(
-                    "approve", "its policy is to approve it and to put that on record", "system"
-                )
-                self.report(facts.AnswerGiven(step_id, answer.to_json(), visit=visit))
+                self.report(facts.AnswerGiven(step_id, FLAGGED.to_json(), visit=visit))
+            elif (given := self.replay.answered.get(unit)) is not None:
+                self.answer(unit, given)
             else:
                 self._ask(step_id, visit, self.told.clock())
 
@@ -189,13 +198,18 @@ class FlowCall:
             "on_revise": gate.on_revise,
             "on_kill": gate.on_kill,
         }
+        before = self.replay.asked.get((step_id, visit))
+        if before is not None:
+            deadline = before.deadline  # the gate waits on, whoever drives the flow
+        else:
+            deadline = None if gate.timeout is None else now + gate.timeout
         options = ("approve", "kill") if gate.on_revise is None else ("approve", "revise", "kill")
         asked = facts.QuestionAsked(
             step_id,
             question,
             visit=visit,
             options=options,
-            deadline=None if gate.timeout is None else now + gate.timeout,
+            deadline=deadline,
         )
         asked.id = facts.question_id(asked.place)
         self.report(asked)

@@ -31,7 +31,7 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.told import ToldRuns
+from fastroai.runs.told import ToldRun, ToldRuns
 from fastroai.runtime import facts
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
@@ -104,7 +104,7 @@ def _answered(call: F) -> F:
         except Refused as refused:
             return refused.answer.model_copy(update={"flow_id": flow_id})
         except NotAWorkflow:
-            message = f"Run {flow_id!r} is one of a pipeline or graph. List the flows with list_flows."
+            message = f"Run {flow_id!r} is one of a pipeline or graph, and has no workflow."
             return error("not_a_workflow", message, flow_id=flow_id)
         except FastroAIError as raised:
             return _error_of(raised, flow_id)
@@ -116,7 +116,7 @@ def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
     """Return the answer for an error. Raises it if it is one that no call is to blame for."""
     match raised:
         case RunNotFound():
-            message = f"There is no flow {flow_id!r}. Begin one with plan, or list the flows with list_flows."
+            message = f"There is no flow {flow_id!r}. Begin one with plan."
             return error("flow_not_found", message, flow_id=flow_id)
         case RunConflict():
             message = (
@@ -202,7 +202,7 @@ class WorkflowRuns:
         except Refused as refused:
             return refused.answer
         except WorkflowValidationError as invalid:
-            message = f"The spec has {len(invalid.problems)} problems. Correct them, and plan again."
+            message = f"The spec has problems: {len(invalid.problems)}. Correct them, and plan again."
             problems = tuple(
                 Problem(
                     message=one.message,
@@ -299,9 +299,16 @@ class WorkflowRuns:
                 await call.follow()
             _check_due(call, step_id, full)
             if outcome not in (outcomes := get_args(GateOutcome)):
-                raise refuse("invalid_outcome", f"{outcome!r} is no outcome of a gate.", step_id, *outcomes)
+                raise refuse(
+                    "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
+                )
             if resolved_by not in (people := get_args(ResolvedBy)):
-                raise refuse("invalid_resolved_by", f"{resolved_by!r} resolves no gates.", step_id, *people)
+                raise refuse(
+                    "invalid_resolved_by",
+                    f"resolved_by is {resolved_by!r}, and has to say who decided.",
+                    step_id,
+                    *people,
+                )
             if outcome == "revise" and step.gate.on_revise is None:
                 message = f"Gate {step_id!r} cannot revise: its on_revise names no step."
                 raise refuse("missing_on_revise", message, step_id, "approve", "kill")
@@ -416,7 +423,7 @@ class WorkflowRuns:
                 return next_of(call)
             deadlines = [
                 (wait.deadline, step_id)
-                for (step_id, _), wait in call.machine.state.asking.items()
+                for (step_id, _), wait in call.gate_waits.items()
                 if wait.deadline is not None
             ]
             if not deadlines:
@@ -440,6 +447,18 @@ class WorkflowRuns:
             call = FlowCall(told, path)
             _check_path(call)
             return audit_of(call, call.machine.state.flows[path])
+
+    @_answered
+    async def due(self, flow_id: str) -> NextAnswer:
+        """Return what is due now, or how the flow has ended. Unlike `resume`, put nothing on record."""
+        run_id, _, path = flow_id.partition("/")
+        async with self._runs.opened(run_id) as told:
+            call = FlowCall(told, path)
+            _check_path(call)
+            if _goes_on(told):
+                self._runs.resume(told)
+                await call.follow()
+            return next_of(call)
 
     @_answered
     async def resume(self, flow_id: str) -> NextAnswer:
@@ -475,10 +494,7 @@ class WorkflowRuns:
             call = FlowCall(told, path)
             _check_path(call)
             await self._runs.see_header(told)
-            found, ended = told.found, told.recorded.ended
-            is_paused = ended is not None and ended.status == "paused"
-            is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
-            if is_answered or (found is not None and found.is_interrupted):
+            if _goes_on(told):
                 self._runs.resume(told)
                 await self._save(call)
             if times_out:
@@ -544,6 +560,14 @@ class WorkflowRuns:
 # --- what calls are about ---
 
 
+def _goes_on(told: ToldRun[DrivenWorkflow]) -> bool:
+    """Return whether a call takes the run up: a person has answered, or the process that ran it has died."""
+    found, ended = told.found, told.recorded.ended
+    is_paused = ended is not None and ended.status == "paused"
+    is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
+    return is_answered or (found is not None and found.is_interrupted)
+
+
 def _check_path(call: FlowCall) -> None:
     """Refuse an inner flow that is not there, or has not begun."""
     if call.path and call.path not in call.machine.state.flows:
@@ -589,7 +613,7 @@ def _check_goes_on(call: FlowCall) -> None:
     if finish is not None and finish.status != "paused":
         ended = ended_of(call, finish)
         how = "cancelled" if isinstance(ended, ErrorAnswer) else ended.status
-        message = f"The flow has ended: it is {how}, because {finish.reason}. Read it with resume or audit."
+        message = f"The flow has ended as {how!r}: {finish.reason}. Read it with resume or audit."
         raise refuse("flow_ended", message)
 
 
@@ -617,7 +641,9 @@ def _in_loop(call: FlowCall, step_id: str) -> str:
     loop = call.machine.record(full).loop
     if loop is None or not loop.is_active:
         what = (
-            "has not begun. Begin it with iteration_start" if loop is None else "has ended. Report the step"
+            "has not begun. Begin it with iteration_start"
+            if loop is None
+            else "has ended. Report the step with step_done"
         )
         raise refuse("iteration_not_active", f"The loop of step {step_id!r} {what}.", step_id)
     return full

@@ -88,7 +88,9 @@ class WorkflowReplay(Replay):
         """By flow, and by entry of a step: what was reported, whatever was reverted since."""
         self.clocks: dict[FlowKey, Clock] = {}
         self.asked: dict[Unit, facts.QuestionAsked] = {}
-        """What gates have asked."""
+        """What gates have asked, whether FastroAI ran the flow or somebody else."""
+        self.answered: dict[Unit, GateAnswer] = {}
+        """What people have decided at gates while FastroAI ran the flow."""
         super().__init__(
             WorkflowMachine(plan, width=width, fits=fits, part=part),
             facts.RunStarted(inputs=inputs, part=part),
@@ -107,7 +109,8 @@ class WorkflowReplay(Replay):
                 self._end(entry)
                 self.over(entry, self._live(position, entry))
             case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
-                pass  # the step asks anew when the run is resumed, and finds the answer
+                # The step asks anew when FastroAI itself resumes the run, and finds the answer.
+                self._note(position, entry)
             case facts.QuestionAsked():
                 self._check_due(position, entry)
                 self.took[unit_of(entry)].asked = entry.timestamp
@@ -174,10 +177,16 @@ class WorkflowReplay(Replay):
             return replace(entry, output=self._value(position, entry.output))
         return entry
 
-    def _read_answer(self, position: int, entry: facts.AnswerGiven) -> None:
-        unit, answer = unit_of(entry), self._value(position, entry.answer)
-        if unit not in self.due and unit not in self.machine.state.asking:
-            raise self._corrupt(position, f"no gate waits for the answer of {entry.place!r}")
+    def _note(self, position: int, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
+        if self.machine.plan.steps[entry.step_id][1].gate is None:
+            return
+        unit = unit_of(entry)
+        if isinstance(entry, facts.QuestionAsked):
+            self.asked[unit] = entry
+        elif (decided := self._decision(entry, self._value(position, entry.answer))) is not None:
+            self.answered[unit] = decided
+
+    def _decision(self, entry: facts.AnswerGiven, answer: JsonValue) -> GateAnswer | None:
         try:
             decided = GateAnswer.of(answer, entry.rationale)
             gate = self.machine.plan.steps[entry.step_id][1].gate
@@ -185,6 +194,14 @@ class WorkflowReplay(Replay):
                 raise ValueError("it cannot revise")
         except ValueError as wrong:
             logger.warning("gate %r still waits: %s", entry.step_id, wrong)
+            return None
+        return decided
+
+    def _read_answer(self, position: int, entry: facts.AnswerGiven) -> None:
+        unit, answer = unit_of(entry), self._value(position, entry.answer)
+        if unit not in self.due and unit not in self.machine.state.asking:
+            raise self._corrupt(position, f"no gate waits for the answer of {entry.place!r}")
+        if self._decision(entry, answer) is None:
             return
         took = self.took[unit]
         took.ended = entry.timestamp

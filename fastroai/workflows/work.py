@@ -29,7 +29,7 @@ from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
-from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.machine.values import FLAGGED, GateAnswer
 from fastroai.workflows.performing import NotAnOutput, Performers, Task
 from fastroai.workflows.plan import WorkflowPlan
 from fastroai.workflows.spec.document import IterationSpec, StepSpec
@@ -161,7 +161,8 @@ class WorkflowWork:
         for error in leaves(fact.raised):
             if isinstance(error, ResultRejected):
                 fact.violations, fact.output = error.violations, error.output
-                fact.failure = replace(fact.failure, error_type=error.check)
+                message = "; ".join(error.violations)
+                fact.failure = replace(fact.failure, error_type=error.check, message=message)
             elif isinstance(error, BudgetExceeded):
                 self._note_budget(fact, error)
 
@@ -264,7 +265,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         gate, record = step.gate, machine.record(self._step_id)
         assert gate is not None
         if record.policy == "flag":
-            return GateAnswer("approve", "", "system").to_json()
+            return FLAGGED.to_json()
         function = self._work.plan.spec.functions[step.function or ""]
         options = ["approve", *(["revise"] if gate.on_revise is not None else ()), "kill"]
         question = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Never, NotRequired
@@ -24,13 +23,12 @@ from fastroai.errors import (
 from fastroai.runs.around import how_it_ended
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.execution import Execution
-from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import OpenOptions, ResumeOptions
-from fastroai.runs.turns import DO_NOT_WAIT, WhenBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.facts import RunFinished
-from fastroai.runtime.labels import labels_of
+from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.steps.config import limits_in
 from fastroai.steps.hooks import Hooks, RunHooks
@@ -240,16 +238,6 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         )
         return quote.within(None if self._limits is None else self._limits.budget)
 
-    async def _begin(
-        self,
-        request: RunRequest[Any],
-        store: object = None,
-        on_existing: OnExisting = "fail",
-        busy: WhenBusy = DO_NOT_WAIT,
-    ) -> WorkflowResult:
-        tagged = replace(request, labels=request.labels.inside(labels_of((TAG,), None)))
-        return await super()._begin(tagged, store, on_existing, busy)
-
     async def _execute(self, request: RunRequest[Any]) -> WorkflowResult:
         execution = self._execution
         scope = execution.scope(request)
@@ -284,6 +272,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
             codec=self.config.codec,
             terms=self.config.lease_terms,
             kind="workflow",
+            labels=Labels((TAG,)),
         )
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:

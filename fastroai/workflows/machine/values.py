@@ -48,6 +48,10 @@ class GateAnswer:
         return cls(decision, str(note), by)  # type: ignore[arg-type]
 
 
+FLAGGED: Final = GateAnswer("approve", "its policy is to approve it and to put that on record", "system")
+"""The answer at a gate whose policy is `flag`."""
+
+
 def value_of(flow: FlowState, binding: Binding) -> JsonValue:
     """Return the value of a reference, or the literal; `None` where there is no such value (yet)."""
     if not isinstance(binding, Reference):

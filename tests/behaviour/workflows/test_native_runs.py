@@ -517,3 +517,89 @@ async def test_a_run_is_among_the_flows_that_are_listed_and_audited(
     assert isinstance(audit, AuditAnswer)
     [written] = [record for record in audit.trace if record.step_id == "draft"]
     assert (written.outcome, written.attempts) == ("succeeded", 2)
+
+
+# --- a run that others go on with, call by call ---
+
+LATE = """
+version: "0.2"
+functions:
+  approve: {mode: gate, timeout: 3600}
+flows:
+  main:
+    steps:
+      - {id: ok, function: approve, on_approve: null, on_kill: null}
+"""
+
+
+async def test_a_decision_in_the_inbox_holds_for_calls_that_drive_a_native_run() -> None:
+    store = MemoryRunStore()
+    await Workflow.load(LATE).run(store=store, run_id="r")
+    await decide(store, "kill", "too risky")
+    runs = WorkflowRuns(store)
+    ended = await runs.resume("r")
+    assert (ended.status, await Inbox(store).list()) == ("killed", ())
+    [gate] = (await runs.audit("r")).to_json()["trace"]
+    assert (gate["outcome"], gate["resolved_by"], gate["rationale"]) == ("kill", "human", "too risky")
+
+
+async def test_a_call_resolves_the_gate_of_a_native_run_which_is_asked_once() -> None:
+    store = MemoryRunStore()
+    await Workflow.load(LATE).run(store=store, run_id="r")
+    runs, asked = WorkflowRuns(store), await Inbox(store).list()
+    first, second = await runs.resume("r"), await runs.resume("r")
+    assert first == second
+    assert first.status == "await_gate"
+    assert (first.expires_at, await Inbox(store).list()) == (asked[0].deadline, asked)
+    assert (await runs.gate_resolve("r", "ok", "approve")).status == "complete"
+    assert await Inbox(store).list() == ()
+
+
+async def test_what_is_due_in_a_native_run_is_told_without_taking_it_up() -> None:
+    store = MemoryRunStore()
+    await Workflow.load(LATE).run(store=store, run_id="r")
+    runs, before = WorkflowRuns(store), await RunHistory(store).trace("r")
+    assert (await runs.due("r")).status == "await_gate"
+    assert await RunHistory(store).trace("r") == before
+    await decide(store, "kill")
+    answered = await RunHistory(store).trace("r")
+    assert (await runs.due("r")).status == "killed"
+    assert await RunHistory(store).trace("r") == answered
+
+
+async def test_a_gate_of_a_native_run_that_has_run_out_of_time_kills_it_at_any_call() -> None:
+    store = MemoryRunStore()
+    waiting = await Workflow.load(LATE).run(store=store, run_id="r")
+    [wait] = waiting.waits
+    assert wait.deadline is not None
+    now = wait.deadline - 1
+    runs = WorkflowRuns(store, clock=lambda: now)
+    left = await runs.check_timeouts("r")
+    assert (left.status, left.to_json()["remaining_seconds"]) == ("no_timeout", 1.0)
+    now = wait.deadline
+    assert (await runs.check_timeouts("r")).status == "killed"
+
+
+@pytest.mark.parametrize("value", ["bad", "good"])
+async def test_both_ways_of_running_put_the_same_reasons_on_record(value: str) -> None:
+    spec = """
+version: "0.2"
+functions:
+  work: {mode: compute, intent: Do it, output: Out, ensure: ["result.v != 'bad'"], retries: 1}
+  ask: {mode: gate}
+contracts:
+  Out: {v: {type: string}}
+flows:
+  main:
+    steps:
+      - {id: one, function: work}
+      - {id: ok, function: ask, depends_on: [one], policy: flag, on_approve: null, on_kill: null}
+"""
+    native, driven = WorkflowRuns(MemoryRunStore()), WorkflowRuns(MemoryRunStore())
+    await Workflow.load(spec).run(functions={"work": lambda: {"v": value}}, store=native.store, run_id="r")
+    await driven.plan(spec, run_id="r")
+    await driven.step_done("r", "one", {"v": value})
+    first, second = (await native.audit("r")).to_json(), (await driven.audit("r")).to_json()
+    assert (first["status"], first["reason"]) == (second["status"], second["reason"])
+    told = [[(one["outcome"], one.get("rationale")) for one in audit["trace"]] for audit in (first, second)]
+    assert told[0] == told[1]

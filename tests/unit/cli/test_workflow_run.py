@@ -125,3 +125,26 @@ def test_a_spec_that_is_none_is_told_with_its_lines(folder: Path) -> None:
     missing = run("workflow", "run", "missing.yaml", "--store", "runs.db")
     assert missing.exit_code == 2
     assert "SPEC='missing.yaml': expected a file that can be read" in missing.stderr
+
+
+def test_a_run_that_goes_on_has_its_inputs_on_record() -> None:
+    assert run_spec("--input", "text=a b", "--input", "least=2", "--run-id", "r").exit_code == 0
+    [question] = json.loads(run("review", "list", "--store", "runs.db", "--json").stdout)
+    assert run("review", "answer", question["id"], "approve", "--store", "runs.db").exit_code == 0
+    again = run_spec("--run-id", "r")
+    assert again.exit_code == 0
+    assert again.stdout == 'run r: complete, $0. the workflow is complete\n{"words": 2}\n'
+    assert run_spec("--run-id", "r").stdout == again.stdout
+
+
+def test_looking_at_a_run_that_waits_at_a_gate_leaves_its_question_as_it_is() -> None:
+    assert run_spec("--input", "text=a b", "--input", "least=2", "--run-id", "r").exit_code == 0
+    listed = run("review", "list", "--store", "runs.db", "--json").stdout
+    traced = run("runs", "trace", "r", "--store", "runs.db", "--json").stdout
+    shown = run("flow", "show", "r", "--store", "runs.db").stdout
+    assert "gate 'ok' of 'main' waits for a decision" in shown
+    assert "gate 'ok' of" in run("flow", "resume", "r", "--store", "runs.db").stdout
+    assert run("review", "list", "--store", "runs.db", "--json").stdout == listed
+    assert run("runs", "trace", "r", "--store", "runs.db", "--json").stdout == traced
+    [flow] = json.loads(run("flow", "list", "--store", "runs.db", "--json").stdout)
+    assert (flow["flow_id"], flow["awaits"]) == ("r", True)

@@ -85,6 +85,7 @@ def test_has_asks_whether_a_path_exists(text: str, value: object) -> None:
     ("text", "column", "told"),
     [
         ("x.lower() == 'a'", 1, "there are no methods; write lower(x)"),
+        ("x.startswith('a')", 1, "there are no methods; write startswith(x, 'a')"),
         ("'a'.format(x)", 1, "there are no methods, so 'format' cannot be called"),
         ("lenn(x)", 1, "there is no function 'lenn'"),
         ("lenn(x)", 1, "Did you mean 'len'?"),
