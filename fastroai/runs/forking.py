@@ -16,6 +16,7 @@ from fastroai.runtime.facts import (
     OnceFailed,
     OnceStarted,
     RunResumed,
+    SpendingRecorded,
     StepFinished,
     StepRetried,
     StepStarted,
@@ -141,7 +142,9 @@ def kept_by_graph(
 
 
 def _path(recorded: RecordedRun, cut: int) -> list[AnyFact]:
-    return [one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed)]
+    """What decided the way up to a position, but not what it cost: the other run has paid for that."""
+    taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
+    return [one for one in taken if not isinstance(one, SpendingRecorded)]
 
 
 def _position(
