@@ -24,20 +24,26 @@ CREATE UNLOGGED TABLE run_followed (
     until timestamptz NOT NULL
 );
 
--- The key's id, locked and counted on, or nothing where it is not at that revision.
-CREATE FUNCTION run_advance_v1(the_key bytea, the_revision bigint, added bigint) RETURNS bigint
+-- The key's id, locked and counted on; or, where it is not at that revision, the one that is in the way. That is
+-- read after the attempt. If another has deleted the key in between, it can be the very revision that is expected:
+-- then the attempt is made again.
+CREATE FUNCTION run_advance_v1(
+    the_key bytea, the_revision bigint, added bigint, OUT the_id bigint, OUT in_the_way bigint
+)
 LANGUAGE plpgsql AS $$
-DECLARE
-    the_id bigint;
 BEGIN
-    IF the_revision = 0 THEN
-        INSERT INTO run_key (key, revision) VALUES (the_key, added)
-            ON CONFLICT DO NOTHING RETURNING id INTO the_id;
-    ELSE
-        UPDATE run_key SET revision = revision + added
-            WHERE key = the_key AND revision = the_revision RETURNING id INTO the_id;
-    END IF;
-    RETURN the_id;
+    LOOP
+        IF the_revision = 0 THEN
+            INSERT INTO run_key (key, revision) VALUES (the_key, added)
+                ON CONFLICT DO NOTHING RETURNING id INTO the_id;
+        ELSE
+            UPDATE run_key SET revision = revision + added
+                WHERE key = the_key AND revision = the_revision RETURNING id INTO the_id;
+        END IF;
+        EXIT WHEN the_id IS NOT NULL;
+        in_the_way := run_revision_v1(the_key);
+        EXIT WHEN in_the_way <> the_revision;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION run_revision_v1(the_key bytea) RETURNS bigint
@@ -70,13 +76,15 @@ CREATE FUNCTION run_append_v1(the_key bytea, the_revision bigint, the_values byt
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     the_id bigint;
+    in_the_way bigint;
 BEGIN
     IF cardinality(the_values) = 0 THEN
         RETURN nullif(run_revision_v1(the_key), the_revision);
     END IF;
-    the_id := run_advance_v1(the_key, the_revision, cardinality(the_values));
+    SELECT * INTO the_id, in_the_way
+        FROM run_advance_v1(the_key, the_revision, cardinality(the_values)) AS advanced;
     IF the_id IS NULL THEN
-        RETURN run_revision_v1(the_key);
+        RETURN in_the_way;
     END IF;
     INSERT INTO run_value (key_id, position, value)
         SELECT the_id, the_revision + given.position, given.value
@@ -88,10 +96,12 @@ END $$;
 CREATE FUNCTION run_replace_v1(the_key bytea, the_revision bigint, the_value bytea) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    the_id bigint := run_advance_v1(the_key, the_revision, 1);
+    the_id bigint;
+    in_the_way bigint;
 BEGIN
+    SELECT * INTO the_id, in_the_way FROM run_advance_v1(the_key, the_revision, 1) AS advanced;
     IF the_id IS NULL THEN
-        RETURN run_revision_v1(the_key);
+        RETURN in_the_way;
     END IF;
     DELETE FROM run_value WHERE key_id = the_id;
     INSERT INTO run_value (key_id, position, value) VALUES (the_id, the_revision + 1, the_value);

@@ -231,6 +231,19 @@ def test_so_could_what_they_see_of_a_server_whose_connections_are_cut(
         asyncio.run(closed(stores))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_conflict_names_the_revision_that_was_expected(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """As it would if the revision in the way were read when another client has deleted the key."""
+    with run_stores(kind, request, tmp_path) as open_store:
+        stores = [open_store() for _ in range(CLIENTS)]
+        clients = [Client(number, store, is_exact=True) for number, store in enumerate(stores)]
+        in_turns = [Intent("append", "a", 0, 1), Intent("delete", "a", 0, 0), Intent("append", "a", -9, 1)]
+        all_at_once(clients, [in_turns * 60] * CLIENTS)
+        asyncio.run(closed(stores))
+
+
 class TwoSteps(AsyncStore):
     """A store that looks, and then writes, so that two clients can both come first."""
 
