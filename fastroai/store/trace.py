@@ -178,11 +178,16 @@ class RunTrace:
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run, that of a graph's terminal that was reached; `None` where it has none."""
+        """The output of the run, that of a graph's terminal that was reached; `None` where it has none.
+
+        A workflow has one when it is complete: that of its last step.
+        """
         shape = self.definition if isinstance(self.definition, dict) else {}
         if self.kind == "graph":
             ends = shape.get("terminals")
             named = [*ends] if self.status == "finished" and isinstance(ends, list) else []
+        elif self.kind == "workflow":
+            named = [] if self.ended is None or self.status != "finished" else [self.ended.step_id]
         else:
             named = [shape.get("output_step")]
         outputs = self.outputs
