@@ -297,17 +297,17 @@ class RunTrace:
         )
 
     def replay(self, pipeline: Replayable) -> Divergence | None:
-        """Let a pipeline decide again what this run decided, on the recorded outcomes of its steps.
+        """Let a pipeline, graph or workflow decide again what this run decided, on the recorded outcomes.
 
         No step is run and nothing is sent. `None` if everything is decided as it was; else where it was first
         not: a changed pipeline, or a log that another one has written.
 
         Raises:
-            ConfigurationError: `pipeline` is neither a pipeline nor a graph, or not what the run is one of.
+            ConfigurationError: `pipeline` is none of these, or not what the run is one of.
         """
         # A trace has a method of that name, too: two of them would ask each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
-            expected = f"the pipeline or graph that this is a run of, {self.pipeline!r}"
+            expected = f"the pipeline, graph or workflow that this is a run of, {self.pipeline!r}"
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
