@@ -13,15 +13,15 @@ from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import resolve
 
 NODE_RETRIES: Final = 2
-"""Extra attempts at a node where nobody says how many; DESIGN has three attempts by default."""
+"""Default number of extra attempts at a node, which makes three attempts."""
 
 
 def configs_of(
     nodes: Mapping[str, Node[Any]], asking: Iterable[str], config: PipelineConfig
 ) -> dict[str, ResolvedConfig]:
-    """The settings of every node, and of the decisions after the nodes in `asking`, by step id.
+    """Return the settings of every node, and of the decisions after the nodes in `asking`, by step id.
 
-    A node that judges itself makes its own attempts, so that nobody else repeats it.
+    A node that judges itself makes its own attempts, so the default retries do not apply to it.
     """
     said = not (isinstance(config.retries, NotGiven) and isinstance(config.retry, NotGiven))
     retried = config if said else replace(config, retries=NODE_RETRIES)
@@ -33,5 +33,5 @@ def configs_of(
 
 
 def judges_itself(node: Node[Any]) -> bool:
-    """Whether the step of a node has a judge of its own."""
+    """Return whether the step of a node has a judge of its own."""
     return getattr(node.step, "judges_itself", False) is True

@@ -1,7 +1,7 @@
 """The shape of a graph as plain data, kept with its runs.
 
-What counts is what decides which nodes run after which. Prompts, code, time limits, retries, budgets and
-limits of visits may change between two parts of a run.
+The shape is all that decides which nodes run after which others. Prompts, code, time limits, retries,
+budgets and limits of visits may change before a run is resumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastroai.runs.nesting import definition_inside
 def define(
     name: str, nodes: Mapping[str, Node[Any]], plan: GraphPlan, conversation: str, version: str | None
 ) -> dict[str, JsonValue]:
-    """The shape of a graph."""
+    """Return the shape of a graph as plain data."""
     return {
         "name": name,
         "kind": "graph",
@@ -46,7 +46,7 @@ def define(
 
 
 def _reducers(reducers: Mapping[str, Reducer]) -> dict[str, JsonValue]:
-    """Functions are known by their names. Nothing, where there are none."""
+    """Return the part of the shape that lists reducers, with functions by their names; empty without any."""
     if not reducers:
         return {}
     return {

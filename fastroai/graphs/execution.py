@@ -1,4 +1,4 @@
-"""A run of a graph, from what it is asked for with to its result."""
+"""A run of a graph, from its request to its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("fastroai.graphs")
 
 
 class GraphExecution:
-    """Runs one graph, any number of times. What ends a run is in its result."""
+    """Runs one graph, any number of times. The result of a run says how it ended, and by which error."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class GraphExecution:
         return self._execution.heed(run_id, signal)
 
     async def run(self, request: RunRequest[Any]) -> GraphResult[Any]:
-        """Run to the end, or until it pauses."""
+        """Run the graph to its end, or until it pauses."""
         execution, definition = self._execution, self._definition
         scope = execution.scope(request)
         run: GraphRun | None = None
@@ -83,7 +83,7 @@ class GraphExecution:
 
 
 def _ending_by(error: BaseException, run: GraphRun) -> Ending | None:
-    """How a run ended by an exception: its own, or of a limit around it; `None` if it is none of its."""
+    """Return how a run ended by its own exception or by a limit around it; `None` for another exception."""
     finish = run.runner.finish
     if finish is not None and error is finish.raised:
         return run.machine.ending

@@ -106,32 +106,32 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
         Args:
             name: Name in traces and errors.
-            goal: What the graph should achieve; agents in its nodes, judges and the decider are told.
-            nodes: By id: steps, `agent.as_step(...)`, pipelines, routers, other graphs, or `Node(step, ...)`.
-            edges: In the order in which conditions are asked.
+            goal: What the graph should achieve. Agents in its nodes, judges and the decider are told this.
+            nodes: Nodes by id: steps, `agent.as_step(...)`, pipelines, routers, graphs, or `Node(step, ...)`.
+            edges: The edges. Conditions are evaluated in this order.
             decider: The agent that decides between `llm_decide` edges.
             entry: The first node; by default the one node without incoming edges.
             terminals: The last nodes; by default the nodes without outgoing edges.
             pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers.
-            max_steps: Visits to nodes, at most; a run that would make more fails. 100 unless given, or three
-                for each node if that is more.
-            on_branch_failure: What the failure of a branch does to the others of its fork. `"fail_all"`
-                cancels them; `"continue_others"` goes on without it; `"wait_all"` waits for all and runs
-                the node where they come together, which finds the failures in `ctx.errors`.
-            on_conflict: What holds if two branches write the same key: `"last_wins"`, `"first_wins"` or
+            max_steps: Maximum number of visits to nodes; a run that would make more fails. 100 by default, or
+                three for each node if that is more.
+            on_branch_failure: What the failure of a branch does to other branches of its fork. `"fail_all"`
+                cancels them; `"continue_others"` goes on without the failed branch; `"wait_all"` waits for
+                all branches and runs their join, which finds the failures in `ctx.errors`.
+            on_conflict: Which value is kept if two branches write one key: `"last_wins"`, `"first_wins"` or
                 `"error"`. With the default, a warning in the log says what was overwritten.
-            reducers: How the values of a key are brought together that branches wrote, as in
+            reducers: How the values are combined that branches wrote to the same key, as in
                 `{"notes": "append"}`: `"append"`, `"merge"`, `"add"`, a function of two values, or a word of
                 `on_conflict`; see `Reducer`.
             branch_timeout: Seconds for which the nodes of each branch of a fork may run, all together; a
-                branch that takes longer fails. Waiting for a place, for another attempt or for a person does
-                not count.
+                branch that takes longer fails. Time spent waiting for a place under `max_concurrency`, for
+                another attempt or for a person does not count.
             max_concurrency: How many nodes run at once, at most; by default that of the config.
             budget: Budget of a run of the whole graph; by default that of the config.
-            config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
-                they, say otherwise.
+            config: Settings of the graph, and defaults for its nodes. Nodes have two `retries` unless this
+                config or their own sets others.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
-                each call of an agent a fresh one; a `GraphConversation` says more.
+                each call of an agent a fresh one; a `GraphConversation` has more options.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
             version: Name of this version of the definition. It is on record with its runs, and in the error
                 if the definition has changed since a run was started.
@@ -222,41 +222,41 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
     @property
     def entry(self) -> str:
-        """Where it begins."""
+        """Id of the first node."""
         return self._plan.entry
 
     @property
     def terminals(self) -> tuple[str, ...]:
-        """Where it ends."""
+        """Ids of the last nodes."""
         return self._plan.terminals
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data: what must not change while a run goes on."""
+        """Shape of the graph as plain data. A run can be resumed only while the shape is unchanged."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
-        """The type of an output that is sent."""
+        """Return the output type of a node with `send` edges; `None` for any other node."""
         return list[Send] if node in self._plan.sending else None
 
     def declared_output(self) -> Annotation | None:
-        """The type that all its terminals are declared to give; `None` where they differ, or none is."""
+        """Return the output type that all terminals declare; `None` if they differ or declare none."""
         declared = [self._setup.declared.get(terminal) for terminal in self.terminals]
         return declared[0] if all(one == declared[0] for one in declared) else None
 
     def to_mermaid(self, result: GraphResult[Any] | None = None) -> str:
-        """The graph as Mermaid text; with a result, the way that its run took is marked."""
+        """Return the graph as Mermaid text. With a result, the path of its run is marked."""
         return mermaid(draw(self._setup, result))
 
     def to_svg(self, result: GraphResult[Any] | None = None) -> str:
-        """The graph as an SVG image; with a result, the way that its run took is marked."""
+        """Return the graph as an SVG image. With a result, the path of its run is marked."""
         return svg(draw(self._setup, result))
 
     def to_yaml(self) -> str:
-        """The graph as YAML, without its steps; `from_yaml` reads it.
+        """Return the graph as YAML, without its steps. `from_yaml` reads it.
 
         Raises:
-            ConfigurationError: it has something that YAML cannot say, such as a spend limit.
+            ConfigurationError: the graph has a setting that YAML cannot express, such as a spend limit.
         """
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
@@ -297,12 +297,14 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         accepts: type[InputT] | Accepts | None = None,
         version: str | None = None,
     ) -> Graph[DepsT, InputT, Any]:
-        """Make a graph of a YAML document, whose nodes name steps among `nodes`.
+        """Make a graph from a YAML document, whose nodes name steps in `nodes`.
 
-        `source` is the text, or the `Path` of a file. The rest is what a document cannot say.
+        `source` is the text, or the `Path` of a file. The other arguments are settings that a document cannot
+        express.
 
         Raises:
-            GraphValidationError: it is not YAML, or not a graph that can run; with lines and columns.
+            GraphValidationError: the document is not YAML, or its graph cannot run. The error has the lines
+                and columns of the problems.
             MissingExtraError: PyYAML is not installed.
         """
         document = load_graph_yaml(source, nodes=nodes)
@@ -335,7 +337,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         record are not paid for again. Budgets, usage, retries and conversations go on from where they were.
 
         Args:
-            run_id: The run.
+            run_id: Id of the run.
             inputs: New values for some inputs. They are written to the memory of the run, over what nodes
                 wrote there. A branch of a fork that is open keeps the values that it wrote itself.
             input: The answer to the question of a pause node, which becomes its output. Each
@@ -412,7 +414,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
-        """Return what a paused run asks people, for those who answer in any process.
+        """Return the open questions of a paused run to people, who can answer in any process.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -423,10 +425,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return await questions_of_run(keeper.store, await read_header(keeper.store, run_id), keeper.codec)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
+        """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
         No node is run and nothing is sent; nested pipelines and graphs are taken as they ended. Conditions
-        read outputs, so of runs with a codec it takes a trace that was read with it.
+        read outputs, so the trace of a run with a codec has to be read with that codec.
 
         Raises:
             RunCorrupt: the inputs on record are not what the graph accepts.
@@ -441,25 +443,25 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[DepsT, OutputT]:
-        """This graph as a step of a pipeline or of another graph; its output is this one's.
+        """Return this graph as a step of a pipeline or of another graph. The step has the graph's output.
 
         Args:
             inputs: Makes this graph's inputs; by default they are those of the run around it, and the outputs
                 of the step's direct dependencies under their ids.
             config: Settings of the step.
 
-        Questions of its pause nodes are those of the run around it, which takes their answers with
-        `resume(answers=...)` or from the inbox, as it does those of `ctx.ask`.
+        Questions of the graph's pause nodes belong to the run around it. That run takes their answers with
+        `resume(answers=...)` or from the inbox, as for `ctx.ask`.
         """
         return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
-        """Run inside a step, to the output.
+        """Run the graph inside a step, and return its output.
 
         Raises:
             StepExecutionError: a node failed.
             BudgetExceeded: a budget stopped it.
-            GraphStopped: it ended otherwise without reaching a terminal.
+            GraphStopped: the run ended in another way without reaching a terminal.
         """
         result = await self._begin(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
@@ -468,7 +470,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         raise result.error or GraphStopped(self.name, result.status, result.reason)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """What a run costs: nobody knows where it goes, so at most what its budget allows."""
+        """Return the budget as the quote of a run: how often each node runs is not known in advance."""
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
         return quote.within(None if self._limits is None else self._limits.budget)
 
@@ -514,5 +516,5 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
 
 def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
-    """Raise `ContractViolation` if an output does not have what its node writes."""
+    """Raise `ContractViolation` if an output lacks a value that its node declares to write."""
     writes_of(plan, node, output, {})

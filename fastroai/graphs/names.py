@@ -1,4 +1,4 @@
-"""Names of nodes, and what is wrong with those that are none."""
+"""Names of nodes, and the problems with invalid names."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from fastroai.graphs.shape.node import Node
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Whether it can be the id of a node, or a key of memory: a text that UTF-8 can say, and so a store."""
+    """Return whether a value can be a node id or a key of memory: a text that UTF-8 can encode."""
     return isinstance(name, str) and name != "" and name.encode(errors="ignore").decode() == name
 
 
 def is_node(name: object, nodes: Mapping[str, Node[Any]]) -> bool:
-    """Whether there is a node with this id."""
+    """Return whether there is a node with this id."""
     return isinstance(name, str) and name in nodes
 
 
 def is_list(values: object) -> TypeGuard[Sequence[object]]:
-    """Whether it is a list, of whatever."""
+    """Return whether a value is a list, or another sequence that is not a text."""
     return isinstance(values, Sequence) and not isinstance(values, str | bytes)
 
 
 def listed(values: object) -> Sequence[object]:
-    """What is in a list; nothing, if it is none."""
+    """Return the items of a list; no items if the value is not a list."""
     return values if is_list(values) else ()
 
 
 def unknown(name: object, nodes: Mapping[str, Node[Any]]) -> str:
-    """A name that is no node's, and the nearest that is."""
+    """Return the text for an unknown node name, with the most similar known name."""
     hint = nearest_hint(name, filter(is_name, nodes)) if isinstance(name, str) else ""
     return f"{name!r}, which is not a node.{hint}"
 
 
 def names_problems(option: str, names: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:
-    """What is wrong with names of nodes that an option lists."""
+    """Yield each problem with the node ids that an option lists."""
     if not is_list(names):
         yield GraphProblem(f"{option}={names!r}: expected a list of node ids", (option,))
         return
@@ -47,5 +47,5 @@ def names_problems(option: str, names: object, nodes: Mapping[str, Node[Any]]) -
 
 
 def expected_words(word: object, words: Sequence[str]) -> str:
-    """What was expected of a word that is none of these, and the nearest."""
+    """Return the text that lists the expected words, with the one most similar to `word`."""
     return f"expected one of {', '.join(map(repr, words))}.{nearest_hint(str(word), words)}"

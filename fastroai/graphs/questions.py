@@ -25,7 +25,7 @@ from fastroai.store.values import value_to_json
 
 
 def question_as_json(setup: GraphSetup, asked: QuestionAsked) -> QuestionAsked:
-    """The question of a pause node as people see it outside of its graph."""
+    """Return the question of a pause node as JSON, for people outside of its graph."""
     declared, what = setup.declared.get(asked.step_id), f"the question of node {asked.step_id!r}"
     return replace(asked, question=value_to_json(asked.question, declared, what))
 
@@ -41,17 +41,18 @@ def answer_entry(
     forgiving: bool,
     status: RunStatus,
 ) -> Sequence[AnswerGiven]:
-    """The answer that a run is resumed with, checked; nothing where none is given, and none is needed.
+    """Check the answer that a run is resumed with, and return it as an entry of the log.
 
-    A run whose process died after it had asked needs none: it goes on, only to end `paused`.
+    Return nothing if no answer is given and none is needed. A run whose process died after the question was
+    asked needs no answer: it goes on, and ends as `paused`.
 
     Raises:
-        ConfigurationError: nobody asks for it, it is not what the question asks for, or it is missing.
+        ConfigurationError: no question waits for the answer, it does not fit the question, or it is missing.
         RunCorrupt: the record of the run cannot be read.
     """
     run_id = recorded.opened.run_id
     if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
-        return ()  # most runs: no need to go through the record for this
+        return ()  # most runs have no question, so that their record need not be replayed
     replay = replayed(setup, inputs, recorded.resumed_now(), recorded.opened.part, codec, forgiving=forgiving)
     asked = replay.machine.questions
     if isinstance(answer, NotGiven):
@@ -69,11 +70,11 @@ def answer_entry(
 def answer_to(
     setup: GraphSetup, asked: QuestionAsked, answer: object, *, codec: PayloadCodec | None
 ) -> AnswerGiven:
-    """An answer as it is stored, checked.
+    """Check an answer, and return it in its stored form.
 
     Raises:
-        ConfigurationError: it is not what the question asks for, or not what the node writes.
-        ValueNotStorable: it cannot be stored.
+        ConfigurationError: the answer does not fit the question, or lacks a value that the node writes.
+        ValueNotStorable: the answer cannot be stored.
     """
     visit = Visit(asked.step_id, asked.visit)
     checked = _checked(setup, visit, answer)

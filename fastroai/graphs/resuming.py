@@ -1,4 +1,4 @@
-"""What type checkers know of `Graph.resume`, which takes the answers to pause nodes too."""
+"""The overloads of `Graph.resume` for type checkers. It takes answers to pause nodes, too."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class GraphResumeOptions(ResumeOptions, total=False):
-    """The keyword arguments of a run of a graph that goes on; `Graph.resume` says what each means."""
+    """Keyword arguments for resuming a run of a graph; `Graph.resume` documents them."""
 
     input: object
     node: str | None
 
 
 class GraphResumes(Resumes[DepsT, ResultT], Protocol[DepsT, ResultT]):
-    """A method that goes on with a run of a graph."""
+    """A method that resumes a run of a graph."""
 
     @overload
     def __call__(
@@ -35,6 +35,6 @@ class GraphResumes(Resumes[DepsT, ResultT], Protocol[DepsT, ResultT]):
 
 
 def resuming(method: GoesOn[D, T]) -> GraphResumes[D, T]:
-    """Give a method that goes on with a run of a graph its overloads."""
+    """Give a method that resumes a run of a graph its overloads."""
     typed: Any = method
     return typed  # type: ignore[no-any-return]

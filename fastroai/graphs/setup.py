@@ -1,4 +1,4 @@
-"""What the runs of one graph have in common."""
+"""The data that all runs of one graph share."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ class GraphSetup:
     """Settings of nodes, and of the decisions after them, by step id."""
     contracts: Mapping[str, BoundContract]
     input_types: Mapping[str, Annotation]
-    """Declared types of inputs, by name; of those that have any."""
+    """Declared types of inputs, by name; only for inputs that have one."""
     declared: Mapping[str, Annotation]
-    """Declared types of outputs, by node; of those that have any."""
+    """Declared types of outputs, by node; only for nodes that have one."""
     answers: Mapping[str, Annotation]
-    """Types of answers, by pause node; of those that have any."""
+    """Types of answers, by pause node; only for nodes that have one."""
     decider: AgentLike[Any] | None
     conversation: GraphConversation
     branch_timeout: float | None
-    """Seconds."""
+    """Seconds for which a branch may work; `None` for no limit."""
 
     def answer_schema(self, node: str) -> dict[str, JsonValue] | None:
-        """Return the JSON Schema of the answer to a pause node; `None` where its type is not declared."""
+        """Return the JSON Schema of the answer to a pause node; `None` if its type is not declared."""
         declared = self.answers.get(node)
         adapter = None if declared is None else adapter_of(declared)
         return None if adapter is None else adapter.json_schema()
 
     def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
-        """The state machine of a run; `known` as it takes it."""
+        """Return the state machine of a new run; `known` is passed on to it."""
         return GraphMachine(self.plan, part, known=known)
 
     def threads(self) -> Threads:
-        """The conversations of a run."""
+        """Return the conversations of a new run."""
         return Threads(self.conversation, self.goal)

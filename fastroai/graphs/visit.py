@@ -1,4 +1,4 @@
-"""A visit to a node, while it goes on: what its step writes and says."""
+"""A visit to a node while it goes on: the values that its step writes, and its conversation."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fastroai.steps.visits import NodeFailure
 
 
 class OpenVisit:
-    """A visit that goes on; what it collects is that of its latest attempt. It is a `NodeVisit` for steps.
+    """A visit that goes on, with the values and messages of its latest attempt. Steps see a `NodeVisit`.
 
-    One is made for each visit, and most steps ask nothing of it: what it can say is found when it is asked.
+    One is made for each visit, and most steps do not use it. So properties are computed when they are read.
     """
 
     __slots__ = (
@@ -42,29 +42,29 @@ class OpenVisit:
         branch: Branch,
         scope: Scope,
     ) -> None:
-        """`on_write` puts a value on record, and gives the copy of it that is kept."""
+        """`on_write` puts a value on record, and returns the copy that is kept."""
         self._setup, self._threads, self._on_write = setup, threads, on_write
         self.started, self.branch, self.scope = started, branch, scope
         self.written: dict[str, object] = {}
-        """What it has written before its end."""
+        """Values that this attempt has written so far, by key."""
         self.kept = self.written
-        """The same, or what the attempt before wrote, as long as this one has written nothing."""
+        """The same values; those of the previous attempt, until this one writes a value."""
         self.talk_so_far: Talk | None = None
-        """The conversation of this attempt, if it has one yet."""
+        """The conversation of this attempt; `None` before it begins."""
 
     @property
     def number(self) -> int:
-        """Its number among the visits to the node, from 1."""
+        """Number of this visit among those to its node, from 1."""
         return self.started.visit
 
     @property
     def goal(self) -> str | None:
-        """What the graph is to achieve, if it says so."""
+        """The goal of the graph, if it has one."""
         return self._setup.goal
 
     @property
     def failures(self) -> Mapping[str, NodeFailure]:
-        """The latest failure of each node in the past of its branch that has not succeeded since."""
+        """Latest failure of each node in the past of the branch that has not succeeded since."""
         return self.branch.failures
 
     @property
@@ -76,18 +76,18 @@ class OpenVisit:
         return self.talk_so_far
 
     def phase(self, written: Mapping[str, object], error: BaseException | None = None) -> Phase | None:
-        """What the last attempt has said, if it asked any agent."""
+        """Return the messages of the last attempt as a phase; `None` if it called no agent."""
         return None if self.talk_so_far is None else self.talk_so_far.phase(written, error)
 
     def begin_attempt(self) -> None:
-        """Forget what an attempt before has written and said; what it wrote is kept until this one writes."""
+        """Drop the values and messages of the previous attempt. `kept` has its values until a write."""
         self.written, self.talk_so_far = {}, None
 
     def write(self, key: str, value: object) -> None:
-        """Put a value into memory, whatever becomes of the node.
+        """Write a value to memory, where it stays even if the node fails.
 
         Raises:
-            ConfigurationError: the node declares what it writes, and this is not among it.
+            ConfigurationError: the node declares its `writes`, and the key is not one of them.
             ValueNotStorable: the run is on record, and the value has no form in JSON.
         """
         if not isinstance(key, str) or not key:

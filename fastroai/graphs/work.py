@@ -1,4 +1,4 @@
-"""What a graph makes of the visits that its machine starts, and of the decisions after them."""
+"""How a graph runs the visits that its machine starts, and the decisions after them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fastroai.store.values import value_to_json
 
 
 class GraphWork:
-    """That of one run."""
+    """The work of one run of a graph: it runs visits and decisions, and makes facts of their outcomes."""
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class GraphWork:
         part: facts.Part,
         log: Log,
     ) -> None:
-        """`data` is the same for all visits."""
+        """Set up the work of a run; all visits share `data`."""
         self._setup, self._machine, self._threads = setup, machine, threads
         self._data, self._deps, self._part, self._log = data, deps, part, log
         self.configs = setup.configs
         self._codec = None if log.run is None else log.run.codec
         self._visits: dict[Unit, OpenVisit] = {}
-        """Visits that go on."""
+        """Visits that go on, by unit."""
         self._as_stored: dict[Unit, facts.MessagesAdded | None] = {}
-        """What was said in visits that are about to be over, as it is stored."""
+        """Messages of visits that are about to end, in their stored form."""
         self._times: BranchTimes | None = None
 
     def bound_branches(self, tell: Callable[[Told], None]) -> None:
-        """Let the machine know, by `tell`, of branches that have worked for longer than they may."""
+        """Limit the time of branches. `tell` tells the machine of branches that have worked too long."""
         if (seconds := self._setup.branch_timeout) is not None:
             self._times = BranchTimes(seconds, lambda ended: self._time_out(ended, seconds, tell))
 
@@ -101,7 +101,7 @@ class GraphWork:
     def _decide(
         self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
     ) -> tuple[Coroutine[Any, Any, object], Branch]:
-        """Have a model choose the way after a visit, in the branch of that visit."""
+        """Let the decider choose an edge after a visit, in the branch of that visit."""
         setup, machine = self._setup, self._machine
         visit = machine.decided_after(started)
         assert visit is not None
@@ -119,7 +119,7 @@ class GraphWork:
         return decided, branch
 
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
-        """Put a value on record that a node has written; the copy of it that is kept."""
+        """Put a value that a node has written on record, and return the copy that is kept."""
         place = f"{visit.started.place}@{visit.scope.attempt}"
         stored: facts.AnyFact | None = None
         if self._log.run is not None:
@@ -131,16 +131,16 @@ class GraphWork:
         self._log.note(facts.ValueWritten(place=place, key=key, value=own, part=self._part), stored)
         return own
 
-    # --- what becomes of them ---
+    # --- outcomes ---
 
     def finished(
         self, started: facts.StepStarted, begun: BegunUnit, output: object
     ) -> facts.StepFinished | facts.QuestionAsked:
-        """What an output comes to: an answer, a question, a decision.
+        """Return the fact for an output, which is the output of a node, a question, or a decision.
 
         Raises:
-            ConfigurationError: it asks for more, which only pause nodes do, or sends what it cannot send.
-            ContractViolation: it is not what the node writes.
+            ConfigurationError: the output is incomplete, and the node is no pause node; or a send is invalid.
+            ContractViolation: the output lacks a value that the node writes.
         """
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
@@ -177,11 +177,11 @@ class GraphWork:
         )
 
     def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
-        """What was said and written is part of the conversation from here on."""
+        """Add the messages and writes of a visit that has ended to the conversation."""
         unit = fact.step_id, fact.visit
         visit = self._visits.pop(unit, None)
         if visit is None:
-            return  # a decision, or one that failed before it began
+            return  # a decision, or a visit that failed before it began
         error = fact.raised if isinstance(fact, facts.StepFailed) else None
         phase = None if visit.talk_so_far is None else visit.phase(fact.written, error)
         if phase is not None and (error is None or phase.compaction):
@@ -190,14 +190,14 @@ class GraphWork:
         self._threads.add(visit.branch, unit, fact.written, error, phase)
 
     def failed(self, started: facts.StepStarted, fact: facts.StepFailed) -> None:
-        """What it wrote before is kept, and what was said, if that cannot be had again."""
+        """Keep the values that a failed visit wrote, and the compaction that happened in it."""
         visit = self._visits.get(unit_of(started))
         if visit is not None:
             fact.written = visit.kept
         self.settled(fact)
 
     def cut_short(self, started: facts.StepStarted, fact: facts.StepCancelled | facts.StepHalted) -> None:
-        """What it wrote before is kept."""
+        """Keep the values that a cancelled or halted visit wrote."""
         visit = self._visits.pop(unit_of(started), None)
         if visit is not None:
             fact.written = dict(visit.kept)
@@ -207,13 +207,13 @@ class GraphWork:
     ) -> facts.MessagesAdded:
         return facts.MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
 
-    # --- as a store has it ---
+    # --- stored form ---
 
     def stored(self, fact: Kept) -> Kept | None:
-        """A fact as a store has it.
+        """Return the stored form of a fact; `None` if there is no store, or if the fact is stored as it is.
 
         Raises:
-            ValueNotStorable: an output, or what was said, cannot be stored.
+            ValueNotStorable: an output or a message cannot be stored.
         """
         if self._log.run is None:
             return None
@@ -238,7 +238,7 @@ class GraphWork:
         return value_to_json(value, declared, f"the {what} of node {fact.step_id!r}")
 
     def _store_messages(self, fact: facts.StepFinished | facts.QuestionAsked) -> None:
-        """What was said, before anything holds: it may be what cannot be stored."""
+        """Prepare the messages of a visit for the store before its end is noted, as that can fail."""
         phase = self._visits[unit_of(fact)].phase(fact.written)
         if phase is not None:
             self._as_stored[unit_of(fact)] = said = self._stored_messages(self._said(fact, phase))
@@ -250,10 +250,10 @@ class GraphWork:
             return None
         return replace(said, messages=seal(said.messages.to_json(), self._codec))
 
-    # --- what the machine decides besides ---
+    # --- changes of branches ---
 
     def follow(self, change: Changed) -> None:
-        """Bring conversations and time limits of branches along; warn of what is hardly meant."""
+        """Update the conversations and time limits of branches after a change; warn of likely mistakes."""
         match change.what:
             case Unevaluated():
                 warn_of_unevaluated(self._setup.name, change.what)
@@ -266,7 +266,7 @@ class GraphWork:
                     self._times.forget(fork)
 
     def _time_out(self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]) -> None:
-        """Those that go on fail, what is around others before these, in the order of the edges."""
+        """Fail the branches that still go on: outer ones before inner ones, in the order of the edges."""
         for identity, branch in tuple(self._machine.open_branches.items()):
             if branch in ended and branch.state == "open":
                 error = TimeLimitExceeded(f"branch {identity!r}", seconds)

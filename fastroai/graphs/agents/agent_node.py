@@ -24,21 +24,22 @@ OutputT = TypeVar("OutputT", default=Any)
 
 MAX_ITERATIONS: Final = 3
 PROMPT_LENGTH: Final = 100_000
-"""Characters of each value in a prompt that is made of what a node reads."""
+"""Maximum number of characters of each value, in a prompt that is made of the values that a node reads."""
 
 
 class AgentNode(AgentStep[DepsT, OutputT]):
-    """Calls an agent, and again with the judge's feedback until that accepts the output.
+    """A step that calls an agent until a judge accepts its output.
 
         AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
         AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
 
-    It is a step, for graphs and pipelines. With a judge, a graph does not retry it unless its `config` says
-    so. The iterations are one conversation; calls of the judge are none of it.
+    Each further call has the judge's feedback as its prompt. All iterations are one conversation; calls of
+    the judge are not in it. The step is for graphs and pipelines. With a judge, a graph retries it only if
+    its `config`, or that of the graph, sets retries.
 
     Raises:
         ConfigurationError: an invalid option.
-        ExpressionError: a judge that is a text and no expression.
+        ExpressionError: the judge is a text, and not a valid expression.
     """
 
     def __init__(
@@ -54,12 +55,12 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
         Args:
             agent: Does the work.
-            prompt: The prompt, or a function of the `StepContext` that gives it. Without one, the agent is
-                given what the node reads: the text, if that is all, else a line for each key.
+            prompt: The prompt, or a function of the `StepContext` that gives it. Without one, the prompt
+                has the values that the node reads: a single text as it is, else a line for each key.
             judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
                 `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
                 `output`, and the inputs.
-            max_iterations: How often the agent is called at most.
+            max_iterations: Maximum number of calls of the agent.
             config: Settings of the step.
         """
         check_agent(agent)
@@ -73,11 +74,11 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
     @property
     def judges_itself(self) -> bool:
-        """Whether it says itself what is tried again, so that nobody around it does."""
+        """Whether the step has a judge, which decides on further attempts in place of default retries."""
         return self._judge is not None
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Call the agent until the judge accepts its output, and give that.
+        """Call the agent until the judge accepts its output, and return that output.
 
         Raises:
             JudgeEscalated: the judge says that trying again cannot help.
@@ -97,7 +98,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         raise JudgeNotSatisfied(context.step_id, verdict.reason, self.max_iterations, output)
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """The quote of the agent; none where a judge says how often it is called."""
+        """Return the quote of the agent; an unknown quote if a judge decides how often it is called."""
         if self._judge is None:
             return await super().estimate(context)
         return Quote.unknown("a judge decides how often the agent is called; give it a budget")
@@ -121,7 +122,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
 
 class _GoingOn(Generic[OutputT]):
-    """An agent that goes on from its last answer, where nobody else gives it a history that does."""
+    """An agent that continues from its last answer, unless a call already has a message history."""
 
     def __init__(self, agent: AgentLike[OutputT]) -> None:
         self._agent = agent
@@ -145,7 +146,7 @@ def _as_text(prompt: Prompt) -> str:
 
 
 def what_it_reads(context: StepContext[Any]) -> str:
-    """The values that a node reads, as a prompt."""
+    """Return the values that a node reads, as a prompt."""
     values = dict(context.inputs)
     if len(values) == 1 and isinstance(text := next(iter(values.values())), str):
         return text

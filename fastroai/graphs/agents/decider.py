@@ -25,7 +25,7 @@ from fastroai.tracing.attributes import error_summary
 logger = logging.getLogger("fastroai.graphs")
 
 OUTPUT_LENGTH: Final = 20_000
-"""Characters of a node's output that the decider reads."""
+"""Maximum number of characters of a node's output that the decider reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Candidate:
 
     target: str
     description: str | None = None
-    """What it is for."""
+    """The purpose of the node."""
 
 
 class NextNode(BaseModel):
@@ -54,10 +54,11 @@ async def decide(
     candidates: Sequence[Candidate],
     fallback: str,
 ) -> Choice:
-    """Ask which of the candidates comes after a node: one call, whose output can be no other name.
+    """Ask the decider which of the candidates comes after a node.
 
-    A call that fails, after its retries, gives the fallback, and says why. What stops more than this node
-    is raised: a budget set above it, the end of the run.
+    This is one call, whose output type allows only the names of the candidates. If the call fails after its
+    retries, return the fallback with the reason. Failures that stop more than this node are raised: a budget
+    set above it, the end of the run.
 
     Raises:
         ConfigurationError: the decider asks people.
@@ -87,7 +88,7 @@ class DecideStep(BaseStep[Any, Choice]):
         self._decider, self._setup, self._node, self._output = decider, setup, node, output
 
     async def execute(self, context: StepContext[Any]) -> Choice:
-        """Ask; where there is no answer that can be used, the fallback holds."""
+        """Ask the decider. Return the fallback if there is no usable answer."""
         edges = [edge for edge in self._setup.plan.edges[self._node] if edge.when == "llm_decide"]
         return await decide(
             self._decider,
@@ -107,7 +108,7 @@ def _fallback(node: str, target: str, failure: str) -> Choice:
 
 @functools.lru_cache(maxsize=256)
 def _choice_of(targets: tuple[str, ...]) -> type[NextNode]:
-    """`NextNode` with just these names; made once, as a schema takes about a millisecond."""
+    """Return a `NextNode` that allows only these names; cached, as a schema takes about a millisecond."""
     names: Any = Literal[targets]
     target: Any = (names, Field(description="Its name"))
     return create_model("NextNode", __base__=NextNode, __doc__=NextNode.__doc__, target=target)
@@ -115,7 +116,7 @@ def _choice_of(targets: tuple[str, ...]) -> type[NextNode]:
 
 @dataclass(frozen=True, slots=True)
 class _Choosing:
-    """An agent whose output is another than usually."""
+    """An agent that is called with another output type than its own."""
 
     agent: AgentLike[Any]
     output_type: type[NextNode]

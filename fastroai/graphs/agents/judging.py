@@ -1,4 +1,4 @@
-"""Judges of what an agent gave: a function, an expression, or an agent."""
+"""Judges of the output of an agent: a function, an expression, or an agent."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 
 OUTPUT_LENGTH: Final = 50_000
-"""Characters of an output that a judge that is an agent reads."""
+"""Maximum number of characters of an output that an agent reads as a judge."""
 
 
 class Ruling(StrEnum):
     """What a judge says."""
 
     ACCEPT = "ACCEPT"
-    """It is good."""
+    """The output is good."""
     RETRY = "RETRY"
-    """It is to be made better."""
+    """The agent has to improve the output."""
     ESCALATE = "ESCALATE"
-    """It cannot be made good here: the node fails."""
+    """The output cannot be made good here, so the node fails."""
 
 
 class Verdict(BaseModel):
@@ -62,17 +62,17 @@ class Verdict(BaseModel):
 
     @classmethod
     def accept(cls) -> Verdict:
-        """The output is the node's."""
+        """Accept the output as the output of the node."""
         return cls(ruling=Ruling.ACCEPT)
 
     @classmethod
     def retry(cls, feedback: str) -> Verdict:
-        """The agent tries again, in the same conversation, with this feedback, which must not be empty."""
+        """Let the agent try again, in the same conversation, with this feedback, which must not be empty."""
         return cls(ruling=Ruling.RETRY, reason=feedback)
 
     @classmethod
     def escalate(cls, reason: str) -> Verdict:
-        """The node fails, for this reason, which must not be empty."""
+        """Let the node fail for this reason, which must not be empty."""
         return cls(ruling=Ruling.ESCALATE, reason=reason)
 
 
@@ -83,19 +83,19 @@ JudgeLike: TypeAlias = JudgeFunction[DepsT, OutputT] | AgentLike[Verdict] | str
 
 
 class Judge(Protocol):
-    """Says whether an output is what was asked for; `iteration` counts from 1."""
+    """Decides whether an output is what the prompt asked for; `iteration` counts from 1."""
 
     async def __call__(self, context: StepContext[Any], output: Any, asked: str, iteration: int) -> Verdict:
-        """Judge an output that was given to a prompt."""
+        """Judge an output, given the prompt (`asked`) that it answers."""
         ...
 
 
 def as_judge(said: JudgeLike[Any, Any]) -> Judge:
-    """What `AgentNode(judge=...)` says.
+    """Return the judge that `AgentNode(judge=...)` names.
 
     Raises:
-        ConfigurationError: it is none.
-        ExpressionError: a text that is no expression.
+        ConfigurationError: the value is not a judge.
+        ExpressionError: the value is a text, and not a valid expression.
     """
     if isinstance(said, str):
         return _ByExpression(Expression(said))
@@ -163,7 +163,7 @@ class _ByAgent:
 
 def _is_async(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # of an object: is that async?
+        getattr(function, "__call__", None)  # noqa: B004  # the method of an object may be async
     )
 
 

@@ -1,1 +1,1 @@
-"""What the agents of a graph hear of each other."""
+"""The conversation that the agents of a graph share."""

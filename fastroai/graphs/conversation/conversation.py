@@ -1,4 +1,4 @@
-"""How the agent calls in a graph share what was said."""
+"""How the agent calls in a graph share a message history."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class GraphConversation:
-    """What the nodes of a graph hear of each other; `Graph(conversation=...)`.
+    """How the nodes of a graph share a message history; the value of `Graph(conversation=...)`.
 
     `"continuous"` threads one message history through the nodes: an agent call in a node sees the calls made
     in the nodes before it, tool results included. Branches inherit the history of their fork and do not see
-    each other's. `"isolated"` gives each call a fresh one.
+    each other's. `"isolated"` gives each call a fresh history.
 
     A history above `compact_above` tokens is compacted before the next call. Each visit of a node is a
-    phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, what tools returned in older
-    ones is dropped; with one, they are replaced by its summary, which is charged to the node that calls.
+    phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, the results of tools in older
+    phases are dropped. With one, its summary replaces the older phases; the node that makes the next call is
+    charged for it.
 
         GraphConversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
 
@@ -37,10 +38,10 @@ class GraphConversation:
 
     mode: Mode = "continuous"
     compact_above: int | None = None
-    """Tokens of history; `None` for never. What the last response cost says how long it is, and a token for
-    each four bytes what has come since."""
+    """Tokens of history above which it is compacted; `None` for never. The length is the tokens that the last
+    response used, plus one token for each four bytes that came after it."""
     summarizer: AgentLike[Any] | None = None
-    """Writes the summary; a `FastroAgent`. Where it fails, tool results are dropped."""
+    """Agent that writes the summary, a `FastroAgent`. If it fails, tool results are dropped instead."""
     keep_phases: int = 2
 
     def __post_init__(self) -> None:
@@ -60,9 +61,13 @@ class GraphConversation:
 
     @classmethod
     def of(cls, said: ConversationLike) -> GraphConversation:
-        """What `Graph(conversation=...)` says; the two words are short forms. Raises `ConfigurationError`."""
+        """Return the value of `Graph(conversation=...)`, where a mode is a short form.
+
+        Raises:
+            ConfigurationError: the value is neither a mode nor a conversation.
+        """
         return said if isinstance(said, GraphConversation) else cls(said)
 
 
 ConversationLike: TypeAlias = Mode | GraphConversation
-"""What `Graph(conversation=...)` takes."""
+"""Type of `Graph(conversation=...)`."""

@@ -26,13 +26,14 @@ from pydantic_ai.messages import (
 BYTES_PER_TOKEN: Final = 4
 """A rule of thumb for English text and JSON, used only where no provider has counted."""
 TOKENS_PER_FILE: Final = 1_000
-"""About what an image of middle size has. The bytes of files say nothing about their tokens."""
+"""Estimate for any file: about the tokens of a medium-sized image. The bytes of a file do not tell them."""
 
 
 def tokens_in(messages: Sequence[ModelMessage]) -> int | None:
-    """What the last response says, plus an estimate of what came after; `None` where no response says it.
+    """Return the tokens that the last response reports, plus an estimate of the messages after it.
 
-    The response must have been given to just these messages, with nothing left out since.
+    Return `None` if no response reports its tokens. The response must have answered exactly these messages,
+    with nothing left out since.
     """
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
@@ -43,7 +44,7 @@ def tokens_in(messages: Sequence[ModelMessage]) -> int | None:
 
 
 def estimated_tokens(messages: Iterable[ModelMessage]) -> int:
-    """By the length of what is sent."""
+    """Return an estimate of the tokens of messages, by their length."""
     return sum(_tokens_of(part) for message in messages for part in message.parts)
 
 

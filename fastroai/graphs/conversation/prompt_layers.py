@@ -9,25 +9,25 @@ from typing import Final
 from fastroai.graphs.conversation.markers import Done, cut_texts
 
 NODES_TOLD: Final = 30
-"""Nodes that the narrative tells of: those visited last."""
+"""Maximum number of nodes in the narrative: those visited last."""
 KEYS_TOLD: Final = 10
-"""Keys that it tells of each."""
+"""Maximum number of keys that the narrative names for each node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrative:
-    """What has been done so far, a line for each node.
+    """The nodes that have been visited so far, with a line for each.
 
-    It has names only. Values may come from anywhere, and what is in instructions has the authority of
-    their author; values are in the transitions, which are user messages.
+    It has names only. Values may come from anywhere, and text in instructions has the authority of their
+    author. So values are in the transitions, which are user messages.
     """
 
     lines: Mapping[str, str] = field(default_factory=dict)
-    """By node, in the order of the latest visits."""
+    """Line of each node, in the order of the latest visits."""
     left_out: int = 0
 
     def add(self, done: Done) -> Narrative:
-        """With one more visit."""
+        """Return the narrative with one more visit."""
         lines = {node: line for node, line in self.lines.items() if node != done.node}
         lines[done.node] = _line(done)
         if len(lines) <= NODES_TOLD:
@@ -43,7 +43,7 @@ class Narrative:
 
 
 def layers(goal: str | None, narrative: Narrative, focus: str | None) -> list[str]:
-    """The instructions that come after the agent's own; without those that have nothing to say."""
+    """Return the instructions that come after the agent's own. Empty layers are left out."""
     told = []
     if goal is not None:
         told.append(f"You work on one part of a larger task. Its goal: {goal}")

@@ -1,4 +1,4 @@
-"""What one attempt at a node hears of a conversation, and adds to it."""
+"""One attempt at a node in a conversation: the history of its calls, and the messages that it adds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from fastroai.tracing.attributes import error_summary
 
 
 class Talk:
-    """It gives agent calls their history and their layers of prompt.
+    """Gives the agent calls of one attempt at a node their history and their layers of prompt.
 
-    Calls that a node makes at the same time have the same history; their messages follow each other in the
-    order in which they were answered.
+    Calls that a node makes at the same time have the same history. Their messages are added in the order in
+    which the calls were answered.
     """
 
     def __init__(
         self, thread: Thread, node: str, visit: int, *, focus: str | None = None, goal: str | None = None
     ) -> None:
-        """Of the attempt at this visit to a node, in the conversation of its branch."""
+        """Begin an attempt at this visit to a node, in the conversation of its branch."""
         self._thread, self._node, self._visit, self._goal = thread, node, visit, goal
         self._is_shared = thread.conversation.mode == "continuous"
         self._layers = layers(goal, thread.narrative if self._is_shared else Narrative(), focus)
@@ -45,7 +45,7 @@ class Talk:
         self._compacting = asyncio.Lock()
 
     async def prepare(self, call: AgentCall, context: StepContext[Any]) -> AgentCall:
-        """The call with the history and the instructions that it has here.
+        """Return the call with the history and the instructions of this conversation.
 
         Raises:
             BudgetExceeded: the summarizer met a budget that is set above this node.
@@ -58,24 +58,24 @@ class Talk:
         history = [*self._thread.messages(), *self._messages]
         if not history:
             return call
-        # The history has no system prompt, and PydanticAI adds the agent's own only where there is none.
+        # The history has no system prompt, and PydanticAI does not add the agent's own to a history.
         own_system_prompt = ReinjectSystemPrompt[Any]()
         capabilities = [*(call.capabilities or ()), own_system_prompt]
         return replace(call, message_history=history, capabilities=capabilities)
 
     def heard(self, messages: Sequence[ModelMessage]) -> None:
-        """The new messages of a call that was answered."""
+        """Add the new messages of a call that was answered."""
         if self._is_shared:
             self._messages.extend(travelling(messages))
             self._heard = True
 
     def phase(self, wrote: Mapping[str, object], failure: BaseException | None = None) -> Phase:
-        """This visit as part of the conversation; of one that failed, nothing that was said in it."""
+        """Return this visit as a phase of the conversation. The phase of a failed visit has no messages."""
         said = tuple(self._messages) if self._heard and failure is None else ()
         return Phase(Done.of(self._node, self._visit, wrote, failure), said, self._compaction)
 
     async def _compact(self, context: StepContext[Any]) -> None:
-        """Once in a visit, at most: what is older does not grow in it."""
+        """Compact a long history, at most once in a visit, as its older phases do not grow in that time."""
         limit = self._thread.conversation.compact_above
         if limit is None or self._was_too_long or self._thread.tokens(self._messages) <= limit:
             return
@@ -102,7 +102,7 @@ class Talk:
         return None if self._thread.compact(dropped) is self._thread else dropped
 
     async def _summary(self, older: Sequence[ModelMessage], context: StepContext[Any]) -> str | None:
-        """`None` where nobody is to write one, or could not."""
+        """Return a summary of older messages; `None` if there is no summarizer, or if it gave no summary."""
         summarizer = self._thread.conversation.summarizer
         if summarizer is None:
             return None
@@ -120,7 +120,7 @@ class Talk:
 
 
 def _composed(said: object, layers: Sequence[str]) -> object:
-    """Instructions of the call, then the layers."""
+    """Return the instructions of the call, followed by the layers."""
     if not layers:
         return said
     if said is None:

@@ -21,19 +21,19 @@ from fastroai.graphs.conversation.prompt_layers import Narrative
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One visit of a node in a conversation: what was said, and what became of it."""
+    """One visit to a node in a conversation: its messages and its result."""
 
     done: Done
     messages: tuple[ModelMessage, ...] = ()
-    """Of its agent calls, with the transition to it in front; none if it called no agent."""
+    """Messages of the visit's agent calls, after the transition to it; empty if it called no agent."""
     compaction: Compaction | None = None
-    """Of the history before it, if that got too long in this visit."""
+    """Compaction of the earlier history, if that got too long in this visit."""
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As plain data; only what is new, so that it can be stored for each visit.
+        """Return the phase as plain data. Earlier phases are not in it, so it can be stored for each visit.
 
         Raises:
-            ValueNotStorable: a tool has returned what is no JSON.
+            ValueNotStorable: a tool has returned a value that JSON cannot hold.
         """
         data: dict[str, Any] = {"node": self.done.node, "visit": self.done.visit}
         if self.done.wrote:
@@ -58,7 +58,11 @@ class Phase:
 
     @classmethod
     def from_json(cls, data: JsonValue) -> Phase:
-        """From `to_json`. Raises pydantic's `ValidationError`, a `ValueError`, if it is none of it."""
+        """Return the phase that `to_json` gave as plain data.
+
+        Raises:
+            ValidationError: the data is not a phase. This is pydantic's error, a `ValueError`.
+        """
         stored = _STORED_PHASE.validate_python(data)
         compaction = stored.get("compaction")
         return cls(
@@ -86,7 +90,7 @@ _STORED_PHASE: TypeAdapter[_StoredPhase] = TypeAdapter(_StoredPhase)
 
 
 def _without_defaults(message: dict[str, Any]) -> dict[str, Any]:
-    """Half as long: most of what a message can have is `None` or 0, and comes back as that."""
+    """Return a message without fields that are `None` or 0, their default. That makes it half as long."""
     usage = {name: count for name, count in message.get("usage", {}).items() if count}
     parts = [
         {name: value for name, value in part.items() if value is not None or name == "content"}
@@ -101,30 +105,30 @@ _CONTINUOUS: Final = GraphConversation()
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What has been said and done so far in one branch of a graph.
+    """The conversation of one branch of a graph so far: its messages and its visits.
 
         talk = Talk(thread, "reply", 1, focus="be short", goal="answer the ticket")
         ...  # agent calls go through talk.prepare and talk.heard
         thread = thread.add(talk.phase({"reply": "We are sorry."}))
 
-    It never changes: what would change it gives another one.
+    A thread never changes: its methods return new threads.
     """
 
     conversation: GraphConversation = _CONTINUOUS
     phases: tuple[Phase, ...] = field(default=(), repr=False)
-    """Those with messages, without the summarized ones."""
+    """Phases that have messages and are not part of the summary."""
     summary: str | None = None
-    """Of the phases before."""
+    """Summary of the phases before `phases`; `None` if there is none."""
     narrative: Narrative = field(default=Narrative(), repr=False)
     untold: Untold = field(default=Untold(), repr=False)
-    """What has been done since the last transition in the history."""
+    """Visits and branches that no transition in the history tells of yet."""
     in_branch: Recent = field(default=Recent(), repr=False)
-    """What has been done since the fork that this branch comes from."""
+    """Visits since the fork that this branch comes from."""
     compacted: int = 0
-    """So many of the phases were longer, or had more before them, when their responses came."""
+    """Number of oldest phases whose responses answered a longer history; their token counts are too high."""
 
     def add(self, phase: Phase) -> Thread:
-        """With one more visit, and the compaction that happened in it."""
+        """Return the thread with one more visit, and with the compaction that happened in it."""
         if self.conversation.mode == "isolated":
             return self
         after = self if phase.compaction is None else self.compact(phase.compaction)
@@ -137,7 +141,7 @@ class Thread:
         )
 
     def add_quiet(self, visits: Sequence[Done]) -> Thread:
-        """With more visits, in which nothing was said."""
+        """Return the thread with more visits, which have no messages."""
         if self.conversation.mode == "isolated" or not visits:
             return self
         recent = Recent(tuple(visits))
@@ -148,13 +152,13 @@ class Thread:
         return replace(self, narrative=narrative, untold=untold, in_branch=self.in_branch.extend(recent))
 
     def fork(self) -> Thread:
-        """The conversation of a branch that begins here."""
+        """Return the conversation of a branch that begins here."""
         return replace(self, in_branch=Recent())
 
     def join(self, branches: Sequence[tuple[str, Thread]]) -> Thread:
-        """This one after its branches, by the nodes that they began with: a mark for each, in this order.
+        """Return this thread after its branches, given as pairs of first node and thread.
 
-        What was said in them stays there.
+        The next transition tells of each branch, in this order. Messages of the branches are not taken over.
         """
         narrative, in_branch = self.narrative, self.in_branch
         for _, branch in branches:
@@ -165,12 +169,12 @@ class Thread:
         return replace(self, narrative=narrative, untold=untold, in_branch=in_branch)
 
     def messages(self) -> list[ModelMessage]:
-        """The history that a call begins with."""
+        """Return the history that a call begins with."""
         before = [] if self.summary is None else [summary_message(self.summary)]
         return [*before, *(message for phase in self.phases for message in phase.messages)]
 
     def older(self) -> list[ModelMessage]:
-        """What a compaction makes shorter; empty where everything is kept."""
+        """Return the messages that a compaction shortens; empty if all of them are kept."""
         kept = len(self.phases) - self.conversation.keep_phases
         if kept <= 0:
             return []
@@ -178,7 +182,7 @@ class Thread:
         return [*before, *(message for phase in self.phases[:kept] for message in phase.messages)]
 
     def compact(self, compaction: Compaction) -> Thread:
-        """With all but the newest phases made shorter; the same where there is nothing to do."""
+        """Return the thread with its older phases shortened, or this thread if that changes nothing."""
         split = max(0, len(self.phases) - compaction.keep)
         older, kept = self.phases[:split], self.phases[split:]
         if compaction.summary is not None:
@@ -189,7 +193,7 @@ class Thread:
         return replace(self, phases=(*shorter, *kept), compacted=len(self.phases))
 
     def tokens(self, since: Sequence[ModelMessage] = ()) -> int:
-        """How long the history is, with the messages that have come `since`."""
+        """Return about how many tokens the history has, with the messages that have come `since`."""
         fresh = [message for phase in self.phases[self.compacted :] for message in phase.messages]
         known = tokens_in([*fresh, *since])
         return estimated_tokens([*self.messages(), *since]) if known is None else known

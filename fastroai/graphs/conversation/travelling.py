@@ -1,4 +1,4 @@
-"""What of the messages of one agent goes on to the next."""
+"""The messages of one agent as the next agent gets them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _STAYS: Final = (
     ModelSettingsDeltaPart,
     ToolAvailabilityDeltaPart,
 )
-"""Who an agent is, and PydanticAI's notes on its instructions, settings and tools."""
+"""Parts that belong to one agent: its system prompt, and PydanticAI's notes on its settings and tools."""
 _NOTHING_SAID: Final = "(no prompt)"
 
 
 def travelling(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Without what belongs to the agent that they come from, and with no call of a tool left open.
+    """Return the messages without the parts that belong to their agent, and with no tool call left open.
 
-    No response id either: a provider that went on from one would have the other agent's system prompt and
-    all that was compacted since, or refuse an id that was not stored.
+    Response ids are left out, too. A provider that continued from one would use the other agent's system
+    prompt and messages that were compacted since, or refuse an id that it has not stored.
     """
     return repair_messages([_travelling(message) for message in messages])
 

@@ -1,1 +1,1 @@
-"""What runs next in a graph, and what its memory holds."""
+"""The state machine of a graph: the nodes that run next, and the values in memory."""

@@ -1,4 +1,4 @@
-"""How long the branches of a run have worked, where `branch_timeout` bounds that."""
+"""Clocks of the branches of a run, which `branch_timeout` limits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ class BranchTimes:
     """The clocks of the branches of one run.
 
     The clock of a branch counts while a node in it, or in a fork inside of it, works. It stands still while
-    all that the branch does is to wait: for a place among `max_concurrency`, for the next attempt, for a
-    person.
+    the branch only waits: for a place under `max_concurrency`, for the next attempt, for a person.
     """
 
     def __init__(self, seconds: float, on_end: Callable[[Collection[Branch]], None]) -> None:
-        """Let each branch work for so many seconds; `on_end` is told of those whose time has run out."""
+        """Let each branch work for `seconds`. `on_end` is given the branches whose time has run out."""
         self.seconds, self._on_end = seconds, on_end
         self._clocks: dict[Branch, WorkClock] = {}
         self._ended: list[Branch] = []
 
     @contextmanager
     def at_work(self, branch: Branch, scope: Scope) -> Iterator[None]:
-        """A node of a branch works in a scope, which sees how much time is left."""
+        """Count time while a node of a branch works in a scope. The scope sees how much time is left."""
         with ExitStack() as stack:
             for one in branch.lineage():
                 if one.fork is not None:
@@ -38,7 +37,7 @@ class BranchTimes:
             yield
 
     def forget(self, fork: Fork) -> None:
-        """Its branches are over."""
+        """Drop the clocks of the branches of a fork that is over."""
         for branch in fork.branches:
             self._clocks.pop(branch, None)
 
@@ -50,7 +49,7 @@ class BranchTimes:
         return clock
 
     def _ring(self, branch: Branch) -> None:
-        """All that run out at one moment are told at once: which clock rings first is chance."""
+        """Report all branches together whose time runs out at one moment, as their order is chance."""
         self._ended.append(branch)
         if len(self._ended) == 1:
             asyncio.get_running_loop().call_soon(self._tell)

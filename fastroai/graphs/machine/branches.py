@@ -1,4 +1,4 @@
-"""Branches of a run of a graph: where each is, what it knows, and the forks between them."""
+"""Branches of a run of a graph: the position and the memory of each, and the forks between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Inputs: TypeAlias = Mapping[str, Any]
 """The inputs of a `Send` that began a branch."""
 
 BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelled"]
-"""`arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
+"""State of a branch. `arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
 
 
 class Branch:
@@ -45,15 +45,15 @@ class Branch:
     def __init__(
         self, target: str, fork: Fork | None = None, *, name: str | None = None, inputs: Inputs | None = None
     ) -> None:
-        """Beginning at `target`; without a fork, as the root. What was sent has a name and inputs."""
+        """Begin a branch at `target`; without a fork, the root. That of a `Send` has a name and inputs."""
         around = None if fork is None else fork.branch
         self.target, self.fork = target, fork
         self.name = target if name is None else name
-        """What tells it from others of its fork: its target, or `target[1]` for the second `Send` to that."""
+        """Name, unique in the fork: the target, or `target[1]` for the second `Send` to that target."""
         self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(self.name)}"
-        """What tells it from others; the same in every process."""
+        """Name, unique in the run and the same in every process."""
         self.node, self.number = target, 0
-        """The last visit that it came to; before its first, number 0."""
+        """Last visit of the branch: node and number; number 0 before the first visit."""
         self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
@@ -65,9 +65,9 @@ class Branch:
         self.skipped: set[str] = set() if around is None else set(around.skipped)
         """Nodes that were skipped since the last one that ran."""
         self.forked: Fork | None = None
-        """The fork that it waits for."""
+        """The fork of this branch whose branches it waits for."""
         self.sources: tuple[str, ...] = ()
-        """The nodes that it comes from: several, after a join."""
+        """The nodes from which the branch came to its last visit: several after a join."""
         self.path: GraphPath = []
 
     def __repr__(self) -> str:
@@ -75,18 +75,18 @@ class Branch:
 
     @property
     def visit(self) -> Visit:
-        """The last visit that it came to."""
+        """The last visit of the branch."""
         return Visit(self.node, self.number)
 
     def lineage(self) -> Iterator[Branch]:
-        """It, and the branches around it, innermost first."""
+        """Yield this branch and the branches around it, innermost first."""
         branch: Branch | None = self
         while branch is not None:
             yield branch
             branch = None if branch.fork is None else branch.fork.branch
 
     def inside(self) -> Iterator[Branch]:
-        """It, and every branch of the forks inside of it that have not come together."""
+        """Yield this branch, and every branch of the forks inside it that have not come together."""
         waiting: list[Branch] = [self]
         while waiting:
             branch = waiting.pop()
@@ -97,30 +97,30 @@ class Branch:
 
 @dataclass(slots=True, eq=False)
 class Fork:
-    """Where a branch goes on in several ones, until they are over."""
+    """The place where a branch splits into several, until they are over."""
 
     branch: Branch
-    """The one that forks."""
+    """The branch that forks."""
     node: str
     visit: int
     join: str | None
-    """Where they come together; `None` if each ends for itself."""
+    """The node where the branches come together; `None` if each ends on its own."""
     branches: tuple[Branch, ...] = ()
-    """In declaration order of the edges; then those of `Send`s, in the order in which they were returned."""
+    """The new branches, in declaration order of the edges; then those of `Send`s, in their order."""
     open: int = 0
-    """How many are not over."""
+    """Number of branches that are not over."""
     has_run_nodes: bool = False
-    """Whether any node was not skipped in one of them."""
+    """Whether a node has run, and was not skipped, in any of the branches."""
 
     @property
     def identity(self) -> str:
-        """What tells it from others; the same in every process."""
+        """Name, unique in the run and the same in every process."""
         around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
         return f"{around}/{own}" if around else own
 
 
 def _around(branch: Branch | None, inputs: Inputs | None) -> Memory[object] | None:
-    """The memory around that of a new branch. Inputs of the branch are there, as it has not written them."""
+    """Return the memory around a new branch. It has the branch's inputs, which the branch did not write."""
     if branch is None or not inputs:
         return None if branch is None else branch.memory
     memory = Memory(branch.memory)
@@ -137,9 +137,9 @@ class Forked:
 
 @dataclass(slots=True)
 class Joined:
-    """All branches of a fork are over, and what they know was merged into the one that forked."""
+    """All branches of a fork are over, and their values were merged into the branch that forked."""
 
     fork: Fork
     cause: str
     overwritten: Mapping[str, tuple[str, ...]]
-    """By key, the nodes of which only the last one's value is left, though nobody said so."""
+    """By key, the nodes that wrote it in several branches. By default, only the last one's value is left."""

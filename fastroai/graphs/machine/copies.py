@@ -1,7 +1,7 @@
-"""Copies of values, so that what one visit to a node changes in place is seen by nobody else.
+"""Copies of values, so that no other visit sees the changes that one visit to a node makes in place.
 
-Nobody changes a value of the memory of a graph: a node is given a copy, and what it writes is copied. So a
-run that is resumed, whose memory comes from the store, goes on as it would have done.
+A value in the memory of a graph never changes: a node is given a copy, and the values that it writes are
+copied. So a resumed run, whose memory comes from the store, goes on as it would have done without the break.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _IMMUTABLE: Final = frozenset(
 
 
 def own_copy(value: object) -> Any:
-    """A value that shares nothing with another one that can be changed.
+    """Return a copy of a value, so that changes of one do not reach the other.
 
-    Lists, dicts, sets, tuples, pydantic models and dataclasses are copied, at any depth. Values that cannot
-    be changed are not, and neither are objects of any other kind, such as clients and arrays.
+    Lists, dicts, sets, tuples, pydantic models and dataclasses are copied, at any depth. Immutable values are
+    shared, and so are objects of any other kind, such as clients and arrays.
     """
     return value if type(value) in _IMMUTABLE else _copied(value, {})
 
 
 def _copied(value: Any, made: dict[int, Any]) -> Any:
-    """`made` has the copies so far, by the identity of their originals: a value may contain itself."""
+    """Copy a value. `made` has the copies so far by the `id` of the original: a value may contain itself."""
     key = id(value)
     if key in made:
         return made[key]
@@ -86,7 +86,7 @@ def _tuple(value: tuple[Any, ...], made: dict[int, Any]) -> Any:
 
 
 def _collection(value: Any, made: dict[int, Any]) -> Any:
-    """A set, whose items have hashes and so do not change; or of a class of its own, as a `defaultdict`."""
+    """Copy a set, whose items cannot change, or a collection of another class, such as a `defaultdict`."""
     new = made[id(value)] = copy.copy(value)
     if isinstance(new, dict):
         for name, item in value.items():
@@ -113,18 +113,18 @@ def _dataclass(value: Any, made: dict[int, Any]) -> Any:
 
 
 class Copies(Mapping[str, object]):
-    """The values of a memory as one visit to a node is given them: copies of its own, made when it asks.
+    """The values of a memory for one visit to a node: copies of its own, made on first access.
 
-    Within an attempt the same key gives the same copy; another attempt begins with the values as they are.
+    Within an attempt the same key gives the same copy. The next attempt gets new copies.
     """
 
     __slots__ = ("_made", "_memory", "_names", "_scope")
 
     def __init__(self, memory: Memory[object], scope: Scope, names: frozenset[str] | None = None) -> None:
-        """For the visit of `scope`, which sees the keys in `names`, or all."""
+        """Give the visit of `scope` the keys in `names`, or all keys."""
         self._memory, self._scope, self._names = memory, scope, names
         self._made: tuple[int, dict[str, object]] | None = None
-        """Those of an attempt."""
+        """Number of the attempt, and its copies by key."""
 
     def __getitem__(self, key: str) -> object:
         if self._names is not None and key not in self._names:

@@ -1,7 +1,7 @@
-"""What happens in a graph besides facts of its log: values between the state machine and its work.
+"""Values that the state machine of a graph and its work exchange, besides the facts of its log.
 
-Nobody changes them; they are not frozen because making a frozen one costs a node that does nothing a tenth of
-its time.
+They are never changed. They are not frozen, because a frozen one takes longer to make: a tenth of the time of
+a node that does nothing.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ Ending: TypeAlias = Literal["finished", "failed", "paused", "cancelled", "budget
 
 
 class Visit(NamedTuple):
-    """A time that a run comes to a node."""
+    """One visit of a run to a node."""
 
     node: str
     number: int
-    """From 1, over the whole run."""
+    """Number of the visit among those to this node, from 1, over the whole run."""
 
 
 def visit_place(visit: Visit) -> str:
-    """Where a visit is, in its graph: `review` for the first, `review#2` for the second."""
+    """Return the place of a visit in its graph: `review` for the first, `review#2` for the second."""
     return quoted(visit.node) if visit.number == 1 else f"{quoted(visit.node)}#{visit.number}"
 
 
 def decision_name(node: str) -> str:
-    """What a model's decision after a node is called, where steps have ids."""
+    """Return the step id of the decision that a model makes after a node."""
     return f"llm_decide({node})"
 
 
 @dataclass(slots=True)
 class Interrupted:
-    """The process of a run ended while a visit went on, which had written these values."""
+    """The process of a run ended during a visit that had written these values."""
 
     visit: Visit
     written: Mapping[str, object]

@@ -1,4 +1,4 @@
-"""The fields of outputs, and those that a declared type has, as conditions and `writes` see them."""
+"""The fields of outputs and of declared types, for conditions and `writes`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fastroai.contracts.annotations import Annotation, outer_class
 
 _WITHOUT_FIELDS: Final = (str, bytes, int, float, Decimal, list, tuple, set, frozenset, enum.Enum)
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), list, tuple})
-"""Types of most outputs that have no fields."""
+"""The most frequent types of outputs without fields."""
 
 
 def fields_of(output: object) -> Mapping[str, object] | None:
-    """The fields of a mapping, a pydantic model or a dataclass; `None` for anything else."""
+    """Return the fields of a mapping, a pydantic model or a dataclass; `None` for anything else."""
     if type(output) in _PLAIN:
         return None
     if isinstance(output, Mapping):
@@ -37,10 +37,10 @@ def fields_of(output: object) -> Mapping[str, object] | None:
 
 
 def declared_fields(annotation: Annotation | None) -> frozenset[str] | None:
-    """The names of the fields of a model, dataclass or TypedDict, and of all types of a union.
+    """Return the names of the fields of a model, dataclass or TypedDict, or of all types of a union.
 
-    None for texts, numbers and lists, which is an empty set; `None` where they are not known, as those of a
-    `dict[str, int]`.
+    The set is empty for texts, numbers and lists, which have no fields. Return `None` if the names are not
+    known, as for a `dict[str, int]`.
     """
     known: set[str] = set()
     waiting: list[Annotation] = [annotation]
@@ -58,7 +58,7 @@ def declared_fields(annotation: Annotation | None) -> frozenset[str] | None:
 
 
 def _parts(annotation: Annotation) -> list[Annotation] | None:
-    """The types that an annotation is made of, where it is a union or another name; else `None`."""
+    """Return the types that a union or an alias consists of; `None` for another annotation."""
     origin: Any = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return [part for part in get_args(annotation) if part is not types.NoneType]

@@ -17,7 +17,7 @@ from fastroai.steps.visits import NodeVisit
 
 
 class VisitData(StepData):
-    """What one visit to a node can read, made when it first asks: most nodes read little."""
+    """The data that one visit to a node can read. It is made on first access: most nodes read little."""
 
     def __init__(
         self, run: RunData, plan: GraphPlan, branch: Branch, scope: Scope, visit: NodeVisit | None
@@ -28,7 +28,7 @@ class VisitData(StepData):
 
     @cached_property
     def inputs(self) -> Mapping[str, object]:  # type: ignore[override]  # nobody writes here
-        """The memory of the branch, as far as the node reads it."""
+        """The values in the memory of the branch that the node may read."""
         branch = self._branch
         return Copies(branch.memory, self._scope, self._plan.reads.get(branch.node))
 
@@ -52,15 +52,15 @@ class NodeOutputs(Outputs):
 
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]  # made when needed
-        """The sources that have an output: what the visited node depends on, and only that node asks."""
+        """The nodes that the visited node depends on: sources with an output. No other node asks."""
         return _Sources(self._nodes, self._sources, self.values)
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:
-        """The same outputs, some of them with other values."""
+        """Return the same outputs, some of them with other values."""
         return NodeOutputs(self._nodes, self._sources, ChainMap(dict(values), self.values))
 
     def get(self, reader: str, step_id: str) -> object:
-        """The latest output of a node. Raises `MissingDependencyError`."""
+        """Return the latest output of a node. Raises `MissingDependencyError`."""
         if step_id in self.values:
             return self.values[step_id]
         if step_id not in self.dependencies:
@@ -73,16 +73,16 @@ class NodeOutputs(Outputs):
         raise MissingDependencyError(reader, step_id, reason)
 
     def may_have(self, reader: str, step_id: str) -> bool:
-        """Whether there is an output to get."""
+        """Return whether the node has an output."""
         return step_id in self.values
 
     def is_ancestor(self, step_id: str, of: str) -> bool:
-        """Whether there is an output to get."""
+        """Return whether the node has an output: only nodes in the past of the branch have one here."""
         return step_id in self.values
 
 
 class _Sources(Mapping[str, tuple[str, ...]]):
-    """The same sources whoever asks: only the visited node does."""
+    """The same sources for every node, as only the visited node asks."""
 
     __slots__ = ("_latest", "_nodes", "_sources")
 

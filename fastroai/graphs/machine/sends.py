@@ -13,7 +13,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 class Send:
     """A visit to `target` in a branch of its own, which finds `inputs` in its memory.
 
-    A node with edges `when="send"` returns a list or tuple of them, and each becomes a branch:
+    A node with edges `when="send"` returns a list or tuple of sends, and each becomes a branch:
 
         @step
         async def split(ctx: StepContext) -> list[Send]:
@@ -26,8 +26,8 @@ class Send:
     target: str
     """The node to visit, to which a `send` edge leads."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """What the nodes of the branch find with `ctx.get_input`, over the memory of the fork. A run that a store
-    keeps takes plain JSON."""
+    """Values that the nodes of the branch find with `ctx.get_input`, before those in the memory of the fork.
+    In a run that a store keeps, they must be plain JSON."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.target, str):
@@ -47,7 +47,7 @@ def check_sends(node: str, output: object, declared: Sequence[str]) -> None:
     """Check the output of a node that has `send` edges to the `declared` nodes, or of one that has none.
 
     Raises:
-        ConfigurationError: it is no list of `Send`, or one of them goes where no `send` edge leads.
+        ConfigurationError: the output is not a list of `Send`, or a target has no `send` edge to it.
     """
     if not isinstance(output, list | tuple) or not all(isinstance(one, Send) for one in output):
         expected = f"a list of Send(...), as node {node!r} has send edges; ctx.write(...) keeps other values"

@@ -1,4 +1,4 @@
-"""Warnings of what is hardly meant: conditions that cannot be evaluated, and values that are overwritten."""
+"""Warnings of likely mistakes: conditions that cannot be evaluated, and values that are overwritten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def warn_of_unevaluated(graph: str, conditions: Unevaluated) -> None:
 
 
 def warn_of_overwritten(graph: str, joined: Joined) -> None:
-    """Warn of each value that a branch wrote and another one overwrote, where nobody said that it may."""
+    """Warn of each value that a branch wrote and another one overwrote, if no setting allows that."""
     for key, nodes in joined.overwritten.items():
         *others, last = nodes
         lost = [

@@ -1,4 +1,4 @@
-"""What a node's output puts into the memory of its graph."""
+"""The values that a node's output writes to the memory of its graph."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SENT: Final = (list, tuple, Send)
 def writes_of(
     plan: GraphPlan, node: str, output: object, accumulated: Mapping[str, object]
 ) -> dict[str, object]:
-    """The values to write: those that the node wrote before its end, and on top those of its output.
+    """Return the values to write: those that the node wrote before its end, then those of its output.
 
-    What the node declares to write are fields of a mapping, a model or a dataclass, or the one name for any
-    other output. Where it declares nothing, the whole output goes under the id of the node. What it sends is
-    nothing to write.
+    The names that the node declares are fields of a mapping, a model or a dataclass, or a single name for any
+    other output. If the node declares none, the whole output is written under the id of the node. An output
+    of sends is not written.
 
     Raises:
-        ContractViolation: the output does not give what is declared.
-        ConfigurationError: the node sends what it cannot send, or has to send and does not.
+        ContractViolation: the output lacks a value that the node declares.
+        ConfigurationError: the node has `send` edges but returns no list of sends, or a send has no edge.
     """
     names: Sequence[str] | None = plan.writes.get(node)
     if node in plan.sending or type(output) in _SENT:
@@ -39,7 +39,7 @@ def writes_of(
     if fields is None:
         left = [name for name in names if name not in accumulated]
         if len(names) == 1 and (output is not None or left):
-            left = list(names)  # an output goes over what the node wrote before its end
+            left = list(names)  # an output replaces the value that the node wrote before its end
         if len(left) > 1:
             raise _violation(node, left, output, f"expected an output with these fields, not {_kind(output)}")
         return {**accumulated, **dict.fromkeys(left, output)}

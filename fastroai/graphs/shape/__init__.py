@@ -1,1 +1,1 @@
-"""What a graph is: nodes, edges, plan, and every problem of it."""
+"""The shape of a graph: nodes, edges and plan, and the search for problems with them."""

@@ -1,4 +1,4 @@
-"""The conditions of edges: parsed, and checked to name only what can be there."""
+"""The conditions of edges: parsed, and checked to name only values that can exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastroai.steps.contracts import declared_output
 
 
 class Conditions:
-    """The conditions of a graph, as they are parsed one by one."""
+    """Parses the conditions of a graph, and finds their problems."""
 
     def __init__(self, nodes: Mapping[str, Node[Any]], pauses: Set[str], accepts: Accepted | None) -> None:
         self.parsed: dict[Edge, Expression] = {}
@@ -27,7 +27,7 @@ class Conditions:
         self._has_sends = False
 
     def problems(self, edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
-        """Parse the conditions of these edges, and say what is wrong with them."""
+        """Parse the conditions of these edges, and yield each problem with them."""
         self._has_sends = any(edge.when == "send" for _, edge in edges)
         for index, edge in edges:
             about = ("edges", index, "condition")
@@ -49,7 +49,7 @@ class Conditions:
             return
         ends = (edge.source, edge.target)
         if not all(isinstance(end, str) and end in self._nodes for end in ends):
-            return  # which is a problem of its own
+            return  # the unknown node is reported as a problem of its own
         self.parsed[edge] = expression
         fields = self._fields_of(edge.source)
         if fields is None:
@@ -61,7 +61,7 @@ class Conditions:
             yield f"names {name!r}, which no node writes.{hint}"
 
     def _fields_of(self, source: str) -> frozenset[str] | None:
-        """What is known to be in a node's output; `None` where anything may be."""
+        """Return the names that a node's output is known to have; `None` if it may have any."""
         if source not in self._fields:
             self._fields[source] = self._find_fields(source)
         return self._fields[source]
@@ -76,18 +76,18 @@ class Conditions:
 
     def _output_type(self, source: str) -> object:
         node = self._nodes[source]
-        if source in self._pauses:  # its output is what the person says
+        if source in self._pauses:  # its output is the answer of the person
             return None if isinstance(node.answer, NotGiven) else node.answer
         return declared_output(node.step) if isinstance(node.step, BaseStep) else None
 
 
 def _in_memory(nodes: Mapping[str, Node[Any]]) -> Iterator[str]:
-    """The keys that memory can have: what nodes write, and what they expect to read."""
+    """Yield the keys that memory can have: those that nodes write, and those that nodes read."""
     for node_id, node in nodes.items():
         yield from _names(node.reads)
         yield from _names(node.writes) or (node_id,)
 
 
 def _names(names: object) -> tuple[str, ...]:
-    """The names in `reads` or `writes`, if these are such; else nothing, as that is a problem elsewhere."""
+    """Return the valid names in `reads` or `writes`. Invalid ones are reported elsewhere."""
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, tuple) else ()

@@ -9,10 +9,10 @@ V = TypeVar("V", bound=Hashable)
 
 
 def immediate_dominators(successors: Mapping[V, Sequence[V]], root: V) -> dict[V, V]:
-    """The nearest vertex that is on every way from the root to a vertex, for each that can be reached.
+    """Return the immediate dominator of each vertex that can be reached from the root.
 
-    The root comes first and has itself; each vertex comes after its dominator. Every vertex is a key of
-    `successors`.
+    That is the nearest other vertex on every path from the root to the vertex. The root comes first, as its
+    own dominator; each vertex comes after its dominator. Every vertex must be a key of `successors`.
 
     Lengauer and Tarjan, "A fast algorithm for finding dominators in a flowgraph" (1979), with simple path
     compression: O(m log n).
@@ -23,7 +23,7 @@ def immediate_dominators(successors: Mapping[V, Sequence[V]], root: V) -> dict[V
 
 
 def _depth_first(successors: Mapping[V, Sequence[V]], root: V) -> tuple[list[V], list[int]]:
-    """The vertices in the order of a depth-first search, and the number of each one's parent in its tree."""
+    """Return the vertices in depth-first order, and the number of each vertex's parent in the search tree."""
     order, parent = [root], [0]
     seen = {root}
     path: list[tuple[int, Iterator[V]]] = [(0, iter(successors[root]))]
@@ -50,17 +50,17 @@ def _numbered_predecessors(successors: Mapping[V, Sequence[V]], order: Sequence[
 
 
 class _Dominators:
-    """The algorithm, on vertices that are their numbers in a depth-first search."""
+    """The algorithm of Lengauer and Tarjan. A vertex is its number in a depth-first search."""
 
     def __init__(self, predecessors: list[list[int]], parent: list[int]) -> None:
         count = len(parent)
         self._predecessors, self._parent = predecessors, parent
         self._semi = list(range(count))
-        """The semidominator: the least number from which a way leads here through higher ones."""
+        """Semidominator of each vertex: the least number with a path to it through higher numbers."""
         self._ancestor: list[int | None] = [None] * count
-        """In the forest of vertices that are done, as it is compressed."""
+        """Ancestor of each vertex in the forest of processed vertices, whose paths are compressed."""
         self._least = list(range(count))
-        """On the compressed way to the ancestor: the vertex with the least semidominator."""
+        """For each vertex, the one with the least semidominator on the compressed path to its ancestor."""
 
     def found(self) -> list[int]:
         semi, parent = self._semi, self._parent
@@ -81,7 +81,7 @@ class _Dominators:
         return dominator
 
     def _evaluate(self, vertex: int) -> int:
-        """The vertex with the least semidominator on the way to the root of this one's tree."""
+        """Return the vertex with the least semidominator on the path from `vertex` to its root."""
         ancestor, least, semi = self._ancestor, self._least, self._semi
         path: list[tuple[int, int]] = []
         below, above = vertex, ancestor[vertex]
@@ -98,12 +98,12 @@ class _Dominators:
 class AncestorTree(Generic[V]):
     """Finds nearest common ancestors, in a number of steps that is logarithmic in the depth.
 
-    Each vertex has its parent and one ancestor farther up to jump to; those of one depth jump equally far
-    (Myers, "An applicative random-access stack", 1983).
+    Each vertex knows its parent, and one ancestor farther up to jump to. All vertices of one depth jump
+    equally far (Myers, "An applicative random-access stack", 1983).
     """
 
     def __init__(self, parents: Mapping[V, V], root: V) -> None:
-        """`parents` name each vertex after its own parent; the root may have itself."""
+        """`parents` lists each vertex after its own parent. The root may be its own parent."""
         self._parent: dict[V, V] = {root: root}
         self._jump: dict[V, V] = {root: root}
         self._depth: dict[V, int] = {root: 0}
@@ -115,7 +115,7 @@ class AncestorTree(Generic[V]):
         return vertex in self._parent
 
     def common_ancestor(self, one: V, other: V) -> V:
-        """The nearest vertex that is both an ancestor of the one, or it itself, and of the other."""
+        """Return the nearest common ancestor of two vertices. A vertex counts as its own ancestor."""
         depth, jump, parent = self._depth, self._jump, self._parent
         level = min(depth[one], depth[other])
         one, other = self._up(one, level), self._up(other, level)

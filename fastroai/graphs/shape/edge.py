@@ -17,23 +17,27 @@ class Edge:
 
         Edge("classify", "reply", when="conditional", condition="confidence >= 0.8")
 
-    After a node that succeeded: all `on_success` edges, which is what an edge is by default; the first
-    `conditional` edge whose condition holds; the target that the decider names among those of the
-    `llm_decide` edges; the `send` edges to which its output, a list of `Send`, has any; and, if no condition
-    held and nothing was sent, all `always` edges. After one that failed, its retries used up: all
-    `on_failure` and all `always` edges. Several edges at once are a fork; to one target they are one. A
-    `send` edge is one branch for each `Send`.
+    After a node that succeeded, the graph takes:
+
+    - all `on_success` edges, the default;
+    - the first `conditional` edge whose condition holds;
+    - the `llm_decide` edge to the target that the decider names;
+    - the `send` edges to the targets of its output, a list of `Send`: one branch for each `Send`;
+    - all `always` edges, if no condition held and nothing was sent.
+
+    After a node that failed and has no retries left, it takes all `on_failure` and all `always` edges.
+    Several edges at once are a fork. Several edges to one target count as one.
     """
 
     source: str
     target: str
     when: When = "on_success"
     condition: str | None = None
-    """An expression (`fastroai.expressions`) over the output's fields, then memory; with
-    `when="conditional"`."""
+    """Expression (`fastroai.expressions`) of an edge with `when="conditional"`. It finds names in the fields
+    of the output first, then in memory."""
     fallback: bool = False
-    """Whether an `llm_decide` edge is taken where the decider gives no answer that can be used; it is so for
-    exactly one of a node's."""
+    """Whether this `llm_decide` edge is taken if the decider gives no usable answer. Exactly one `llm_decide`
+    edge of a node is the fallback."""
 
     def __str__(self) -> str:
         return f"{self.source!r} -> {self.target!r}"

@@ -1,4 +1,4 @@
-"""What keeps edges from saying what may come after what."""
+"""Problems with the edges of a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastroai.graphs.shape.node import Node
 
 
 def edge_problems(edges: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:
-    """What keeps single edges from saying what may come after what."""
+    """Yield the problems with each single edge: invalid objects, unknown nodes, unknown words."""
     if not is_list(edges):
         yield GraphProblem(f"edges are a {type(edges).__name__}; expected a list of Edge(...)", ("edges",))
     for index, edge in enumerate(listed(edges)):
@@ -33,7 +33,7 @@ def edge_problems(edges: object, nodes: Mapping[str, Node[Any]]) -> Iterator[Gra
 
 
 def same_edge_problems(edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
-    """Edges that say what another says already."""
+    """Yield a problem for each edge that repeats another."""
     seen: set[tuple[object, ...]] = set()
     for index, edge in edges:
         told = (repr(edge.source), repr(edge.target), repr(edge.when), repr(edge.condition))
@@ -47,7 +47,7 @@ def same_edge_problems(edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProbl
 def send_problems(
     edges: Sequence[tuple[int, Edge]], nodes: Mapping[str, Node[Any]], pauses: AbstractSet[str]
 ) -> Iterator[GraphProblem]:
-    """What keeps nodes from sending."""
+    """Yield the problems with `send` edges."""
     sends = [(index, edge) for index, edge in edges if edge.when == "send"]
     for index, edge in sends:
         if edge.source in pauses:
@@ -64,7 +64,7 @@ def send_problems(
 def decision_problems(
     edges: Sequence[tuple[int, Edge]], nodes: Mapping[str, Node[Any]], decider: object
 ) -> Iterator[GraphProblem]:
-    """What keeps a model from deciding, and what is left to do where it fails to."""
+    """Yield the problems with `llm_decide` edges: the fallback, the names, a missing decider."""
     candidates: dict[str, list[tuple[int, Edge]]] = {}
     for index, edge in edges:
         if edge.when == "llm_decide" and is_node(edge.source, nodes):

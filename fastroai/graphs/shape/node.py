@@ -1,4 +1,4 @@
-"""Nodes: a step, and what it reads and writes of the graph's memory."""
+"""Nodes: steps, with the keys of the graph's memory that they read and write."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ StepT_co = TypeVar("StepT_co", bound=BaseStep[Any, Any], covariant=True)
 
 
 class Nestable(Protocol[StepT_co]):
-    """What can be made a step without saying more: pipelines, routers, graphs."""
+    """An object that becomes a step without arguments: a pipeline, a router, a graph."""
 
     def as_step(self) -> StepT_co:
-        """A step that runs it."""
+        """Return a step that runs this object."""
         ...
 
 
 StepLike: TypeAlias = BaseStep[DepsT_contra, Any] | Nestable[BaseStep[DepsT_contra, Any]]
-"""A step, or what becomes one: a pipeline, a router, a graph."""
+"""A step, or an object that becomes one: a pipeline, a router, a graph."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Node(Generic[DepsT_contra]):
-    """A step in a graph, with what it reads and writes.
+    """A step in a graph, with the keys of memory that it reads and writes.
 
         Node(classify, reads=["ticket"], writes=["category", "confidence"], max_visits=3)
 
@@ -38,18 +38,18 @@ class Node(Generic[DepsT_contra]):
     """
 
     step: BaseStep[DepsT_contra, Any]
-    """What runs. Pipelines, routers and graphs become steps here."""
+    """The step that runs. Pipelines, routers and graphs become steps here."""
     reads: tuple[str, ...]
-    """The keys of memory that its `get_input` sees; all of them where none is given."""
+    """Keys of memory that `get_input` of the step sees; all keys if none is given."""
     writes: tuple[str, ...]
-    """The keys of memory that it writes: fields of its output, or the one key for all of it. Where none is
-    given, its output is written under its id."""
+    """Keys of memory that the node writes: fields of its output, or a single key for the whole output. If no
+    key is given, the output is written under the id of the node."""
     max_visits: int | None
-    """How often it is executed at most; then it is skipped, and keeps its output."""
+    """Maximum number of executions. After that the node is skipped, and keeps its output."""
     focus: str | None
-    """What the model is to attend to here: the last layer of its prompt."""
+    """What the model should attend to in this node: the last layer of its prompt."""
     answer: Annotation | NotGiven = field(hash=False)
-    """The type of the answer that a person gives at this node, which is then among the pause nodes."""
+    """Type of the answer that a person gives at this node, which must be one of the `pause_nodes`."""
 
     def __init__(
         self,
@@ -73,23 +73,23 @@ class Node(Generic[DepsT_contra]):
 
 
 NodeLike: TypeAlias = Node[DepsT_contra] | StepLike[DepsT_contra]
-"""What can stand for a node in `Graph(nodes=...)`."""
+"""A value for a node in `Graph(nodes=...)`."""
 
 
 def nodes_of(nodes: Mapping[str, NodeLike[DepsT_contra]]) -> dict[str, Node[DepsT_contra]]:
-    """Every value as a node. What can be none stays in one, for `build_plan` to refuse with all the rest."""
+    """Return every value as a node. `build_plan` reports invalid steps, with all other problems."""
     return {node_id: node if isinstance(node, Node) else Node(node) for node_id, node in nodes.items()}
 
 
 def _as_step(step: StepLike[DepsT_contra]) -> BaseStep[DepsT_contra, Any]:
-    """The step that it is or becomes; anything else as it is, for `build_plan` to say what is wrong."""
+    """Return the step that a value is or becomes. Any other value is unchanged: `build_plan` reports it."""
     if isinstance(step, BaseStep | type) or not _needs_nothing(step):
         return cast("BaseStep[DepsT_contra, Any]", step)
     return step.as_step()
 
 
 def _needs_nothing(nestable: object) -> bool:
-    """Whether its `as_step` can be called without arguments, which an agent's cannot: it takes a prompt."""
+    """Return whether `as_step` can be called without arguments. That of an agent needs a prompt."""
     as_step = getattr(nestable, "as_step", None)
     if not callable(as_step):
         return False
@@ -101,5 +101,5 @@ def _needs_nothing(nestable: object) -> bool:
 
 
 def _frozen(names: Sequence[str]) -> Sequence[str]:
-    """Lists as tuples; what is no list as it is, for `build_plan` to refuse."""
+    """Return a list as a tuple. Any other value is unchanged: `build_plan` checks it."""
     return tuple(names) if isinstance(names, list) else names

@@ -1,4 +1,4 @@
-"""What keeps nodes from running."""
+"""Problems with the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EDGES_SAY: Final = (
 
 
 def node_problems(nodes: Mapping[str, Node[Any]], pauses: Set[str]) -> Iterator[GraphProblem]:
-    """What is wrong with each node; `pauses` are those that ask somebody."""
+    """Yield the problems with each node; `pauses` are the nodes that ask a person."""
     if not nodes:
         yield GraphProblem("it has no nodes; give at least one: nodes={'name': step}", ("nodes",))
     for node_id, node in nodes.items():
@@ -38,7 +38,7 @@ def node_problems(nodes: Mapping[str, Node[Any]], pauses: Set[str]) -> Iterator[
 
 
 def _problems_of(node: Node[Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a node, by the option that it is about."""
+    """Yield the problems with a node, each after the option that it is about."""
     step: object = node.step
     if not isinstance(step, BaseStep):
         yield "step", f"is not a step but {_describe(step)}"

@@ -1,4 +1,4 @@
-"""The shape of a graph, checked and made ready: what the state machine decides on. Pure data."""
+"""The shape of a graph, checked and prepared for the state machine. Pure data."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ if TYPE_CHECKING:
     from fastroai.expressions import Expression
 
 OnBranchFailure: TypeAlias = Literal["fail_all", "continue_others", "wait_all"]
-"""What a failed branch does to the others of its fork."""
+"""What the failure of a branch does to the other branches of its fork."""
 OnConflict: TypeAlias = Literal["last_wins", "first_wins", "error"]
-"""What holds where two branches of a fork have written the same key."""
+"""Which value is kept if two branches of a fork have written the same key."""
 Reducer: TypeAlias = Literal["append", "merge", "add"] | OnConflict | Callable[[Any, Any], Any]
-"""How the values of one key are brought together that branches of a fork have written.
+"""How the values are combined that branches of a fork have written to the same key.
 
-`"append"`: a list of all; the items of what is a list already are in it. `"merge"`: one dict; of two values
-of one name, that of the branch which is declared later. `"add"`: their sum, as `+` makes it. A function of
-two values: what it gives for the first and the second, then for that and the third, and so on; it must not be
-async, and give the same for the same values, as it is called again when a run is resumed. A word of
-`on_conflict`: that, for this key.
+- `"append"`: one list of all values; a value that is a list adds its items.
+- `"merge"`: one dict; of two values under one name, that of the branch which is declared later.
+- `"add"`: the sum of the values by `+`.
+- A function of two values: it is called with the first and the second, then with its result and the third,
+  and so on. It must not be async. It must give the same result for the same values, as it is called again
+  when a run is resumed.
+- A word of `on_conflict`: that policy for this key.
 
-The value of before the fork comes first, then those of the branches in declaration order.
+The value from before the fork comes first, then those of the branches in declaration order.
 """
 
 ON_BRANCH_FAILURE: Final[tuple[OnBranchFailure, ...]] = get_args(OnBranchFailure)
 ON_CONFLICT: Final[tuple[OnConflict, ...]] = get_args(OnConflict)
 REDUCERS: Final = ("append", "merge", "add", *ON_CONFLICT)
 DEFAULT_MAX_STEPS: Final = 100
-"""Few, since a loop that does not end is paid for."""
+"""Default maximum of visits in a run. It is low, since an endless loop costs money."""
 DEFAULT_STEPS_PER_NODE: Final = 3
-"""So many at least for each node, however many nodes there are."""
+"""Visits for each node that the default maximum allows at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +46,40 @@ class GraphPlan:
     """Nodes, edges and policies of a graph that can run."""
 
     nodes: tuple[str, ...]
-    """In declaration order."""
+    """Ids of all nodes, in declaration order."""
     edges: Mapping[str, tuple[Edge, ...]]
-    """Outgoing, in declaration order, by source; every node is a key."""
+    """Outgoing edges by source, in declaration order; every node is a key."""
     conditions: Mapping[Edge, Expression] = field(compare=False)
-    """Of the conditional edges, whose texts say the same."""
+    """Parsed conditions of the `conditional` edges; not compared, as the edges have the same texts."""
     entry: str
     terminals: tuple[str, ...]
-    """In the order in which they were declared."""
+    """Ids of the last nodes, in the order in which they were declared."""
     pauses: frozenset[str] = frozenset()
-    """The nodes that ask a person."""
+    """Ids of the nodes that ask a person."""
     reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The keys of memory that a node sees, for those that say so."""
+    """Keys of memory that a node sees; only for nodes that declare `reads`."""
     writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The keys of memory that a node writes, for those that say so."""
+    """Keys of memory that a node writes; only for nodes that declare `writes`."""
     max_visits: Mapping[str, int] = field(default_factory=dict)
-    """How often a node is executed at most, for those that say so."""
+    """Maximum number of executions of a node; only for nodes that declare one."""
     max_steps: int = DEFAULT_MAX_STEPS
-    """How many visits are executed at most, of all nodes together."""
+    """Maximum number of visits that a run executes, of all nodes together."""
     on_branch_failure: OnBranchFailure = "fail_all"
     on_conflict: OnConflict = "last_wins"
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
-    """How values are brought together that branches wrote, for the keys that have something of their own."""
+    """Reducers by key; `on_conflict` applies to all other keys."""
     max_concurrency: int | None = None
     post_dominators: Mapping[str, str | None] = field(init=False, repr=False, compare=False)
-    """The next node that every way from a node to an end of the graph comes by, over all edges but
-    `on_failure`; `None` where there is none before the end."""
+    """For each node, the next node on every path from it to an end of the graph, without `on_failure` edges;
+    `None` if there is none before the end."""
     asking: frozenset[str] = field(init=False, repr=False, compare=False)
-    """The nodes after whose success a model has a say: those with `llm_decide` edges."""
+    """Ids of the nodes with `llm_decide` edges. The decider chooses one after such a node succeeds."""
     sending: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-    """The targets of the `send` edges of the nodes that have any."""
+    """Targets of `send` edges by source; only for nodes that have any."""
     fixed_routes: dict[tuple[str, str], Any] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """Routes after nodes whose output has no say in them, by node and outcome; `routed` keeps them here."""
+    """Cache of `routed`: routes that do not depend on the node's output, by node and outcome."""
     _tree: AncestorTree[str | None] = field(init=False, repr=False, compare=False)
     _joins: dict[tuple[tuple[str, ...], tuple[str, ...]], str | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -96,10 +98,10 @@ class GraphPlan:
         object.__setattr__(self, "sending", MappingProxyType(sending))
 
     def join_of(self, targets: tuple[str, ...], sent_to: tuple[str, ...] = ()) -> str | None:
-        """Where the branches to these nodes come together: their nearest common post-dominator.
+        """Return the node where branches to these nodes come together: their nearest common post-dominator.
 
-        A node post-dominates itself, unless it is one of `sent_to`: each `Send` visits its target for itself.
-        `None` where they do not meet before the graph ends.
+        A node post-dominates itself, unless it is in `sent_to`: each `Send` visits its target on its own.
+        Return `None` if the branches do not meet before the graph ends.
         """
         key = targets, sent_to
         if key not in self._joins:
@@ -116,10 +118,10 @@ class GraphPlan:
 def _ways_back(
     edges: Mapping[str, tuple[Edge, ...]], terminals: tuple[str, ...]
 ) -> dict[str | None, list[str | None]]:
-    """What may come right before a node when nothing fails; before `None`, the end, what ends the graph.
+    """Return which nodes may come right before each node if nothing fails; `None` stands for the end.
 
-    After a node that sends, its targets may come, and what comes after these: it may send nothing, and the
-    targets are visited in other branches.
+    After a node with `send` edges, its targets may come, and also the nodes after these: it may send nothing,
+    and the targets are visited in other branches.
     """
     back: dict[str | None, list[str | None]] = {None: [], **{node: [] for node in edges}}
     after: dict[str, list[str | None]] = {}

@@ -1,4 +1,4 @@
-"""The shape of a graph: where it begins and ends, and whether every node is on a way between."""
+"""The shape of a graph: its entry, its terminals, and whether every node is on a path between them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _TOGETHER: Final[Mapping[When, frozenset[When]]] = {
     "llm_decide": frozenset({"always", "on_success", "conditional", "send"}),
     "send": frozenset({"on_success", "conditional", "llm_decide", "send"}),
 }
-"""Which edges of a node can be traversed along with another."""
+"""For each kind of edge, the kinds that can be traversed with it after the same visit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Nodes, edges between them, and what was said of the beginning and the ends. All names are nodes."""
+    """The nodes, the edges between them, the entry and the terminals. Every name in it is a node."""
 
     nodes: tuple[str, ...]
     edges: Mapping[str, tuple[Edge, ...]]
-    """Outgoing, by source; every node is a key."""
+    """Outgoing edges by source; every node is a key."""
     entry: str | None
     terminals: tuple[str, ...]
 
@@ -38,7 +38,7 @@ class Shape:
         entry: str | None,
         terminals: Sequence[str] | None,
     ) -> Shape:
-        """With the entry and the terminals that the edges say, where nobody else does."""
+        """Make a shape. If the entry or the terminals are not given, find them from the edges."""
         if entry is None:
             beginnings = _beginnings(edges)
             entry = beginnings[0] if len(beginnings) == 1 else None
@@ -47,7 +47,7 @@ class Shape:
         return cls(tuple(edges), edges, entry, tuple(dict.fromkeys(terminals)))
 
     def problems(self, on_branch_failure: OnBranchFailure) -> Iterator[GraphProblem]:
-        """Everything that keeps runs from going from the entry to a terminal."""
+        """Yield every problem that keeps runs from getting from the entry to a terminal."""
         yield from self._entry_problems()
         yield from self._terminal_problems()
         if not self.terminals:
@@ -91,7 +91,7 @@ class Shape:
                 yield GraphProblem(message, ("terminals",))
 
     def _branch_problems(self, ending: set[str], surely: set[str]) -> Iterator[GraphProblem]:
-        """Branches that end only by a failure, so that the other branches wait in vain."""
+        """Yield a problem for branches that end only by a failure, so that other branches wait in vain."""
         for node, outgoing in self.edges.items():
             lost = [target for target in _forked(outgoing) if target in ending and target not in surely]
             if lost:
@@ -112,7 +112,7 @@ def _targets(outgoing: Iterable[Edge]) -> list[str]:
 
 
 def _forked(outgoing: Sequence[Edge]) -> list[str]:
-    """The targets to which a node can go at once with another, or several times at once."""
+    """Return the targets that a node can go to together with another target, or several times at once."""
     by_when: dict[When, set[str]] = {}
     for edge in outgoing:
         by_when.setdefault(edge.when, set()).add(edge.target)

@@ -1,4 +1,4 @@
-"""Every problem that keeps a graph from running, in one error; and the plan of one that has none."""
+"""Checks that find every problem of a graph at once, and the plan of a graph without problems."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def build_plan(
     config: PipelineConfig | None = None,
     accepts: Accepted | None = None,
 ) -> GraphPlan:
-    """Check everything at once. `nodes` come from `nodes_of`.
+    """Check a graph, and return its plan. `nodes` come from `nodes_of`.
 
     Raises:
-        GraphValidationError: with every problem that was found.
+        GraphValidationError: the graph cannot run. The error has every problem that was found.
     """
     asking: object = list(pause_nodes) if isinstance(pause_nodes, AbstractSet) else pause_nodes
     pauses = frozenset(filter(is_name, listed(asking)))
-    # Anything but a word is a GraphConversation, which is checked where it is made.
+    # A value that is not a text is a GraphConversation, which checks itself.
     word = conversation if isinstance(conversation, str) else "continuous"
     problems = [
         *node_problems(nodes, pauses),
@@ -91,7 +91,7 @@ def build_plan(
         *decision_problems(indexed, nodes, decider),
         *send_problems(indexed, nodes, pauses),
     ]
-    # With a misspelt name, what is connected to what says nothing.
+    # With a misspelt name, it is not known which nodes are connected.
     shape = None if unknown or not nodes else _shape(indexed, nodes, entry, terminals)
     if shape is not None:
         problems += shape.problems(on_branch_failure)
@@ -158,7 +158,7 @@ def _reducer_problems(reducers: object, nodes: Mapping[str, Node[Any]]) -> Itera
         yield GraphProblem(f"reducers={reducers!r}: expected a mapping of keys to reducers", ("reducers",))
         return
     writes = [[key for key in listed(node.writes) if is_name(key)] for node in nodes.values()]
-    known = {key for keys in writes for key in keys} if all(writes) else None  # else a node may write any
+    known = {key for keys in writes for key in keys} if all(writes) else None  # else a node may write any key
     for key, how in reducers.items():
         about = ("reducers", str(key))
         if not is_name(key):

@@ -1,4 +1,4 @@
-"""A graph as a drawing, with the way that a run took."""
+"""A graph as a drawing, with the path that a run took."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastroai.usage import format_cost
 
 
 def draw(setup: GraphSetup, result: GraphResult[Any] | None) -> Drawing:
-    """The nodes and edges; what a run did with them, if one is given."""
+    """Draw the nodes and edges. With a result, show what its run did with them."""
     plan = setup.plan
     taken = Counter[tuple[str, str, str]]() if result is None else _taken(setup.name, result.trace)
     return Drawing(
@@ -30,7 +30,7 @@ def draw(setup: GraphSetup, result: GraphResult[Any] | None) -> Drawing:
 
 
 def _taken(graph: str, trace: RunTrace) -> Counter[tuple[str, str, str]]:
-    """How often each edge was taken; of the graph itself, not of those that are nested in it."""
+    """Count how often each edge of the graph was taken. Edges of nested graphs are left out."""
     return Counter(
         (step_name(entry.place), edge.target, edge.when)
         for entry in trace.entries

@@ -25,7 +25,7 @@ from fastroai.usage import Budget
 
 
 class GraphArguments(TypedDict):
-    """The arguments of `Graph` that a document can say. What it does not say is not there."""
+    """The arguments of `Graph` that a document can set. Arguments that it does not set are left out."""
 
     name: str
     goal: NotRequired[str | None]
@@ -46,21 +46,21 @@ class GraphArguments(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """A document that was loaded: what it says, and where."""
+    """A document that was loaded: its arguments, and their places in the text."""
 
     arguments: GraphArguments
     text: YamlText
     source: str | None
-    """The file that it was read from."""
+    """The file from which the document was read; `None` if it was given as text."""
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Problems that are found in this block get the line and column of what they are about.
+        """Add lines and columns to the problems that are found in this block.
 
             with document.located():
                 graph = Graph(**document.arguments)
 
-        Those that are about nothing in the document stay as they are.
+        Problems that are about no part of the document stay unchanged.
         """
         try:
             yield
@@ -73,7 +73,7 @@ class GraphDocument:
         if way and way[0] in PoliciesPart.model_fields:
             way = ("policies", *way)
         if way[:1] not in self.text.values:
-            return problem  # what it is about is not in the document
+            return problem  # it is about a part that the document does not have
         line, column = self.text.place(way)
         return replace(problem, line=line, column=column)
 
@@ -81,15 +81,16 @@ class GraphDocument:
 def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -> GraphDocument:
     """Read a document. Its nodes name their steps, by default under their ids, among those in `nodes`.
 
-    What `nodes` has may be a `Node`, for what a document cannot say, such as the type of an answer; what the
-    document says wins.
+    A value in `nodes` may be a `Node`, for settings that a document cannot express, such as the type of an
+    answer. Settings in the document replace those of the `Node`.
 
     Args:
         source: The text of the document, or the `Path` of a file.
-        nodes: Steps, and what becomes one, by the names that the document uses.
+        nodes: Steps, pipelines, routers, graphs or nodes, by the names that the document uses.
 
     Raises:
-        GraphValidationError: It is not YAML, or not a graph; with all problems and their places.
+        GraphValidationError: The document is not YAML, or not a graph. The error has every problem, with
+            its place.
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
     file = str(source) if isinstance(source, Path) else None
@@ -112,7 +113,7 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
 
 
 def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
-    """As they come in the document; those that are not about it at last."""
+    """Return the problems in the order of the document; problems without a place come last."""
     return tuple(sorted(problems, key=lambda one: (one.line is None, one.line, one.column)))
 
 
@@ -142,7 +143,7 @@ class EdgePart(Part):
 class BudgetPart(Part):
     """The budget of a run."""
 
-    # What these can be, `Budget` says: money, for one, is a number or a text.
+    # `Budget` checks the types of these values: money, for example, is a number or a text.
     usd: object = None
     tokens: object = None
     requests: object = None
@@ -150,7 +151,7 @@ class BudgetPart(Part):
 
 
 class PoliciesPart(Part):
-    """What branches of a fork do to each other."""
+    """The policies for branches of a fork: failures, and writes to the same key."""
 
     on_branch_failure: str | None = None
     on_conflict: str | None = None
@@ -185,7 +186,7 @@ _PARTS_AT: Final[PartsAt] = {
 
 
 def _with_nodes_by_id(text: YamlText) -> JsonValue:
-    """The data, in which a list of node ids has become a mapping with nothing to each."""
+    """Return the data, with a list of node ids turned into a mapping of the ids to `None`."""
     data = text.data
     nodes = data.get("nodes") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(nodes, list):
@@ -215,7 +216,7 @@ def _problem(misfit: Misfit) -> GraphProblem:
 
 
 class _Arguments:
-    """Makes arguments for `Graph` of a document that has the right form."""
+    """Makes arguments for `Graph` from a document that has the right form."""
 
     def __init__(self, document: GraphPart, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> None:
         self.problems: list[GraphProblem] = []
@@ -268,6 +269,6 @@ class _Arguments:
 
 
 def _edge(part: EdgePart) -> Edge:
-    # The word may be none of these, which is for `build_plan` to say, with the nearest that is.
+    # The word may be invalid: `build_plan` reports that, with the nearest valid word.
     when = cast("When", part.when)
     return Edge(part.source, part.target, when, part.condition, part.fallback)

@@ -22,19 +22,19 @@ from fastroai.usage import Budget
 
 
 def dump_graph_yaml(arguments: GraphArguments) -> str:
-    """A document that says the same, in declaration order. Steps are named by the ids of their nodes.
+    """Return these arguments as a document, in declaration order.
 
-    Types of answers are not in it.
+    Steps are named by the ids of their nodes. Types of answers are left out.
 
     Raises:
-        ConfigurationError: The budget is one that a document cannot say.
+        ConfigurationError: A document cannot express the budget.
         MissingExtraError: PyYAML is not installed (the extra `yaml`).
     """
     return dump_yaml(_document(arguments), "Graph.to_yaml")
 
 
 def _document(arguments: GraphArguments) -> dict[str, JsonValue]:
-    """The arguments in the form that `load_graph_yaml` reads, without what is as it is by default."""
+    """Return the arguments in the form that `load_graph_yaml` reads, without default values."""
     said: dict[str, Any] = {**arguments}
     policies = {name: said.pop(name) for name in PoliciesPart.model_fields if name in said}
     said["policies"] = PoliciesPart(**policies) if policies else None
