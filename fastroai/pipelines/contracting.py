@@ -1,4 +1,4 @@
-"""The contracts of a pipeline: what is wrong with them before anything runs, and the checks of each step."""
+"""The contracts of a pipeline: their problems, found before anything runs, and the checks of each step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def contract_problems(
     contracts: Mapping[str, object],
     inputs: Accepted | None,
 ) -> Iterator[str]:
-    """What can be known to be wrong: names of no step, and what a step accepts and nobody gives."""
+    """Yield each problem that is known before a run: unknown steps, and values that nothing provides."""
     for step_id, contract in contracts.items():
         if step_id not in steps:
             yield f"contracts name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
@@ -59,7 +59,9 @@ def _nobody_gives(
 def bind_contracts(
     steps: Mapping[str, BaseStep[Any, Any]], contracts: Mapping[str, Contract]
 ) -> dict[str, BoundContract]:
-    """The checks of the steps that have any; a step that has several ids and no contract here has them once.
+    """Return the checks of each step that has a contract, by step id.
+
+    A step that has several ids, and no contract in `contracts`, is bound once.
 
     Raises:
         ConfigurationError: a step accepts a type that pydantic cannot check.

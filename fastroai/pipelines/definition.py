@@ -1,7 +1,7 @@
 """The shape of a pipeline as plain data, kept with its runs.
 
-What counts is what decides which steps run after which: ids, edges, the output, and what a failure stops.
-Prompts, code, time limits, retries and budgets may change between two parts of a run.
+The shape is all that decides which steps run after which others: ids, edges, the output, and what a failure
+stops. Prompts, code, time limits, retries and budgets may change before a run is resumed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def define(
     *,
     version: str | None,
 ) -> dict[str, JsonValue]:
-    """The shape of a pipeline."""
+    """Return the shape of a pipeline as plain data."""
     return {
         "name": name,
         "steps": {

@@ -1,4 +1,4 @@
-"""Pipelines as text: Mermaid diagrams, and the path that a run had to wait for."""
+"""Pipelines as Mermaid diagrams, and the critical path of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastroai.runs.usage import StepTiming
 
 
 def draw_mermaid(plan: Plan) -> str:
-    """A Mermaid state diagram: each step after those that it waits for."""
+    """Return a Mermaid state diagram, with each step after those that it waits for."""
     dependencies = plan.dependencies.items()
     return mermaid(
         Drawing(
@@ -23,7 +23,7 @@ def draw_mermaid(plan: Plan) -> str:
 
 
 def critical_path(plan: Plan, timings: Mapping[str, StepTiming]) -> tuple[str, ...]:
-    """The chain that ends with the last step to finish, through the dependency that each had to wait for."""
+    """Return the chain of steps, each waiting for the one before, that ends with the last to finish."""
     path: list[str] = []
     candidates = list(timings)
     while candidates:

@@ -1,4 +1,4 @@
-"""What a pipeline costs, told before it runs: `Pipeline.estimate`, and that of routers."""
+"""Quotes of pipelines and routers before they run: `Pipeline.estimate` and `BasePipeline.estimate`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _ZERO: Final = Decimal(0)
 
 @dataclass(slots=True)
 class PastRuns:
-    """What the last complete runs of a pipeline cost."""
+    """Costs of the last complete runs of a pipeline."""
 
     _costs: deque[Decimal] = field(default_factory=lambda: deque(maxlen=RUNS_REMEMBERED))
 
     def add(self, usage: Usage) -> None:
-        """Remember a run, if all of its cost is known."""
+        """Remember the cost of a run, if all of it is known."""
         if usage.cost_complete:
             self._costs.append(usage.cost_usd)
 
     def mean(self) -> tuple[int, Decimal]:
-        """How many there were, and their mean cost in US dollars."""
+        """Return the number of remembered runs, and their mean cost in US dollars."""
         costs = self._costs.copy()
         return len(costs), ratio(exact_sum(costs), max(1, len(costs)))
 
@@ -49,7 +49,7 @@ async def estimate_steps(
     deps: Any,
     limits: Limits | None,
 ) -> dict[str, Quote]:
-    """The quote of each step, under its own budget. Raises what their functions raise."""
+    """Return the quote of each step, within its own budget. Exceptions of user functions are raised."""
     quotes: dict[str, Quote] = {}
     async with nothing_paid(limits):
         for step_id, step in steps.items():
@@ -78,7 +78,7 @@ async def _estimate_step(step: BaseStep[Any, Any], context: StepContext[Any], pi
 def total(
     name: str, plan: Plan, exempt: Collection[str], steps: Mapping[str, Quote], past: PastRuns
 ) -> Quote:
-    """The quote of a pipeline, from those of its steps."""
+    """Return the quote of a pipeline, from the quotes of its steps."""
     optional = set(_left_out(plan, exempt))
     because = "it may be left out, as on_error='continue'"
     parts = {
@@ -88,7 +88,7 @@ def total(
 
 
 def _left_out(plan: Plan, exempt: Collection[str]) -> Iterator[str]:
-    """The steps without which the run may go on: those that may fail, and those that need one of them."""
+    """Yield the steps without which a run may go on: exempt steps, and all that depend on them."""
     left_out: set[str] = set()
     for step_id in plan.order:
         if step_id in exempt or not left_out.isdisjoint(plan.dependencies[step_id]):
@@ -97,7 +97,7 @@ def _left_out(plan: Plan, exempt: Collection[str]) -> Iterator[str]:
 
 
 def _with_past_runs(quote: Quote, past: PastRuns) -> Quote:
-    """Where nothing is known of some steps, expect what the last runs cost."""
+    """Expect the mean cost of the last runs, if the cost of some steps is unknown."""
     unknown = [name for name, part in quote.parts.items() if not part.expected_usd and part.upper_usd != 0]
     if not unknown:
         return quote
@@ -111,7 +111,7 @@ def _with_past_runs(quote: Quote, past: PastRuns) -> Quote:
 
 
 def one_of(name: str, pipelines: Mapping[str, Quote]) -> Quote:
-    """The quote of a router that sends its inputs to one of these."""
+    """Return the quote of a router that sends its inputs to one of these pipelines."""
     if not pipelines:
         return Quote.unknown("no pipeline is registered", name=name)
     uppers = [quote.upper_usd for quote in pipelines.values() if quote.upper_usd is not None]
@@ -130,7 +130,7 @@ def one_of(name: str, pipelines: Mapping[str, Quote]) -> Quote:
 
 
 def in_turn(pipelines: Mapping[str, Quote]) -> Quote:
-    """The quote of a pipeline, the first of these, after whose failure the others run."""
+    """Return the quote of the first of these pipelines, with the others as its fallbacks."""
     first = next(iter(pipelines.values()))
     if len(pipelines) == 1:
         return first

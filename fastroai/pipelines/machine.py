@@ -1,8 +1,8 @@
-"""What runs next in a pipeline: a pure state machine, `fact -> decisions`.
+"""The pure state machine that decides which steps of a pipeline run next: `fact -> decisions`.
 
 No clock, no I/O, no coroutine. The live run, its resume and any replay of its facts get the same decisions.
-It changes its own state and touches only what depends on the fact, so a run is linear in steps and
-dependencies.
+The machine changes only its own state. For each fact, it looks only at the steps that depend on it. So the
+work for a run is linear in steps and dependencies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastroai.runtime import facts
 
 
 class PipelineMachine:
-    """The state of one run. `exempt` steps may fail without stopping it."""
+    """The state of one run. `exempt` steps may fail without stopping the run."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class PipelineMachine:
         max_concurrency: int | None = None,
         part: facts.Part = facts.NOWHERE,
     ) -> None:
-        """`part` is that of its facts."""
+        """`part` is the part of the run to which the facts of this machine belong."""
         self.plan, self.exempt, self.part = plan, exempt, part
         self._max_concurrency = max_concurrency
         self.over: dict[str, bool] = {}
-        """What was started and is over, or was skipped; whether its output is there for others. In order."""
+        """Steps that have ended or were skipped, in this order, and whether each has an output for others."""
         self._decisions: list[Decision] = []
         self._begin()
 
@@ -44,21 +44,21 @@ class PipelineMachine:
             for step_id, missing in self._missing.items()
             if not missing
         )
-        """What waits for a place: the step, why it is due, and the step that it needed last."""
+        """Steps that wait for a place, each with the cause of its start and the step that it needed last."""
         self.running: dict[str, facts.StepStarted] = {}
-        """What has started and is not over, first started first."""
+        """Steps that have started and not ended, in the order in which they started."""
         self.halted: dict[str, tuple[facts.Wait, ...]] = {}
-        """What has halted, first halted first, and what it waits for; nothing where the run inside was
-        paused."""
+        """Steps that have halted, in this order, with their waits. A step has no waits if the run inside it
+        was paused on request."""
         self._stop: facts.RunFinished | None = None
-        """How the run ends, where it ends before its time."""
+        """How the run ends, if it ends early."""
         self._failed = self._pausing = self._finished = False
 
     def _begin_again(self) -> None:
-        """What has finished stays so, where all that it needs has, too. All else starts anew.
+        """Start anew, but keep finished steps whose dependencies have all finished, too.
 
-        So a resumed run knows no more of failures, skips and requests to stop, nor for whose place a step
-        once waited.
+        So a resumed run has forgotten failures, skips and requests to stop, and which steps have waited for a
+        place.
         """
         done = [step_id for step_id, is_done in self.over.items() if is_done]
         order = {step_id: number for number, step_id in enumerate(done)}
@@ -80,7 +80,7 @@ class PipelineMachine:
         self._ready.extend(left)
 
     def handle(self, fact: Told) -> list[Decision]:
-        """Take in what happened; say what to do."""
+        """Take in a fact, and return the decisions that follow from it."""
         decisions: list[Decision] = []
         self._decisions = decisions
         match fact:
@@ -95,7 +95,7 @@ class PipelineMachine:
                 self.halted[fact.step_id] = fact.waits
                 self._leave(fact.step_id, False)
             case facts.RunStarted():
-                pass  # what needs no other step is ready from the beginning
+                pass  # steps without dependencies are ready from the beginning
             case facts.RunResumed():
                 self._begin_again()
             case facts.PauseRequested():
@@ -124,10 +124,10 @@ class PipelineMachine:
     # --- steps end ---
 
     def _leave(self, step_id: str, is_done: bool) -> None:
-        """There is one place more, which the first in line gets: it was full, or there would be no line.
+        """Note the end of a step, and tell the first step in line whose place it gets.
 
-        An output that a run begins with, being a fork, is of a step that need not run: it is here so that
-        `RunResumed` finds it.
+        There is a line only if all places were taken. The outputs that a forked run begins with are noted
+        here, too, although their steps never ran in it, so that `RunResumed` finds them.
         """
         self.running.pop(step_id, None)
         self.over[step_id] = is_done
@@ -147,13 +147,13 @@ class PipelineMachine:
                 self._ready.append((after, f"{step_id!r} was the last that it needed", step_id))
 
     def _on_failure(self, fact: facts.StepFailed) -> None:
-        """A budget around the run stops it, whatever the step's configuration says of its own failures."""
+        """Stop the run, or skip what depends on an exempt step. A budget around the run always stops it."""
         if self._failed:
             return
         outer = fact.budget == "outer"
         if outer or fact.step_id not in self.exempt:
             self._failed = True
-            self._stop = None  # also after an early stop, whose running steps would finish
+            self._stop = None  # also after an early stop, which would let running steps finish
             code: facts.ReasonCode = "budget_exceeded" if outer else "step_failed"
             reason = fact.failure.message if outer else f"{fact.step_id!r} failed"
             failed = "" if outer else fact.step_id
@@ -204,7 +204,7 @@ class PipelineMachine:
         )
 
     def _end(self, ending: facts.RunFinished, *, is_for_budget: bool = False) -> None:
-        """Stop before the time: nothing starts, and what runs is cancelled."""
+        """End the run early: no step starts any more, and running steps are cancelled."""
         if self._stop is None or self._stop.status == "paused":
             self._stop = ending
             if self.running:
@@ -212,13 +212,13 @@ class PipelineMachine:
                 self._decisions.append(Cancel(units, ending.reason, answers_first=is_for_budget))
 
     def _finish(self) -> None:
-        """Nothing is running and nothing will. What a stop has left out is skipped because of it."""
+        """Decide the end of the run, when no step runs or will run. Skip steps that a stop has left out."""
         self._finished = True
         if self._stop is not None:
             for step_id in self.plan.dependencies:
                 if step_id not in self.over:
                     self._skip(step_id, self._stop.reason)
-            finish = replace(self._stop)  # decided before what was running ended
+            finish = replace(self._stop)  # it was decided before the running steps ended
         elif self.halted or self._ready:
             if self._pausing or not self.waits:
                 finish = self._ending("paused", "pause_requested", "a pause was requested")
@@ -235,12 +235,12 @@ class PipelineMachine:
 
     @property
     def resume_at(self) -> tuple[str, ...]:
-        """The steps with which the run goes on when it is resumed: those that ask or were paused first."""
+        """The steps with which a resumed run goes on: halted steps first, then others that are due."""
         over, needs = self.over, self.plan.dependencies
         due = (one for one in needs if not over.get(one) and all(over.get(need) for need in needs[one]))
         return tuple(dict.fromkeys((*self.halted, *due)))
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
-        """What the steps wait for that have halted."""
+        """The waits of all halted steps."""
         return tuple(wait for waits in self.halted.values() for wait in waits)

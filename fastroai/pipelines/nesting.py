@@ -10,10 +10,12 @@ from fastroai.steps import StepContext
 
 
 def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) -> OutputT:
-    """What a step gives that ran a pipeline; a conversation that stopped it stops the outer run too.
+    """Return the output of a step that ran a pipeline.
+
+    A conversation that stopped the pipeline stops the outer run, too.
 
     Raises:
-        StepExecutionError: its output step did not run, because of a failure inside.
+        StepExecutionError: the output step of the pipeline did not run, because of a failure inside.
     """
     context.scope.degraded |= result.quality == "degraded"
     if result.stopped_early:

@@ -1,4 +1,4 @@
-"""`Pipeline`: steps and their dependencies, run as parallel as they allow."""
+"""`Pipeline`: steps and their dependencies, run in parallel as far as these allow."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             steps: Steps by id.
             dependencies: For a step, the ids of the steps whose outputs it needs. Steps that are not named
                 need none.
-            output_step: The step that gives the output; the one that no other needs, unless said.
+            output_step: The step that gives the output; by default the one that no other step needs.
             config: Settings of the pipeline, and defaults for its steps.
-            step_configs: Settings by step id; they win over what the step says itself.
-            contracts: Contracts by step id, such as a `ContractRegistry`; what they say wins too.
+            step_configs: Settings by step id; they override the settings of the step itself.
+            contracts: Contracts by step id, such as a `ContractRegistry`; they override those of the steps.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names
                 as fields. Inputs with other names pass unchecked.
             version: Name of this version of the definition. It is on record with its runs, and in the error
                 if the definition has changed since a run was started.
 
         Raises:
-            PipelineValidationError: it cannot run; with every problem at once.
-            ConfigurationError: an invalid option.
+            PipelineValidationError: the pipeline cannot run. The error lists every problem.
+            ConfigurationError: an option is invalid.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -153,32 +153,32 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         return self._plan.output_step
 
     def declared_output(self, step_id: str | None = None) -> Annotation | None:
-        """The type that the output of a step is declared to have, that of the pipeline's unless said.
+        """Return the declared type of the output of a step, by default of the output step.
 
-        `None` where none is.
+        Return `None` if no type is declared.
         """
         step_id = step_id or self.output_step
         return declared_output(self.steps[step_id], self.contracts.get(step_id))
 
     @property
     def levels(self) -> list[list[str]]:
-        """Steps by how many others must come before them; for reading, the run has no such barrier."""
+        """Steps by the length of the longest chain before them. For people: a run waits for no level."""
         return self._plan.levels()
 
     def to_mermaid(self) -> str:
-        """The pipeline as a Mermaid state diagram."""
+        """Return the pipeline as a Mermaid state diagram."""
         return draw_mermaid(self._plan)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a run of this pipeline decided, on its recorded outcomes; runs and sends nothing.
+        """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
+        No step is run and nothing is sent. `trace.replay(self)` does the same.
         """
         (orchestration,) = self.orchestrations()
         return first_divergence(orchestration, trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return what decides a run of it, with what may decide those nested in it. For `replay`."""
+        """Return the setups that decide a run of this pipeline and of those nested in it. For `replay`."""
         nested = {
             step_id: one.inner.orchestrations()
             for step_id, one in self.steps.items()
@@ -203,15 +203,15 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         inputs: InputT = None,  # type: ignore[assignment]
         deps: DepsT = None,  # type: ignore[assignment]
     ) -> Quote:
-        """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
+        """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
-        `quote.parts` has each step: those of agents and nested pipelines are known, and others may say it
-        themselves (`BaseStep.estimate`). Any other step is arbitrary code: without a budget of its own, or
-        of the pipeline, nothing bounds it. At least is for runs that finish, without a conversation that
-        stops them early.
+        It sends no request. `quote.parts` has the quote of each step. Steps of agents and nested pipelines
+        have one; other steps can give one by `BaseStep.estimate`. Any other step is arbitrary code: only a
+        budget of its own, or of the pipeline, bounds its cost. The least cost is that of a run that finishes,
+        without a conversation that stops it early.
 
-        Functions that make prompts and inputs are called. Where they ask for the output of a step, the
-        quote is for any prompt.
+        Functions that make prompts and inputs are called. If they ask for the output of a step, the quote is
+        for any prompt.
         """
         check_mapping(inputs)
         data = StepData(
@@ -231,7 +231,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[DepsT, OutputT]:
-        """This pipeline as a step of another; its output is this one's.
+        """Return this pipeline as a step of another. The step has the pipeline's output.
 
         Args:
             inputs: Makes this pipeline's inputs; by default they are the outer run's, and the outputs of the
@@ -241,7 +241,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
-        """Run inside a step, to what that gives. For `as_step`."""
+        """Run the pipeline inside a step, and return the output of the step. For `as_step`."""
         request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
         return output_inside(await self._begin(request), context)
 
@@ -258,7 +258,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data: what must not change while a run goes on."""
+        """Shape of the pipeline as plain data. A run can be resumed only while the shape is unchanged."""
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
         return define(
             self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version
@@ -287,7 +287,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     async def _perform(
         self, setup: PipelineSetup, request: RunRequest[DepsT], scope: Scope | None = None
     ) -> PipelineRun:
-        """Run to the end. `setup` is that of the pipeline, perhaps with steps of this run."""
+        """Run the pipeline to its end. `setup` is its own, or one with steps that were made for this run."""
         execution = self._execution
         scope = scope or execution.scope(request)
         run: PipelineRun | None = None

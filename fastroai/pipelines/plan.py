@@ -15,18 +15,18 @@ from fastroai.steps import BaseStep, StepConfig
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who needs whom, in declaration order. Linear in steps and dependencies, walked without recursion."""
+    """The dependencies of steps, in declaration order; linear in size, and walked without recursion."""
 
     dependencies: Mapping[str, tuple[str, ...]]
     """Direct dependencies of every step."""
     dependents: Mapping[str, tuple[str, ...]]
-    """The reverse: who needs a step."""
+    """For every step, the steps that depend on it directly."""
     order: tuple[str, ...]
-    """One order that respects the dependencies."""
+    """Ids of all steps, each after its dependencies."""
     output_step: str
 
     def levels(self) -> list[list[str]]:
-        """Steps by how many others must come before, at the longest. For people; it is no barrier."""
+        """Return the steps by the length of the longest chain before them, for people to read."""
         depth: dict[str, int] = {}
         levels: list[list[str]] = []
         for step_id in self.order:
@@ -46,10 +46,10 @@ def build_plan(
     contracts: Mapping[str, object] | None = None,
     inputs: Accepted | None = None,
 ) -> Plan:
-    """Check everything at once.
+    """Check a pipeline, and return its plan.
 
     Raises:
-        PipelineValidationError: with every problem that was found.
+        PipelineValidationError: the pipeline cannot run. The error has every problem that was found.
     """
     given = {"dependencies": dependencies, "step_configs": step_configs, "contracts": contracts}
     problems = [*_mapping_problems(**given)]
@@ -81,7 +81,7 @@ def build_plan(
         for before in befores:
             dependents[before].append(step_id)
     terminal = [step_id for step_id, after in dependents.items() if not after]
-    # With a misspelt dependency or a cycle, which steps are terminal says nothing.
+    # With a misspelt dependency or a cycle, it is not known which steps are terminal.
     problems += _output_problems(steps, terminal, output_step, shape_is_known=not problems)
     if problems:
         raise PipelineValidationError(pipeline, tuple(problems))

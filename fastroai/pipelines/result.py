@@ -1,4 +1,4 @@
-"""What a pipeline run gives back."""
+"""The result of a pipeline run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 class PipelineUsage(RunUsage):
-    """What a whole run has spent, and each step of it."""
+    """The usage of a whole run, and of each of its steps."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PipelineUsage(RunUsage):
         units: BegunUnits,
         by_variant: Mapping[str, Usage] = MappingProxyType({}),
     ) -> None:
-        """From the scope of a run that has ended, its steps, and the variants that a router tried."""
+        """Take the scope of a run that has ended, its steps, and the variants that a router tried."""
         super().__init__(scope)
         self._units = units
         self.by_variant: Mapping[str, Usage] = dict(by_variant)
@@ -47,7 +47,7 @@ class PipelineUsage(RunUsage):
         return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": BegunUnits()}
 
     def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
-        """The same steps, with the totals of a scope around the run."""
+        """Return the usage of the same steps, with the totals of a scope around the run."""
         return PipelineUsage(scope, self._units, {**by_variant, **self.by_variant})
 
     def model_dump(self) -> dict[str, object]:
@@ -95,9 +95,9 @@ class PipelineResult(Generic[OutputT]):
     """`"paused"`: a step waits for an answer, a message or a time; its conversation needs more from the
     user; or a pause was asked for. `"cancelled"`: somebody called `cancel`. `resume` goes on with either."""
     reason: str = ""
-    """Why it ended so, for people."""
+    """Why the run ended in this way, for people."""
     reason_code: ReasonCode | None = None
-    """The same for programs, as a word."""
+    """Why the run ended in this way, as a word for programs."""
     resume_at: tuple[str, ...] = ()
     """The steps with which a run that is not finished goes on when it is resumed."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class PipelineResult(Generic[OutputT]):
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
     waits: tuple[Wait, ...] = ()
-    """What the steps of a paused run wait for, and until when."""
+    """The waits of the steps of a paused run, with their deadlines."""
     questions: tuple[Question, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
@@ -117,9 +117,9 @@ class PipelineResult(Generic[OutputT]):
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
     end, or came without its usage. Nested pipelines count."""
     log: RunLog = field(repr=False, compare=False)
-    """What `trace` is made of."""
+    """The facts of the run, from which `trace` is made."""
     plan: Plan = field(repr=False, compare=False)
-    """What `critical_path` is made of."""
+    """The plan of the pipeline, for `critical_path`."""
     routes: tuple[str, ...] = ()
     """For a router: the pipelines that it tried, in order; the last one gave the result."""
 
@@ -130,9 +130,9 @@ class PipelineResult(Generic[OutputT]):
 
     @property
     def trace(self) -> RunTrace:
-        """What happened: every attempt at every step, why it was made, what it was given, gave and cost.
+        """The trace of the run: every attempt at every step, with its cause, inputs, output and cost.
 
-        That of the outermost pipeline of the run, for nested ones too.
+        A nested pipeline has the trace of the outermost pipeline of the run.
         """
         return self.log.trace
 
@@ -152,7 +152,7 @@ class PipelineResult(Generic[OutputT]):
         return self.trace.was_resumed
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without what `trace` and `critical_path` are made of."""
+        """Return the result as values of JSON, without `log` and `plan`."""
         return dump(self)
 
     @property
@@ -167,6 +167,6 @@ class PipelineResult(Generic[OutputT]):
         routes: tuple[str, ...] = (),
         by_variant: Mapping[str, Usage] = MappingProxyType({}),
     ) -> PipelineResult[OutputT]:
-        """The same result with the usage of a scope around the run: what a router spent is part of it."""
+        """Return the same result with the usage of a scope around the run, such as that of a router."""
         usage = self.usage.within(scope, by_variant)
         return replace(self, usage=usage, run_id=scope.run_id, routes=(*routes, *self.routes))

@@ -1,4 +1,4 @@
-"""What the runs of one pipeline have in common."""
+"""The data that all runs of one pipeline share."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class PipelineSetup:
     """The steps whose failures do not stop a run."""
     max_concurrency: int | None
     said: Mapping[str, Contract]
-    """What the pipeline says of its steps' contracts."""
+    """Contracts that the pipeline sets for its steps, by step id."""
     calculator: CostCalculator
 
     @cached_property
     def declared(self) -> Mapping[str, Annotation]:
-        """Declared types of outputs, by step id; of those that have any. Only runs on record ask."""
+        """Declared types of outputs, by step id, for steps that have one. Only runs on record use them."""
         types = {
             step_id: declared_output(step, self.said.get(step_id)) for step_id, step in self.steps.items()
         }
         return {step_id: declared for step_id, declared in types.items() if declared is not None}
 
     def machine(self, part: Part) -> PipelineMachine:
-        """The state machine of a run."""
+        """Return the state machine of a new run."""
         return PipelineMachine(self.plan, exempt=self.exempt, max_concurrency=self.max_concurrency, part=part)

@@ -1,4 +1,4 @@
-"""A pipeline run as a stream of what happens in it."""
+"""A pipeline run as a stream of its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline makes of the steps that its machine starts."""
+"""How a pipeline runs the steps that its machine starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastroai.store.runs import DurableRun
 
 
 class PipelineWork:
-    """The work of one run."""
+    """The work of one run of a pipeline: it runs steps, and makes facts of their outcomes."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PipelineWork:
         self._data, self._deps, self._part, self._run = data, deps, part, run
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
-        """Run a step to its output."""
+        """Run a step, and return its output."""
         step_id = started.step_id
         return run_step(
             self._steps[step_id],
@@ -59,7 +59,7 @@ class PipelineWork:
         )
 
     def finished(self, started: StepStarted, begun: BegunUnit, output: object) -> StepFinished:
-        """Return the output as the outcome."""
+        """Return the fact that a step has finished with this output."""
         fact = StepFinished(
             started.step_id,
             output,
@@ -89,7 +89,7 @@ class PipelineWork:
         """Do nothing: a pipeline has no forks."""
 
     def stored(self, fact: Kept) -> Kept | None:
-        """Return an output converted by its declared type. Raises `ValueNotStorable`."""
+        """Return the stored form of a step's output; `None` for another fact. Raises `ValueNotStorable`."""
         if self._run is None or not isinstance(fact, StepFinished):
             return None
         step_id, codec = fact.step_id, self._run.codec
