@@ -1,4 +1,4 @@
-"""Contracts: what a step takes and gives, and what must hold of it, checked at its boundary."""
+"""Contracts: types and conditions of a step's inputs and output, checked at the boundary of the step."""
 
 from fastroai.contracts.annotations import adapter_of
 from fastroai.contracts.contract import Check, Contract

@@ -1,4 +1,4 @@
-"""What a contract accepts: names, their types, and the values that pydantic makes of those that are there."""
+"""The inputs that a contract accepts: their names, their types, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import TypedDict, get_type_hints, is_typeddict
 from fastroai.contracts.annotations import Annotation, adapter_of, checkable, outer_class
 from fastroai.errors import ConfigurationError
 
-# By another name, as type checkers take a call of it for the definition of a type, with names that they know.
+# Under another name, as type checkers take a call of `TypedDict` for the definition of a type.
 _make_typed_dict: Any = TypedDict
 
 Accepts: TypeAlias = Mapping[str, Annotation] | type
@@ -21,7 +21,7 @@ Accepts: TypeAlias = Mapping[str, Annotation] | type
 
 
 def check_accepts(accepts: object) -> None:
-    """Refuse what does not say names and types. Raises `ConfigurationError`."""
+    """Refuse a value that does not declare names and types. Raises `ConfigurationError`."""
     if isinstance(accepts, Mapping):
         fits = all(isinstance(name, str) and not isinstance(of, str) for name, of in accepts.items())
     else:
@@ -34,13 +34,13 @@ def check_accepts(accepts: object) -> None:
 
 
 class Accepted:
-    """Checks values by name. `names` are read; those not in `required` may be missing."""
+    """Checks values by name. It reads the values of `names`; only those in `required` must be there."""
 
     def __init__(self, accepts: Accepts, *, strict: bool = False) -> None:
-        """Make ready to check.
+        """Prepare the checks.
 
         Raises:
-            ConfigurationError: pydantic cannot check the type, as where a name in it is not defined yet.
+            ConfigurationError: pydantic cannot check the type; perhaps a name in it is not defined yet.
         """
         check_accepts(accepts)
         if isinstance(accepts, Mapping):
@@ -55,20 +55,20 @@ class Accepted:
         self.types: dict[str, Annotation] = {
             name: _bare(hints[field]) for name, field in self._field_of.items() if field in hints
         }
-        """What each is declared to be."""
+        """Declared types by name."""
         self.required = frozenset(name for name, _, is_required in fields if is_required)
         self._strict = strict
         self._parts: TypeAdapter[Any] | None = None
         if strict and dataclasses.is_dataclass(accepts):
-            # To the strict mode a dict is no dataclass: so the fields are checked strictly before the whole.
+            # Strict mode accepts no dict for a dataclass. So its fields are checked strictly first.
             parts = {name: NotRequired[hints[field]] for name, field in self._field_of.items()}
             self._parts, self._strict = _adapter(_typed_dict(parts)), False
 
     def check(self, values: Mapping[str, object]) -> dict[str, object]:
-        """What pydantic makes of these values, defaults of missing ones included.
+        """Return the values as pydantic converts them, with defaults for missing ones.
 
         Raises:
-            pydantic.ValidationError: they do not fit.
+            pydantic.ValidationError: the values do not fit.
         """
         if self._parts is not None:
             values = self._parts.validate_python(values, strict=True)
@@ -92,7 +92,7 @@ def _adapter(accepts: Annotation) -> TypeAdapter[Any]:
 
 
 def _bare(hint: Annotation) -> Annotation:
-    """The type in `Required[...]` and `NotRequired[...]`."""
+    """Return the type inside of `Required[...]` or `NotRequired[...]`."""
     return get_args(hint)[0] if outer_class(hint) in (Required, NotRequired) else hint
 
 
@@ -103,7 +103,7 @@ def _typed_dict(types: Mapping[str, Annotation]) -> Any:
 
 
 def _remade(accepts: Any) -> Any:
-    """Make a `typing.TypedDict` again as pydantic wants it before Python 3.12."""
+    """Make a `typing.TypedDict` again with `typing_extensions`, as pydantic needs it before Python 3.12."""
     hints = get_type_hints(accepts, include_extras=True)
     required = {name for name, _, is_required in _fields_of(accepts, hints) if is_required}
     made: Any = _make_typed_dict(
@@ -115,10 +115,10 @@ def _remade(accepts: Any) -> Any:
 
 
 def _fields_of(accepts: Any, hints: Mapping[str, Annotation]) -> Iterator[tuple[str, str, bool]]:
-    """Each name as pydantic reads it, the field that it goes to, and whether it must be there."""
+    """Yield each name as pydantic reads it, the field that it sets, and whether it is required."""
     if is_typeddict(accepts):
         for name, of in hints.items():
-            # What is in quotes is not among the keys that TypedDict takes for optional.
+            # TypedDict does not see a `Required` or `NotRequired` that is in quotes.
             said = {Required: True, NotRequired: False}.get(outer_class(of))
             yield name, name, name in accepts.__required_keys__ if said is None else said
     elif hasattr(accepts, "__pydantic_fields__"):

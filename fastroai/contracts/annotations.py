@@ -1,4 +1,4 @@
-"""What annotations say, and what checks values of them."""
+"""Type annotations, and the adapters of pydantic that check their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import ConfigDict, InstanceOf, PydanticUndefinedAnnotation, Pydant
 from pydantic_core import SchemaError
 
 Annotation: TypeAlias = Any
-"""A type, or what stands for one in an annotation: `list[int]`, `Order | None`, `Annotated[...]`."""
+"""A type, or another form of annotation: `list[int]`, `Order | None`, `Annotated[...]`."""
 
 _SAYS_NOTHING: Final = (Any, object, Never, NoReturn)
 
@@ -27,29 +27,29 @@ _CHECKED_WHILE_READ: Final = frozenset(
 )
 
 _NO_ADAPTER: Final = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError)
-"""What pydantic raises where it has no way to check a type, or not yet."""
+"""Errors that pydantic raises if it cannot check a type, or not yet."""
 
 _INSTANCES_PASS: Final = frozenset(
     {"bool", "bytes", "dataclass", "float", "int", "is-instance", "model", "none", "str"}
 )
-"""Schemas of pydantic by which an instance of exactly the class is valid, and stays as it is."""
+"""Types of pydantic schemas by which a direct instance of the class is valid, and stays unchanged."""
 
 
 def says_something(annotation: Annotation) -> bool:
-    """Whether an annotation rules anything out."""
+    """Return whether an annotation restricts the values in any way."""
     return not (annotation in _SAYS_NOTHING or isinstance(annotation, TypeVar))
 
 
 def outer_class(annotation: Annotation) -> Annotation:
-    """`list` of `list[int]`; what has no arguments, as it is."""
+    """Return the class without its arguments, such as `list` for `list[int]`."""
     origin: Annotation = get_origin(annotation)
     return annotation if origin is None else origin
 
 
 def adapter_of(annotation: Annotation) -> TypeAdapter[Any] | None:
-    """What validates and serialises values of an annotation; `None` where pydantic has no way to.
+    """Return the adapter that validates and serialises values of an annotation; `None` if there is none.
 
-    Classes that pydantic does not know are checked with `isinstance`. Adapters are kept and shared.
+    Classes that pydantic does not know are checked with `isinstance`. Adapters are cached and shared.
 
         adapter = adapter_of(list[Order])
     """
@@ -60,14 +60,14 @@ def adapter_of(annotation: Annotation) -> TypeAdapter[Any] | None:
     except TypeError:  # such as Annotated[int, {...}]
         return _built(annotation)
     try:
-        # With its text, because some that are equal are not the same: `int | str` and `str | int`.
+        # The text is part of the key: `int | str` and `str | int` are equal, but validate differently.
         return _kept_adapter(annotation, repr(annotation))
     except _NO_ADAPTER:
         return None
 
 
 def checker_of(annotation: Annotation) -> TypeAdapter[Any] | None:
-    """What checks values of an annotation: its adapter, else one that asks for the outer class alone."""
+    """Return the adapter of an annotation, or else one that checks only its outer class, if there is one."""
     adapter = adapter_of(annotation)
     if adapter is not None:
         return adapter
@@ -76,14 +76,14 @@ def checker_of(annotation: Annotation) -> TypeAdapter[Any] | None:
 
 
 def checkable(annotation: Annotation) -> Annotation:
-    """The annotation, or the part of it that can be checked, for use inside of another."""
+    """Return the annotation, or the part of it that can be checked, for use inside another annotation."""
     if adapter_of(annotation) is not None:
         return annotation
     return Any if checker_of(annotation) is None else _instance_of(outer_class(annotation))
 
 
 def exact_class(annotation: Annotation, checker: TypeAdapter[Any]) -> type | None:
-    """The class whose direct instances need no check, because they are valid and stay as they are."""
+    """Return the class whose direct instances need no check, as they are valid and stay unchanged."""
     schema: Any = checker.core_schema
     if not isinstance(annotation, type) or get_origin(annotation) is not None:
         return None
@@ -94,7 +94,7 @@ def exact_class(annotation: Annotation, checker: TypeAdapter[Any]) -> type | Non
 
 
 def _instance_of(outer: Annotation) -> Annotation:
-    instance_of: Any = InstanceOf  # of a class that type checkers cannot know
+    instance_of: Any = InstanceOf  # type checkers cannot know the class in it
     return instance_of[outer]
 
 

@@ -10,14 +10,14 @@ from typing import Final
 from pydantic import BaseModel
 
 _LONGEST: Final = 200
-"""Characters of a value, whatever it has inside."""
+"""Maximum number of characters of a whole value."""
 _MOST_FIELDS: Final = 6
 _MOST_BITS: Final = 200
-"""Longer numbers are told by their length: Python refuses to write them out."""
+"""Bits of the longest integer that is written out. Python refuses to write very long ones."""
 
 
 class _Brief(Repr):
-    """Like `reprlib`, and it reads no more of models and dataclasses than it shows."""
+    """A `reprlib.Repr` that reads only as many fields of models and dataclasses as it shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _Brief(Repr):
     def repr1(self, x: object, level: int) -> str:
         try:
             return super().repr1(x, level)
-        except Exception:  # of the value's own `__repr__`, which can raise anything
+        except Exception:  # the value's own `__repr__` can raise anything
             return f"<{type(x).__name__}>"
 
     def repr_int(self, x: int, level: int) -> str:
@@ -41,12 +41,12 @@ class _Brief(Repr):
         kind = type(x)
         if isinstance(x, BaseModel) and kind.__repr__ is BaseModel.__repr__:
             return self._with_fields(kind, x.__repr_args__(), level)
-        # What `dataclass` has written is wrapped; a `__repr__` of the user may hide something.
+        # A `__repr__` made by `dataclass` is wrapped. One that the user has written may hide fields.
         if dataclasses.is_dataclass(kind) and hasattr(kind.__repr__, "__wrapped__"):
             shown = ((one.name, getattr(x, one.name)) for one in dataclasses.fields(kind) if one.repr)
             return self._with_fields(kind, shown, level)
         if kind.__repr__ is object.__repr__:
-            return f"<{kind.__name__}>"  # without its address, which is another one in each process
+            return f"<{kind.__name__}>"  # without its address, which differs in each process
         text = repr(x)
         return text if len(text) <= self.maxother else f"{text[: self.maxother]}..."
 
@@ -75,5 +75,5 @@ def brief(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without its line breaks."""
+    """Return a text in one line, with a single space for each run of whitespace."""
     return " ".join(text.split())

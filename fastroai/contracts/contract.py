@@ -1,4 +1,4 @@
-"""`Contract`: what a step takes and gives, and what must hold before and after."""
+"""`Contract`: types and conditions of a step's inputs and output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SubjectT = TypeVar("SubjectT")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition with a description, which names it when it does not hold.
+    """A condition, with a description that errors show if it does not hold.
 
-    `function` returns True or False; or returns nothing, and raises AssertionError or ValueError with a
-    text. It is not `async`, and runs on the loop.
+    `function` returns True or False. Or it returns nothing, and raises AssertionError or ValueError with a
+    text if the condition does not hold. It must not be `async`, and runs on the event loop.
     """
 
     description: str
@@ -41,7 +41,7 @@ Condition: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What is checked at the boundary of a step. What is not given is as the step itself says.
+    """The checks at the boundary of a step. Fields that are not given are those of the step itself.
 
         Contract(
             accepts={"order": Order, "classify": Category},
@@ -55,19 +55,19 @@ class Contract:
     """
 
     accepts: Accepts | NotGiven = NOT_GIVEN
-    """What the step reads: types by name, or a TypedDict, model or dataclass with these names as fields. A
-    name is that of a step that it depends on, else of an input of the run. The step then reads what
-    pydantic has made of the value."""
+    """Values that the step reads: types by name, or a TypedDict, model or dataclass with these names as
+    fields. A name is that of a step that it depends on, or else of an input of the run. The step reads the
+    value as pydantic has converted it."""
     returns: Annotation | NotGiven = NOT_GIVEN
-    """The type of the output, which is what pydantic has made of what the step returned. `Any` for no type
-    although an annotation says one."""
+    """Type of the output. The output is the returned value as pydantic has converted it. `Any` turns off the
+    check of an annotated type."""
     require: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
     """Conditions on the `StepContext` that must hold before each attempt. The values that they read are
     checked too."""
     ensure: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
-    """What must hold of the output, once it has its type."""
+    """Conditions on the output, after it was converted to its type."""
     strict: bool | NotGiven = NOT_GIVEN
-    """Whether pydantic's strict mode checks the types: nothing is converted. False unless given."""
+    """Whether pydantic checks the types in strict mode, without conversions. False by default."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.accepts, NotGiven):
@@ -87,16 +87,16 @@ class Contract:
 
     @property
     def preconditions(self) -> tuple[Check, ...]:
-        """What `require` says."""
+        """The checks of `require`."""
         return () if isinstance(self.require, NotGiven) else tuple(self.require)  # type: ignore[arg-type]  # they were made checks
 
     @property
     def postconditions(self) -> tuple[Check, ...]:
-        """What `ensure` says."""
+        """The checks of `ensure`."""
         return () if isinstance(self.ensure, NotGiven) else tuple(self.ensure)  # type: ignore[arg-type]  # as above
 
     def over(self, less_specific: Contract) -> Contract:
-        """This contract, with what it does not say from another."""
+        """Return this contract, with the fields that it does not set taken from another."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(
             less_specific,
@@ -105,7 +105,7 @@ class Contract:
 
 
 def as_checks(option: str, given: object) -> tuple[Check, ...]:
-    """Return the checks that a list of conditions asks for. Raises `ConfigurationError`."""
+    """Return the checks for a list of conditions. Raises `ConfigurationError`."""
     expected = "a list of functions, or of (description, function) pairs"
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise ConfigurationError(option, given, expected)

@@ -1,4 +1,4 @@
-"""What classes and functions declare: arguments of their generic bases, and return annotations."""
+"""Types that classes and functions declare: arguments of generic bases, and return annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AWAITED: Final = (Awaitable, Coroutine)
 
 
 def returned_type(function: Callable[..., object]) -> Annotation | None:
-    """What a function says that it returns, awaited; `None` where it says nothing, or what cannot be found.
+    """Return the annotated return type of a function, awaited; `None` without one that can be found.
 
     Names that only type checkers import (`TYPE_CHECKING`), and local ones in quotes, cannot be found.
     """
@@ -31,16 +31,17 @@ def returned_type(function: Callable[..., object]) -> Annotation | None:
 
 
 def argument_of(instance: object, base: type, index: int) -> Annotation | None:
-    """What the class of an instance gives a generic base, through subclasses and aliases.
+    """Return the argument that the class of an instance gives a generic base, through subclasses and aliases.
 
-    Of a `class Classify(BaseStep[Deps, Category])`, the argument of `BaseStep` with index 1 is `Category`.
+    With `class Classify(BaseStep[Deps, Category])`, the argument of `BaseStep` with index 1 is `Category`.
+    Return `None` if there is none.
     """
     argument = _argument(getattr(instance, "__orig_class__", type(instance)), base, index)
     return argument if says_something(argument) else None
 
 
 def _argument(of: Annotation, base: type, index: int) -> Annotation:
-    """The argument in a class or an alias of one; `Any` where it is not said."""
+    """Return the argument of `base` in a class or an alias of one; `Any` if it is not given."""
     origin, given = outer_class(of), get_args(of)
     if origin is base:
         return given[index] if index < len(given) else Any
@@ -56,7 +57,7 @@ def _argument(of: Annotation, base: type, index: int) -> Annotation:
 
 
 def _evaluated(annotation: Annotation, names: dict[str, Any]) -> Annotation:
-    """The annotation, with what is in quotes looked up; `Any` where that is not there."""
+    """Return the annotation with names in quotes looked up; `Any` if one is not defined."""
     try:
         return get_type_hints(
             SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True

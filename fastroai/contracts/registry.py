@@ -16,10 +16,10 @@ class ContractRegistry(Mapping[str, Contract]):
             "total": Contract(accepts={"extract": Order}, ensure=[is_positive]),
         })
 
-    What a contract here says goes before what the step says itself; what it does not say stays.
+    A contract here overrides that of the step, in the fields that it sets.
 
     Raises:
-        ConfigurationError: something that is not a Contract.
+        ConfigurationError: a value is not a Contract.
     """
 
     def __init__(self, contracts: Mapping[str, Contract]) -> None:
@@ -32,7 +32,7 @@ class ContractRegistry(Mapping[str, Contract]):
         return f"ContractRegistry({self._contracts!r})"
 
     def __getitem__(self, step_id: str) -> Contract:
-        """The contract of a step. Raises KeyError where there is none."""
+        """Return the contract of a step. Raises KeyError if it has none."""
         return self._contracts[step_id]
 
     def __iter__(self) -> Iterator[str]:

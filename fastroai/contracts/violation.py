@@ -1,4 +1,4 @@
-"""What a contract finds wrong, as plain data that a `ContractViolation` carries."""
+"""Violations of contracts, with their details as plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastroai.errors import ConfigurationError, ContractViolation, Direction, Vi
 def violation_of(
     step_id: str | None, direction: Direction, error: Exception, data: object, *, pipeline: str = ""
 ) -> ContractViolation:
-    """The violation that pydantic's error is, or that of what a validator raised instead, its cause."""
+    """Return the violation for an error of pydantic, or for another error that a validator raised."""
     if isinstance(error, ValidationError):
         return ContractViolation(step_id, direction, details_of(error), data, pipeline)
     details = (_detail("validator_error", _said_by(error)),)
@@ -26,11 +26,11 @@ def violation_of(
 
 
 def details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
-    """Everything that pydantic found wrong, as plain data."""
+    """Return every problem that pydantic found, as plain data."""
     details: list[ViolationDetail] = []
     for found in error.errors(include_url=False, include_context=False):
         detail = _detail(found["type"], found["msg"], loc=found["loc"])
-        if found["type"] != "missing":  # whose input is all that is around it
+        if found["type"] != "missing":  # the input of a missing field is the whole value around it
             detail["input"] = brief(found["input"])
         details.append(detail)
     return tuple(details)
@@ -39,10 +39,10 @@ def details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
 def violation_by(
     step_id: str, direction: Direction, checks: Iterable[Check], subject: object, data: object
 ) -> ContractViolation | None:
-    """The violation by the checks that do not hold for `subject`; `None` where all hold.
+    """Return the violation of the checks that fail for `subject`; `None` if all hold.
 
     Raises:
-        ConfigurationError: one returned what is neither True, False nor None.
+        ConfigurationError: a check returned a value other than True, False and None.
     """
     details: list[ViolationDetail] = []
     cause: Exception | None = None
@@ -69,7 +69,7 @@ def violation_by(
 
 
 def _refuse(check: Check, answer: object) -> NoReturn:
-    """Not taken for true: a check that returns the match of a regular expression would never fail."""
+    """Refuse other values, such as a match of a regular expression: no match is None, and would not fail."""
     if inspect.iscoroutine(answer):
         answer.close()
     raise ConfigurationError(check.description, answer, "a check that returns True, False or None")
