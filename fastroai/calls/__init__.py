@@ -1,1 +1,1 @@
-"""Agent calls as values: what a call is made with, and what it gives back."""
+"""Agent calls as values: the arguments of a call, and its response."""

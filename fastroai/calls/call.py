@@ -1,4 +1,4 @@
-"""One agent call as a value, and what a step can ask."""
+"""One agent call as a value, and the protocol of the agents that a step can call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fastroai.usage.limits import Limits
 
 Prompt: TypeAlias = "str | Sequence[UserContent] | None"
-"""What PydanticAI takes as a prompt: text, or text and other content."""
+"""A prompt of PydanticAI: text, or text and other content."""
 
 OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
@@ -43,9 +43,9 @@ OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """Everything that one agent call is made with: PydanticAI's run arguments and FastroAI's own.
+    """The arguments of one agent call: PydanticAI's run arguments and FastroAI's own.
 
-    Internal to the library: `FastroAgent.run` and `StepContext.run` have it all as real parameters.
+    Internal to the library: `FastroAgent.run` and `StepContext.run` have them all as real parameters.
     The types of `deps`, `instructions` and the like are checked there, where the editor sees them.
     """
 
@@ -72,34 +72,34 @@ class AgentCall:
     spec: dict[str, Any] | AgentSpec | None = None
     tracer: Tracer | None = None
     timeout: float | None = None
-    """Seconds for this attempt, said for this call; `None` for the agent's own setting and the default."""
+    """Seconds for this attempt, set for this call; `None` for the agent's own setting or the default."""
     default_timeout: float | None = None
     """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""
     request_retries: int | None = None
     """Extra attempts at each request; `None` for the agent's own setting."""
     request_retry_delay: float | None = None
-    """Seconds; the base of the backoff between attempts at a request; `None` for that of all requests."""
+    """Base of the backoff between attempts at a request, in seconds; `None` for the default of requests."""
     retry: RetryPolicies | None = None
-    """What holds for each request instead of `request_retries` and `request_retry_delay`."""
+    """Retry policies of each request, in place of `request_retries` and `request_retry_delay`."""
     classifiers: tuple[Classifier, ...] = ()
     limits: Limits | None = None
     labels: Labels = NO_LABELS
     call: str | None = None
-    """What tells this call from others of the same attempt at a step, where a step makes it."""
+    """Name or number of this call within the attempt at a step; `None` if no step makes the call."""
     attempt: int = 1
     before: Callable[[AgentCall], Awaitable[AgentCall]] | None = None
-    """Makes a streamed call ready when its stream is first read."""
+    """Function that prepares a streamed call when its stream is first read."""
     after: Callable[[Sequence[ModelMessage]], None] | None = None
-    """Takes the new messages of a streamed call that came to its end."""
+    """Function that is given the new messages of a streamed call that came to its end."""
 
     def for_attempt(self, attempt: int) -> AgentCall:
-        """The same call, tried again."""
+        """Return the same call with this number of the attempt."""
         return self if attempt == self.attempt else replace(self, attempt=attempt)
 
 
 @runtime_checkable
 class AgentLike(Protocol[OutputT_co]):
-    """What `StepContext.run` can ask: a `FastroAgent`."""
+    """An agent that `StepContext.run` can call: a `FastroAgent`."""
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputT_co]]:
         """Make one attempt at a call."""
@@ -111,8 +111,8 @@ class AgentLike(Protocol[OutputT_co]):
 
 
 def check_agent(agent: object) -> None:
-    """Refuse what is not a `FastroAgent`, and say what to do about it. Raises `ConfigurationError`."""
-    # As isinstance(agent, AgentLike) does, which looks all names of the protocol up each time.
+    """Refuse an object that is not a `FastroAgent`. Raises `ConfigurationError`, which says what to do."""
+    # isinstance(agent, AgentLike) does the same, but looks up all names of the protocol each time.
     if not (callable(getattr(agent, "dispatch", None)) and callable(getattr(agent, "dispatch_stream", None))):
         raise no_agent(agent)
 

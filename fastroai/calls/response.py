@@ -1,4 +1,4 @@
-"""What an agent call gives back: the output, and the account of it."""
+"""The response of an agent call: its output, usage and cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChatResponse(Generic[OutputDataT]):
     """The model that gave the final answer."""
     provider: str
     usage: Usage
-    """Everything spent by this call: every request, tools that call agents included."""
+    """Usage of this call: of every request, also those of agents that its tools call."""
     records: tuple[RequestRecord, ...]
     """Every request of this call, in the order in which they ended."""
     tool_calls: tuple[ToolCall, ...]
@@ -48,7 +48,7 @@ class ChatResponse(Generic[OutputDataT]):
     run_id: str
     """PydanticAI's id of the agent run, as on its messages."""
     usage_details: dict[str, int]
-    """Further counts that the provider gave."""
+    """Further counts that the provider reported."""
     result: AgentRunResult[OutputDataT] = field(repr=False)
     """PydanticAI's own result."""
 
@@ -62,7 +62,7 @@ class ChatResponse(Generic[OutputDataT]):
         processing_time_ms: float,
         trace_id: str | None,
     ) -> ChatResponse[OutputDataT]:
-        """From PydanticAI's result and the scope in which the call was made."""
+        """Make the response from PydanticAI's result and the scope in which the call was made."""
         final = result.response
         with scope.lock:
             usage, records = scope.usage.copy(), tuple(scope.records)
@@ -81,7 +81,7 @@ class ChatResponse(Generic[OutputDataT]):
         )
 
     def report(self) -> UsageReport:
-        """What the call cost, by agent, model, tool and outcome, to print or to pass on."""
+        """Return the cost of the call by agent, model, tool and outcome, to print or to pass on."""
         return UsageReport.of(self.records)
 
     @property
@@ -103,11 +103,11 @@ class ChatResponse(Generic[OutputDataT]):
         return dump(self)
 
     def new_messages(self) -> list[ModelMessage]:
-        """Messages of this call alone, to keep as history."""
+        """Return the messages of this call alone, to keep as history."""
         return self.result.new_messages()
 
     def all_messages(self) -> list[ModelMessage]:
-        """The history that was passed in, and the messages of this call."""
+        """Return the history that was passed in, followed by the messages of this call."""
         return self.result.all_messages()
 
     @property
@@ -165,17 +165,17 @@ class ChatResponse(Generic[OutputDataT]):
 
     @property
     def reasoning_tokens(self) -> int:
-        """Thinking tokens, where the provider says."""
+        """Reasoning tokens, if the provider reports them."""
         return self.usage.reasoning_tokens
 
     @property
     def request_count(self) -> int:
-        """Requests that were sent and not refused."""
+        """Number of requests that were sent and not refused."""
         return self.usage.request_count
 
     @property
     def tool_call_count(self) -> int:
-        """How many calls of function tools the model asked for."""
+        """Number of calls of function tools that the model asked for."""
         return len(self.tool_calls)
 
     @property
@@ -185,7 +185,7 @@ class ChatResponse(Generic[OutputDataT]):
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is everything: nothing unpriced, nothing unmeasured."""
+        """Whether `cost_usd` is the whole cost: every request was priced and measured."""
         return self.usage.cost_complete
 
     @property
@@ -200,18 +200,18 @@ class ChatResponse(Generic[OutputDataT]):
 
     @property
     def unpriced_requests(self) -> int:
-        """Requests for whose model no price is known."""
+        """Number of requests whose model has no known price."""
         return self.usage.unpriced_requests
 
     @property
     def unmeasured_requests(self) -> int:
-        """Requests that were sent and whose usage never came."""
+        """Number of requests that were sent and whose usage never arrived."""
         return self.usage.unmeasured_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChunk(Generic[OutputDataT]):
-    """A piece of a streamed answer; the last one has `is_final` and the account."""
+    """A piece of a streamed answer. The last one has `is_final` set, and the whole response."""
 
     content: str = ""
     """New text; empty for structured output and on the last chunk."""
@@ -219,7 +219,7 @@ class StreamChunk(Generic[OutputDataT]):
     """Structured output so far, partially validated; on the last chunk, the output."""
     is_final: bool = False
     usage_data: ChatResponse[OutputDataT] | None = None
-    """On the last chunk: what `run` would have returned."""
+    """On the last chunk, the response that `run` would have returned."""
 
 
 def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -> tuple[ToolCall, ...]:

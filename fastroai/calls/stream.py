@@ -19,11 +19,11 @@ ItemT = TypeVar("ItemT")
 
 OnText = Callable[[str], Awaitable[None]]
 OnScope = Callable[[Scope], None]
-"""Told of the scope of a call when it opens."""
+"""Function that is given the scope of a call when it opens."""
 
 
 class SettledStream(PumpedStream[ItemT]):
-    """The items of one agent call; leaving early ends the call and settles what was spent."""
+    """The items of one agent call. Leaving the stream early ends the call and settles its cost."""
 
     def __init__(self, produce: Callable[[Send[ItemT], OnScope], Awaitable[None]]) -> None:
         super().__init__(lambda send: produce(send, self._on_scope))
@@ -34,28 +34,28 @@ class SettledStream(PumpedStream[ItemT]):
 
     @property
     def usage(self) -> Usage:
-        """What the call has spent so far; all of it once the stream has ended or was left."""
+        """Usage of the call so far; complete once the stream has ended or was left."""
         return Usage() if self._scope is None else self._scope.spent()
 
 
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):  # pyright: ignore[reportInvalidTypeArguments]
-    """A streamed answer, as `StreamChunk`s; the last one is final and has the account.
+    """A streamed answer, as `StreamChunk`s. The last one is final, and has the whole response.
 
         async for chunk in agent.run_stream("Tell me a story"):
             print(chunk.content, end="")
 
-    Leaving it early ends the answer and settles what was spent.
+    Leaving the stream early ends the call and settles its cost.
     """
 
     def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]], OnScope], Awaitable[None]]) -> None:
         super().__init__(produce)
         self.response: ChatResponse[OutputDataT] | None = None
-        """What `run` would have returned; there once the final chunk was read."""
+        """The response that `run` would have returned; `None` until the final chunk was read."""
         self._on_text: OnText | None = None
         self._clock: Clock | None = None
 
     def observe(self, *, on_text: OnText, clock: Clock | None) -> None:
-        """For steps: report text as it comes, and pause the step's clock while the model is waited for."""
+        """Report text as it comes, and pause the clock of a step while it waits for the model. For steps."""
         self._on_text, self._clock = on_text, clock
 
     async def stream_text(self, *, delta: bool = False) -> AsyncIterator[str]:
@@ -88,7 +88,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
 
 @dataclass(frozen=True, slots=True)
 class ResponseEvent(Generic[OutputDataT]):
-    """The last event of `run_stream_events`: the run's account."""
+    """The last event of `run_stream_events`, with the response of the run."""
 
     response: ChatResponse[OutputDataT]
     event_kind: Literal["fastroai_response"] = "fastroai_response"
@@ -98,4 +98,4 @@ class EventStream(
     SettledStream[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
     Generic[OutputDataT],
 ):
-    """PydanticAI's own events of a run, its `AgentRunResultEvent`, and last a `ResponseEvent`."""
+    """A stream of PydanticAI's events of a run, its `AgentRunResultEvent`, and at last a `ResponseEvent`."""
