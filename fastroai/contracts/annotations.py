@@ -21,7 +21,7 @@ Annotation: TypeAlias = Any
 
 _SAYS_NOTHING: Final = (Any, object, Never, NoReturn)
 
-# pydantic would replace such a value by an iterator, which can be read only once.
+# Types whose values pydantic would replace by an iterator, which can be read only once.
 _CHECKED_WHILE_READ: Final = frozenset(
     {Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator}
 )
@@ -60,7 +60,7 @@ def adapter_of(annotation: Annotation) -> TypeAdapter[Any] | None:
     except TypeError:  # such as Annotated[int, {...}]
         return _built(annotation)
     try:
-        # The text is part of the key: `int | str` and `str | int` are equal, but validate differently.
+        # The text is part of the key: `int | str` and `str | int` are equal, but can validate differently.
         return _kept_adapter(annotation, repr(annotation))
     except _NO_ADAPTER:
         return None

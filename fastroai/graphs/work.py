@@ -160,7 +160,7 @@ class GraphWork:
                     answer_schema=self._setup.answer_schema(node),
                     attempt=begun.attempt,
                     duration_ms=begun.duration_ms,
-                    written=dict(visit.written),  # its output is a question; the answer is written
+                    written=dict(visit.written),  # the question is not written; its answer will be
                 )
             written = writes_of(self._setup.plan, node, output, visit.written)
         return facts.StepFinished(

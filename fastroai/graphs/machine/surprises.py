@@ -24,7 +24,7 @@ def warn_of_unevaluated(graph: str, conditions: Unevaluated) -> None:
 
 
 def warn_of_overwritten(graph: str, joined: Joined) -> None:
-    """Warn of each value that a branch wrote and another one overwrote, if no setting allows that."""
+    """Warn of each value that a branch wrote and another one overwrote, if no reducer says so."""
     for key, nodes in joined.overwritten.items():
         *others, last = nodes
         lost = [

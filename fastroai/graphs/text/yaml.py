@@ -117,7 +117,7 @@ def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
     return tuple(sorted(problems, key=lambda one: (one.line is None, one.line, one.column)))
 
 
-# --- what a document may say ---
+# --- the parts of a document ---
 
 
 class NodePart(Part):
@@ -212,7 +212,7 @@ def _problem(misfit: Misfit) -> GraphProblem:
     return GraphProblem(found.message + hint, found.way, found.line, found.column)
 
 
-# --- what it means ---
+# --- the arguments of a graph ---
 
 
 class _Arguments:
