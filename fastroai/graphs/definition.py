@@ -1,7 +1,7 @@
 """The shape of a graph as plain data, kept with its runs.
 
-The shape is all that decides which nodes run after which others. Prompts, code, time limits, retries,
-budgets and limits of visits may change before a run is resumed.
+The shape has everything that decides which nodes run after which others. It has no prompts, code, time
+limits, retries, budgets and limits of visits: these may change before a run is resumed.
 """
 
 from __future__ import annotations

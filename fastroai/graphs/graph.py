@@ -120,7 +120,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 all branches and runs their join, which finds the failures in `ctx.errors`.
             on_conflict: Which value is kept if two branches write one key: `"last_wins"`, `"first_wins"` or
                 `"error"`. With the default, a warning in the log says what was overwritten.
-            reducers: How the values are combined that branches wrote to the same key, as in
+            reducers: How values that branches wrote to the same key are combined, as in
                 `{"notes": "append"}`: `"append"`, `"merge"`, `"add"`, a function of two values, or a word of
                 `on_conflict`; see `Reducer`.
             branch_timeout: Seconds for which the nodes of each branch of a fork may run, all together; a
@@ -232,7 +232,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the graph as plain data. A run can be resumed only while the shape is unchanged."""
+        """Shape of the graph as plain data. A run is resumed only if the shape is unchanged, or by `force`."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
@@ -414,7 +414,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
-        """Return the open questions of a paused run to people, who can answer in any process.
+        """Return the questions that a paused run asks people, who can answer in any process.
 
         Raises:
             RunNotFound: the store has no such run.

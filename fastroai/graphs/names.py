@@ -10,7 +10,7 @@ from fastroai.graphs.shape.node import Node
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Return whether a value can be a node id or a key of memory: a text that UTF-8 can encode."""
+    """Return whether a value can be a node id or a key of memory: non-empty text that UTF-8 can encode."""
     return isinstance(name, str) and name != "" and name.encode(errors="ignore").decode() == name
 
 

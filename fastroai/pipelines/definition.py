@@ -1,7 +1,8 @@
 """The shape of a pipeline as plain data, kept with its runs.
 
-The shape is all that decides which steps run after which others: ids, edges, the output, and what a failure
-stops. Prompts, code, time limits, retries and budgets may change before a run is resumed.
+The shape has everything that decides which steps run after which others: ids, edges, the output, and what a
+failure stops. It has no prompts, code, time limits, retries and budgets: these may change before a run is
+resumed.
 """
 
 from __future__ import annotations

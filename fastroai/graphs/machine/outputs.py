@@ -52,7 +52,7 @@ class NodeOutputs(Outputs):
 
     @property
     def dependencies(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]  # made when needed
-        """The nodes that the visited node depends on: sources with an output. No other node asks."""
+        """The sources with an output, by node. All nodes have the same, as only the visited node asks."""
         return _Sources(self._nodes, self._sources, self.values)
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:

@@ -17,7 +17,7 @@ _SENT: Final = (list, tuple, Send)
 def writes_of(
     plan: GraphPlan, node: str, output: object, accumulated: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the values to write: those that the node wrote before its end, then those of its output.
+    """Return the values to write: those of the output, over those that the node wrote before its end.
 
     The names that the node declares are fields of a mapping, a model or a dataclass, or a single name for any
     other output. If the node declares none, the whole output is written under the id of the node. An output

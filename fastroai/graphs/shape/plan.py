@@ -19,7 +19,7 @@ OnBranchFailure: TypeAlias = Literal["fail_all", "continue_others", "wait_all"]
 OnConflict: TypeAlias = Literal["last_wins", "first_wins", "error"]
 """Which value is kept if two branches of a fork have written the same key."""
 Reducer: TypeAlias = Literal["append", "merge", "add"] | OnConflict | Callable[[Any, Any], Any]
-"""How the values are combined that branches of a fork have written to the same key.
+"""How values that branches of a fork have written to the same key are combined.
 
 - `"append"`: one list of all values; a value that is a list adds its items.
 - `"merge"`: one dict; of two values under one name, that of the branch which is declared later.
