@@ -232,7 +232,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the graph as plain data. A run is resumed only if the shape is unchanged, or by `force`."""
+        """Shape of the graph as plain data. It must be the same when a run is resumed, but for `force`."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:

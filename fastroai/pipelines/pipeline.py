@@ -258,7 +258,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Shape of the pipeline as plain data. A run is resumed only if the shape is unchanged, or by `force`."""
+        """Shape of the pipeline as plain data. It must be the same when a run is resumed, but for `force`."""
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
         return define(
             self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version
