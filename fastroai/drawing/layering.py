@@ -31,7 +31,7 @@ def layers_of(edges: Sequence[tuple[int, int]], first: Sequence[int]) -> list[in
 
 
 def _last_left_first(targets: Sequence[Sequence[int]], first: Sequence[int]) -> list[int]:
-    """Return the nodes depth first, last left first: in topological order, but for edges that close cycles."""
+    """Return the nodes of a depth-first walk, last left first: in topological order, but for cycles."""
     left: list[int] = []
     seen: set[int] = set()
     for root in first:
