@@ -22,7 +22,8 @@ def layers_of(edges: Sequence[tuple[int, int]], first: Sequence[int]) -> list[in
     for node in from_above:
         for target in below[node]:
             layer[target] = max(layer[target], layer[node] + 1)
-    # A node that nothing leads to moves down to its targets, or layer 0 would collect far nodes.
+    # A node that nothing leads to moves down to just above its targets: otherwise, layer 0 would collect
+    # nodes that are far from them.
     led_to = {target for node in from_above for target in below[node]}
     for node in from_above:
         if node not in led_to and below[node]:

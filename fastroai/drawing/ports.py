@@ -9,13 +9,13 @@ from typing import TypeAlias
 from fastroai.drawing.rows import Chain
 
 Ports: TypeAlias = dict[tuple[int, bool], float]
-"""By the number of a chain: the x at which it leaves its upper node (`True`) and meets its lower node."""
+"""Ports by the number of a chain: the x where it leaves its upper node (`True`) or meets its lower one."""
 
 _APART = 18.0
 
 
 def ports_of(chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int], float]) -> Ports:
-    """Return ports side by side, in the order of their lines. `reach` is half the room of a node."""
+    """Return ports side by side, in the order of their lines, at most `reach` from a node's middle."""
     sides: defaultdict[tuple[int, bool], list[tuple[float, int]]] = defaultdict(list)
     for index, chain in enumerate(chains):
         upper, first, *_ = chain.items

@@ -107,8 +107,7 @@ class Expression:
         """Return the value of the expression, as JSON data that shares nothing with the given data.
 
         Raises:
-            ExpressionError: It cannot be evaluated with this data. If a key is missing, `missing` names the
-            key.
+            ExpressionError: It cannot be evaluated with this data. `missing` names a missing key.
         """
         evaluation = self._evaluation(data)
         try:

@@ -59,8 +59,7 @@ def parsed(source: Source) -> ast.expr:
 def _check_text(text: str) -> None:
     if not text:
         raise CannotParse("it is empty")
-    # The parser recurses in C: a thread with a small stack overflows at depths that the limits of Python
-    # allow.
+    # The parser recurses in C: a thread with a small stack overflows within the limits of Python.
     depth = deepest = 0
     for character in _STRINGS.sub("", text):
         depth += (character in "([{") - (character in ")]}")

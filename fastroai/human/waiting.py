@@ -123,7 +123,7 @@ class Receive:
             deadline = before.wait.deadline
         wait = Wait(what="message", id=key, name=self.name, deadline=deadline)
         seen = log.received.get(self.name, 0)
-        is_over = deadline is not None and run.now >= deadline  # at this time, even if messages came since
+        is_over = deadline is not None and run.now >= deadline  # checked before the mail, to miss no message
         ended = _ended(scope, wait, visit) if is_over else None
         for number, message in await run.mail(after=seen):
             seen = number

@@ -43,7 +43,9 @@ DepsT = TypeVar("DepsT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 
 NodeUpdate: TypeAlias = "Mapping[str, object] | BaseModel | Command[Any] | None"
-"""A value that LangGraph accepts from a node: new values of keys of the state, or a command."""
+"""A value that LangGraph accepts from a node: new values of keys of the state, or a command. LangGraph
+accepts dataclasses, too.
+"""
 
 Answer: TypeAlias = "Callable[[StepContext[DepsT], tuple[Interrupt, ...]], object]"
 
@@ -98,9 +100,8 @@ def as_node(
             with values for the keys of the same names, or a LangGraph `Command`.
         deps: The `ctx.deps` of the step; the context that the graph is called with unless given.
         config: Settings of the step.
-        pipeline_config: Settings of the pipeline around the step. With a `store`, a node that was cut off,
-        and
-            that LangGraph runs again from its checkpoint, repeats no request that was answered.
+        pipeline_config: Settings of the pipeline around the step. With a `store`, a node that was cut off
+            and that LangGraph runs again from its checkpoint repeats no request that was answered.
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).

@@ -65,7 +65,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
 
 
 def duration_ms(call: FlowCall, flow: FlowState) -> float:
-    """Return the milliseconds that a flow has run: until now, or until its end."""
+    """Return the milliseconds that a flow has run: until its end, or until its last entry so far."""
     clock = call.replay.clocks.get(flow.key)
     if clock is None:
         return 0.0

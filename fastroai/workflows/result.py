@@ -22,7 +22,7 @@ from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled", "paused"]
-"""How a run of a workflow ended. A `paused` run waits for a decision at a gate, or somebody paused it."""
+"""How a run of a workflow ended. A `paused` run waits for a decision at a gate, or was paused on request."""
 
 
 class WorkflowUsage(RunUsage):

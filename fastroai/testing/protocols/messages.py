@@ -161,7 +161,7 @@ def _deltas(answer: Answer, part: str | Call) -> Iterator[JsonObject]:
 
 def _usage(usage: Usage | None) -> JsonObject:
     if usage is None:
-        return {}  # clients read counts from this object, even if it should be missing
+        return {}  # clients read counts from this object without a check that it exists
     counts: JsonObject = {
         # Anthropic does not include the cached parts in its count of the input.
         "input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,

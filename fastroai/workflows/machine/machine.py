@@ -36,7 +36,7 @@ MAX_ROUTES: Final = 1_000
 """Maximum number of times that steps of a flow may route elsewhere in one round, so that loops end."""
 
 Fits: TypeAlias = Callable[[str, JsonValue], Sequence[str]]
-"""Returns the violations of a contract, given by its name, by a value."""
+"""Checks a value against the contract with a name, and returns the violations."""
 
 
 class WorkflowMachine:

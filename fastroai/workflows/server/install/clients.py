@@ -76,7 +76,7 @@ class Client:
     home: Callable[[Path], Path]
     """Returns the client's folder of settings, given the user's own folder."""
     sign: str
-    """Name of a file or folder in projects that are used with the client."""
+    """Name of a folder in projects that are used with the client."""
     parts_of: Callable[[Target, Path], Sequence[Part]]
     """Returns the parts that belong into the client's files, given its folder of settings."""
 
