@@ -16,17 +16,17 @@ EdgeStyle: TypeAlias = Literal["solid", "dashed"]
 
 @dataclass(frozen=True)
 class DrawnNode:
-    """A box."""
+    """A node of a drawing, shown as a box."""
 
     id: str
     label: str | None = None
     """The text in the box; by default the id."""
     note: str | None = None
-    """A smaller line below, such as `3 visits · $0.012`."""
+    """A smaller line of text below the label, such as `3 visits · $0.012`."""
     state: NodeState = "plain"
     """The state of the node in a run; `plain` without a run, or if the run has not come to the node."""
     kind: NodeKind = "step"
-    """`pause` waits for people; `graph` has nodes of its own inside."""
+    """The kind of node: `pause` waits for people; `graph` has nodes of its own inside."""
 
     @property
     def text(self) -> str:
@@ -36,7 +36,7 @@ class DrawnNode:
 
 @dataclass(frozen=True)
 class DrawnEdge:
-    """An arrow; several between the same two nodes are drawn beside each other."""
+    """An edge of a drawing, shown as an arrow. Several edges between two nodes are drawn side by side."""
 
     source: str
     target: str

@@ -39,7 +39,7 @@ class Answer:
     request: ServedRequest
     id: str
     created: int
-    """Seconds since 1970."""
+    """Time when the answer was made, in seconds since 1970."""
     model: str
     service_tier: str | None
     text: str

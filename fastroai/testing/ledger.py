@@ -82,7 +82,7 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All requests."""
+        """The entries of all requests, in the order of their arrival."""
         with self._lock:
             return tuple(self._entries.values())
 

@@ -38,10 +38,10 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     input_audio_tokens: int = 0
-    """Chat Completions only; the other protocols have no place for it."""
+    """Audio tokens of the input. Only Chat Completions can report them."""
     reasoning_tokens: int = 0
     output_audio_tokens: int = 0
-    """Chat Completions only; the other protocols have no place for it."""
+    """Audio tokens of the output. Only Chat Completions can report them."""
 
     def __post_init__(self) -> None:
         for name in _TOKEN_COUNTS:

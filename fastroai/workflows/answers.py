@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from fastroai.workflows.spec.document import GatePolicy, Mode
 
 ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
-"""Who decided at a gate."""
+"""The one who decided at a gate: a person, an agent, or the system."""
 
 GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
 
@@ -199,7 +199,7 @@ class StepRecord(Answer):
     """What happened at a step, in a `trace`."""
 
     type: Literal["step", "gate", "skip", "policy"]
-    """`policy`: a gate that was approved by its policy."""
+    """The kind of record. `policy` is a gate that its policy has approved."""
     step_id: str
     outcome: str
     """`open` or `skipped`; of a step also `succeeded` or `failed`; of a gate `approve`, `revise`, `kill`."""
@@ -233,9 +233,9 @@ class FlowEnded(Answer):
     trace: tuple[StepRecord, ...]
     total_duration_ms: float
     reason: str = ""
-    """Why it ended, for people."""
+    """Why the flow ended, for people."""
     reason_code: str = ""
-    """Why it ended, for programs: `step_failed`, `budget_exceeded`, `max_rounds`, `killed`, ..."""
+    """Why the flow ended, for programs: `step_failed`, `budget_exceeded`, `max_rounds`, `killed`, ..."""
     step_id: str | None = None
     """The step that failed."""
     violations: tuple[str, ...] = ()
@@ -344,7 +344,7 @@ class ListedFlow(Answer):
     started_at: datetime | None
     updated_at: datetime | None
     awaits: bool = False
-    """Whether it waits for a decision at a gate."""
+    """Whether the flow waits for a decision at a gate."""
     error: str | None = None
 
 

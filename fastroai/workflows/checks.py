@@ -50,7 +50,7 @@ class CheckFailure:
 
     kind: CheckKind
     violations: tuple[str, ...]
-    """At most 50, each of at most 500 characters."""
+    """The violations: at most 50, each of at most 500 characters."""
 
     @property
     def status(self) -> Literal["ensure_failed", "schema_failed"]:

@@ -287,7 +287,7 @@ class WorkflowRuns:
     async def gate_resolve(
         self, flow_id: str, step_id: str, outcome: str, rationale: str = "", resolved_by: str = "human"
     ) -> NextAnswer:
-        """Approve, revise or kill at a gate."""
+        """Resolve a gate: approve, revise or kill."""
         async with self._opened(flow_id) as call:
             full = _known_step(call, step_id)
             _, step = call.spec(full)

@@ -17,7 +17,7 @@ from fastroai.testing.requests import JsonObject, Tool
 
 
 class Chat(Wire):
-    """`POST /v1/chat/completions`."""
+    """The protocol of `POST /v1/chat/completions`."""
 
     name = "openai-chat"
     path = "/v1/chat/completions"

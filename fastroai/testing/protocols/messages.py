@@ -28,7 +28,7 @@ _ERROR_TYPES = {
 
 
 class Messages(Wire):
-    """`POST /v1/messages`."""
+    """The protocol of `POST /v1/messages`."""
 
     name = "anthropic"
     path = "/v1/messages"

@@ -19,7 +19,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class Responses(Wire):
-    """`POST /v1/responses`."""
+    """The protocol of `POST /v1/responses`."""
 
     name = "openai-responses"
     path = "/v1/responses"

@@ -141,7 +141,7 @@ class FlowState:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Why a run ends."""
+    """The end of a run: its status, its reason, and the step where it happened."""
 
     status: RunStatus
     code: ReasonCode

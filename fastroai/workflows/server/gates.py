@@ -54,7 +54,7 @@ def deciding(answering: Callable[..., Awaitable[NextAnswer]]) -> Callable[..., A
 async def settled(call: Call, answer: NextAnswer, decided: Decided) -> NextAnswer:
     """Put what the user has decided on record, and return what is to be done next.
 
-    If somebody else was faster, return where the flow is now.
+    If another decision came first, return where the flow is now.
     """
     gate = awaited_gate(answer)
     if gate is None or not isinstance(decided, AcceptedElicitation) or decided.data is None:

@@ -53,7 +53,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
-    """The fields of a result."""
+    """A contract: the fields of a result."""
 
     name: str
     fields: Mapping[str, FieldSpec]
@@ -81,7 +81,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationSpec:
-    """A step that is repeated until its result is good enough."""
+    """The repetition of a step until its result is good enough."""
 
     max_iterations: int
     exit_criterion: Expression | None = None
@@ -110,7 +110,7 @@ class GateSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """A step of a flow: one of a function, an inline intent, a sub-flow, or a gate."""
+    """A step of a flow: a function, an inline intent, a sub-flow, or a gate."""
 
     id: str
     kind: StepKind
@@ -143,7 +143,7 @@ class StepSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSpec:
-    """Steps in the order in which they are carried out."""
+    """A flow: its steps, in the order in which they are carried out."""
 
     name: str
     input: Mapping[str, FieldSpec]

@@ -61,7 +61,7 @@ class SpeckitSpec:
     text: str
     """The text of the spec, which is valid."""
     flow: str
-    """The name of its flow, and of the workflow."""
+    """The name of the flow and of the workflow."""
     tasks: tuple[SpeckitTask, ...]
 
 

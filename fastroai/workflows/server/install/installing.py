@@ -61,7 +61,7 @@ class Setup:
 
     @property
     def is_on_record(self) -> bool:
-        """Whether the client was set up, and not taken back since."""
+        """Whether the client is set up: its parts were installed, and not removed since."""
         return bool(self.record.files(self.client.name))
 
     def install(self, kinds: Sequence[Kind] = KINDS) -> list[Change]:
