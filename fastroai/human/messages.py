@@ -123,7 +123,7 @@ async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
             found = await read_header(store, sent_to.run_id)
             if found.header.epoch != sent_to.epoch:
                 raise RunNotFound(sent_to.run_id, repr(store))
-        except RunNotFound:  # it was deleted meanwhile
+        except RunNotFound:  # the run was deleted meanwhile
             await store.delete(mail_key(sent_to))
             raise
         header = found.header

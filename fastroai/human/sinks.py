@@ -58,5 +58,5 @@ async def _tell(sink: Sink, asked: Question) -> None:
             told = await run_in_thread(partial(sink, asked), what=f"sink {sink!r}")
             if inspect.isawaitable(told):
                 await told
-    except Exception:  # the sink is the user's
+    except Exception:  # a sink is code of the user
         logger.exception("sink %r failed to tell of question %r", sink, asked.id)

@@ -436,7 +436,7 @@ class RunStoreSuite:
 
         writing = asyncio.create_task(write())
         while not writing.done():
-            await asyncio.sleep(0)  # a store in memory may not give way
+            await asyncio.sleep(0)  # a store in memory may never yield to other tasks
             stored = await other.read(key)
             whole: dict[int, tuple[bytes, ...]] = {
                 0: (b"all",) if stored.revision else (),

@@ -294,7 +294,7 @@ class WorkflowRuns:
             if step.gate is None:
                 message = f"Step {step_id!r} is no gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
-            if any(halted == full for halted, _ in call.machine.state.halted):  # FastroAI ran it itself
+            if any(halted == full for halted, _ in call.machine.state.halted):  # in a run of FastroAI itself
                 self._runs.resume(call.told)
                 await call.follow()
             _check_due(call, step_id, full)
