@@ -462,7 +462,7 @@ class WorkflowRuns:
 
     @_answered
     async def resume(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. A run that was cancelled goes on."""
+        """Return what is due now, or how the flow has ended. A run that can go on is resumed."""
         async with self._opened(flow_id) as call:
             stopped, finish = call.machine.state.stopped, call.told.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due
