@@ -293,7 +293,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
         async with Attempt(self, call) as attempt:
-            await self.load_model(call)
+            if call.model is not None or self.deferred_model is not None:
+                await self.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     async def stream_chunks(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -197,24 +196,12 @@ class _Performance(BaseStep[Any, T]):
         self.draft = CallDraft()
         self.started_at, self.began = datetime.now(UTC), perf_counter()
 
-    async def perform(self, around: StepContext[Any] | None) -> T:
+    def perform(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
         """Run the body, and put the end on record."""
-        scope = self.scope
-        async with scope:
-            _open[scope] = self.draft
-            try:
-                if scope.tracer is None:
-                    return await self._to_its_end(around)
-                async with self._span(scope.tracer) as self.draft.trace_id:
-                    try:
-                        return await self._to_its_end(around)
-                    finally:
-                        spent = attributes.usage_attributes(scope.spent())
-                        log_metrics(scope.tracer, self.draft.trace_id, spent)
-            finally:
-                del _open[scope]
+        tracer = self.scope.tracer
+        return self._to_its_end(around) if tracer is None else self._in_span(tracer, around)
 
-    def _span(self, tracer: Tracer) -> AbstractAsyncContextManager[str]:
+    async def _in_span(self, tracer: Tracer, around: StepContext[Any] | None) -> T:
         call = self.call
         known = attributes.call_attributes(
             kind=call.kind,
@@ -222,34 +209,46 @@ class _Performance(BaseStep[Any, T]):
             run_id=self.scope.run_id,
             flow_id="" if self.flow is None else self.flow.id,
         )
-        return tracer.span(attributes.call_span(call.kind, call.name), **known)
+        async with tracer.span(attributes.call_span(call.kind, call.name), **known) as trace_id:
+            self.draft.trace_id = trace_id
+            try:
+                return await self._to_its_end(around)
+            finally:
+                log_metrics(tracer, trace_id, attributes.usage_attributes(self.scope.spent()))
 
     async def _to_its_end(self, around: StepContext[Any] | None) -> T:
+        scope = self.scope
+        async with scope:
+            _open[scope] = self.draft
+            try:
+                output = await self._step(around)
+            except BaseException as error:
+                if not is_halt(error):
+                    await self._ended_with(error)
+                raise
+            else:
+                await self._returned(output)
+                return output
+            finally:
+                del _open[scope]
+
+    def _step(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
         scope, call = self.scope, self.call
         run, part = run_of(scope), scope.part
         shared = Shared() if around is None else around.shared
         used = NO_RETRIES_USED
         if run is not None:
             used = RetriesUsed(attempt=run.recorded.call_attempt(self.place))
-        try:
-            output = await run_step(
-                self,
-                scope=scope,
-                data=StepData(
-                    RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
-                ),
-                deps=None if around is None else around.deps,
-                config=call.config,
-                used=used,
-            )
-        except BaseException as error:
-            if not is_halt(error):
-                # A time limit around has cancelled what is inside, and raises where its own scope ends.
-                limits = (one.out_of_time for one in scope.lineage())
-                await self._ended_with(next(filter(None, limits), error))
-            raise
-        await self._returned(output)
-        return output
+        return run_step(
+            self,
+            scope=scope,
+            data=StepData(
+                RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
+            ),
+            deps=None if around is None else around.deps,
+            config=call.config,
+            used=used,
+        )
 
     def execute(self, context: StepContext[Any]) -> Awaitable[T]:
         """Run the body."""
@@ -273,7 +272,10 @@ class _Performance(BaseStep[Any, T]):
         outcome: CallOutcome = "cache_hit" if self.draft.is_cache_hit else "success"
         await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
 
-    async def _ended_with(self, error: BaseException) -> None:
+    async def _ended_with(self, raised: BaseException) -> None:
+        # A time limit around has cancelled what is inside, and raises where its own scope ends.
+        limits = (one.out_of_time for one in self.scope.lineage())
+        error = next(filter(None, limits), raised)
         if self.flow is not None:  # then this call is made anew, and no agent around it
             note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
