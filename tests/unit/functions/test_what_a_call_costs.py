@@ -13,9 +13,9 @@ from fastroai import FastroAgent, compute, contract, infer
 from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 
-MOST_OF_A_HIT = 103
-MOST_ADDED_TO_AN_AGENT = 272
-MOST_OF_A_COMPUTATION = 64
+MOST_OF_A_HIT = 94
+MOST_ADDED_TO_AN_AGENT = 224
+MOST_OF_A_COMPUTATION = 62
 
 
 @contract
