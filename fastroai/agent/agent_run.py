@@ -107,8 +107,9 @@ class AgentRun:
 
     async def end_tasks(self) -> None:
         """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
-        while self.tasks:  # none is kept: the context of a task holds its scope, which holds this run
-            task = self.tasks.pop()
+        # None is kept: the context of a task holds its scope, which holds this run.
+        tasks, self.tasks = self.tasks, set()
+        for task in tasks:
             if not task.done() and task is not asyncio.current_task():
                 await end_task(task)
 
