@@ -79,11 +79,14 @@ class PostgresServer:
         return connection
 
     def _prepare(self, connection: Connection[tuple[Any, ...]]) -> None:
+        milliseconds = str(ceil(self.timeout * 1000))
         connection.execute(
             "SELECT set_config('statement_timeout', %s, false), "
+            # Or the lock below stays with a machine that is cut off, for hours.
+            "set_config('idle_in_transaction_session_timeout', %s, false), "
             "set_config('default_transaction_isolation', 'read committed', false), "
             "set_config('DateStyle', 'ISO', false)",
-            [str(ceil(self.timeout * 1000))],
+            [milliseconds, milliseconds],
         )
         if self._is_made(connection):
             return
