@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from decimal import Decimal
 from typing import Any, Final
 
+import psycopg
 import pytest
 from durability.fleet import LEASE, LOST_RUN, SECONDS, SOON, TIMEOUT, Contested, Fleet, Host, fleet_in
 from durability.shapes import CHAT, MAX_TOKENS
@@ -186,6 +187,26 @@ def contend(fleet: Fleet, run: Contested, chance: random.Random) -> None:
                 has_ended = run.came_to(result) or has_ended
     # A host that was about to take it up may have been cut off before it saw that the run has ended.
     run.check_end(run.bring_to_an_end(fleet.hosts[0]), run.calm)
+
+
+def test_a_host_that_is_gone_keeps_no_connection_of_a_server_for_long(fleet: Fleet) -> None:
+    run, first = Contested(fleet, "postgres", "effects"), fleet.hosts[0]
+    with psycopg.connect(fleet.lanes["postgres"].place[1], autocommit=True) as connection:
+
+        def connected() -> set[int]:
+            query = "SELECT pid FROM pg_stat_activity WHERE client_addr = %s"
+            return {pid for (pid,) in connection.execute(query, [first.machine.address]).fetchall()}
+
+        before = connected()
+        assert run.halted(first, ("before", run.calm.writes // 2))
+        assert connected() - before, "it has no connection"
+        fleet.net.cut(first.machine, "all")
+        rest, end = first.go_on(), time.monotonic() + SECONDS
+        while connected() - before:
+            assert time.monotonic() < end, "the server has not noticed"
+            time.sleep(SOON)
+    fleet.net.heal()
+    rest.result(SECONDS)
 
 
 # --- spend limits ---
