@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
+.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,7 +64,10 @@ types: $(VENV)/dev.stamp
 types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-unit: $(VENV)/dev.stamp ## the tests, with branch coverage
+unit: $(VENV)/dev.stamp ## the tests
+	$(BIN)/python -m pytest -q -n auto
+
+coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice as long
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q -n auto
 	$(BIN)/coverage combine --quiet

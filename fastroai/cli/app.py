@@ -119,7 +119,9 @@ def list_runs(
         str | None,
         typer.Option(help="running, finished, paused, failed, cancelled, interrupted or unreadable."),
     ] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Only runs of the pipeline with this name.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="Only runs of the pipeline, graph or workflow with this name.")
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
@@ -265,7 +267,9 @@ def send(
 @review.command("list")
 def list_questions(
     store: Store,
-    pipeline: Annotated[str | None, typer.Option(help="Only questions of this pipeline or graph.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="Only questions of this pipeline, graph or workflow.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
     codec: Codec = None,
     as_json: AsJson = False,

@@ -13,6 +13,7 @@ from fastroai.functions.configuring import configuration
 from fastroai.functions.members import close_all, run_members
 from fastroai.functions.pending import Pending
 from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.failures import note_failed_beside
 from fastroai.runtime.wakeup import running_loop
 
 T = TypeVar("T")
@@ -198,6 +199,7 @@ class _Tally(Generic[T]):
             first, *others = self._errors.values()
             for other in others:
                 first.add_note(f"Another coroutine failed: {one_line(f'{type(other).__name__}: {other}')}")
+            note_failed_beside(first, others)
             raise first
         return [self._values[member] for member in range(self._members)]
 
@@ -210,7 +212,9 @@ class _Tally(Generic[T]):
             return [self._outcome(member) for member in range(self._members)]
         if not self._is_met:
             errors = tuple(self._errors.values())
-            raise ParallelFailed(self._required, self._members, errors) from errors[0]
+            failed = ParallelFailed(self._required, self._members, errors)
+            note_failed_beside(failed, errors)
+            raise failed from errors[0]
         return [*self._values.values()]
 
     def _outcome(self, member: int) -> Success[T] | Failure:

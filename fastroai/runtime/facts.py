@@ -321,7 +321,7 @@ class RunFinished(Fact):
     waits: tuple[Wait, ...] = ()
     """What the halted steps of a paused run wait for."""
     step_id: str = ""
-    """The step whose failure made the run fail, if one did."""
+    """The step whose failure made the run fail, if one did; the one that gave a workflow its output."""
     failure: FailureFacts | None = None
     agent_calls: tuple[FailedAgentCall, ...] = ()
     """The agent calls in the code of flows whose failure it is. They are made anew when it is resumed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver, ScopeClosedError, error_chain
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
 _CLASS_ATTRIBUTE = "__fastroai_failure_class__"
 _AGENT_CALL_ATTRIBUTE = "__fastroai_agent_call__"
+_BESIDE_ATTRIBUTE = "__fastroai_failed_beside__"
 
 
 def mark_exhausted(error: BaseException) -> None:
@@ -47,9 +48,17 @@ def note_agent_call(error: BaseException, failed: FailedAgentCall) -> None:
         error.__dict__[_AGENT_CALL_ATTRIBUTE] = failed
 
 
+def note_failed_beside(error: BaseException, others: Iterable[BaseException]) -> None:
+    """Note which agent calls have failed side by side with that of `error`, which stands for all of them."""
+    error.__dict__[_BESIDE_ATTRIBUTE] = tuple(call for other in others for call in agent_calls_of(other))
+
+
 def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
-    """Return the agent calls in the code of flows whose failure this is, or comes from."""
-    found = (link.__dict__.get(_AGENT_CALL_ATTRIBUTE) for link in error_chain(error))
+    """Return the agent calls in the code of flows whose failure this is, or comes from, or stands for."""
+    found: list[FailedAgentCall | None] = []
+    for link in error_chain(error):
+        known = link.__dict__
+        found += (known.get(_AGENT_CALL_ATTRIBUTE), *known.get(_BESIDE_ATTRIBUTE, ()))
     return tuple(dict.fromkeys(one for one in found if one is not None and one.call))
 
 

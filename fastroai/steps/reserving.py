@@ -115,15 +115,7 @@ class Spend:
         if usd is not None:
             cost = (cost if units else UNKNOWN_COST).billed(exact_dollars("usd", usd))
         record = replace(
-            self._record("settled"),
-            tokens=tokens_of(used),
-            units=used,
-            cost_usd=cost.cost_usd,
-            cost_source=cost.source,
-            stated_usd=cost.stated_usd,
-            priced_usd=cost.priced_usd,
-            unpriced_units=cost.unpriced_units,
-            bound_usd=cost.most_usd,
+            cost.on(self._record("settled")), tokens=tokens_of(used), units=used, bound_usd=cost.most_usd
         )
         ended = self._end(lambda reservation: reservation.settle(record).record)
         if (stop := crossing(self._scope)) is not None:

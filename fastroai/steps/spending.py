@@ -29,15 +29,7 @@ def price_record(
             calculator.warn_incomplete(cost, model, told)
     else:
         cost = UNKNOWN_COST.billed(exact_dollars("cost_usd", cost_usd))
-    return RequestRecord(
-        model=model,
-        provider=told or "",
-        outcome="settled",
-        tokens=tokens,
-        cost_usd=cost.cost_usd,
-        cost_source=cost.source,
-        stated_usd=cost.stated_usd,
-        priced_usd=cost.priced_usd,
-        unpriced_units=cost.unpriced_units,
-        started_at=datetime.now(UTC),
+    now = datetime.now(UTC)
+    return cost.on(
+        RequestRecord(model=model, provider=told or "", outcome="settled", tokens=tokens, started_at=now)
     )

@@ -178,11 +178,16 @@ class RunTrace:
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run, that of a graph's terminal that was reached; `None` where it has none."""
+        """The output of the run, that of a graph's terminal that was reached; `None` where it has none.
+
+        A workflow has one when it is complete: that of its last step.
+        """
         shape = self.definition if isinstance(self.definition, dict) else {}
         if self.kind == "graph":
             ends = shape.get("terminals")
             named = [*ends] if self.status == "finished" and isinstance(ends, list) else []
+        elif self.kind == "workflow":
+            named = [] if self.ended is None or self.status != "finished" else [self.ended.step_id]
         else:
             named = [shape.get("output_step")]
         outputs = self.outputs
@@ -292,17 +297,17 @@ class RunTrace:
         )
 
     def replay(self, pipeline: Replayable) -> Divergence | None:
-        """Let a pipeline decide again what this run decided, on the recorded outcomes of its steps.
+        """Let a pipeline, graph or workflow decide again what this run decided, on the recorded outcomes.
 
         No step is run and nothing is sent. `None` if everything is decided as it was; else where it was first
         not: a changed pipeline, or a log that another one has written.
 
         Raises:
-            ConfigurationError: `pipeline` is neither a pipeline nor a graph, or not what the run is one of.
+            ConfigurationError: `pipeline` is none of these, or not what the run is one of.
         """
         # A trace has a method of that name, too: two of them would ask each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
-            expected = f"the pipeline or graph that this is a run of, {self.pipeline!r}"
+            expected = f"the pipeline, graph or workflow that this is a run of, {self.pipeline!r}"
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 

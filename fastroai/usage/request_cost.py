@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from fastroai.records import EXACT, CostSource
+from fastroai.records import EXACT, CostSource, RequestRecord
 
 REGIONAL: Final = "regional pricing of"
 """Prefix of the unpriced unit for a regional premium of a host."""
@@ -45,6 +45,17 @@ class RequestCost:
         if self.stated_usd is None or self.priced_usd is None:
             return None
         return EXACT.subtract(self.stated_usd, self.priced_usd)
+
+    def on(self, record: RequestRecord) -> RequestRecord:
+        """The record of the request with this cost."""
+        return replace(
+            record,
+            cost_usd=self.cost_usd,
+            cost_source=self.source,
+            stated_usd=self.stated_usd,
+            priced_usd=self.priced_usd,
+            unpriced_units=self.unpriced_units,
+        )
 
     def billed(self, stated_usd: Decimal) -> RequestCost:
         """The same with the bill that the provider states, which covers everything."""

@@ -57,7 +57,7 @@ def ended_of(
         total_duration_ms=duration_ms(call, flow),
         reason=finish.reason,
         reason_code=finish.reason_code or "",
-        step_id=finish.step_id or None,
+        step_id=None if finish.status == "finished" else finish.step_id or None,
         violations=() if stopped is None else stopped.violations,
         reverted_to=reverted_to,
         skipped=_skipped(call),

@@ -543,17 +543,11 @@ class WorkflowRuns:
                 "fit together."
             )
             raise refuse("invalid_usage", message)
-        return RequestRecord(
-            model=model,
-            provider=provider or "",
-            outcome="settled",
-            tokens=tokens,
-            cost_usd=cost.cost_usd,
-            cost_source=cost.source,
-            stated_usd=cost.stated_usd,
-            priced_usd=cost.priced_usd,
-            unpriced_units=cost.unpriced_units,
-            started_at=datetime.fromtimestamp(self._clock(), UTC),
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        return cost.on(
+            RequestRecord(
+                model=model, provider=provider or "", outcome="settled", tokens=tokens, started_at=now
+            )
         )
 
 

@@ -135,14 +135,14 @@ class Load:
         """By the run: told when it has come to the step that hangs."""
         config = PipelineConfig(budget=[Budget(usd=1), limit])
         kept = PipelineConfig(budget=limit, store=self.runs)
-        self.plain = Pipeline("plain", {"ask": ask, "act": ask}, {"act": ["ask"]}, config=config)
+        self.plain = Pipeline("plain", {"ask": ask}, config=config)
         self.kept = Pipeline("kept", {"ask": ask, "act": act}, {"act": ["ask"]}, config=kept)
         self.asking = Pipeline("asking", {"act": act, "approve": approve}, {"approve": ["act"]}, config=kept)
-        self.failing = Pipeline("failing", {"ask": ask, "fail": fail}, {"fail": ["ask"]}, config=kept)
+        self.failing = Pipeline("failing", {"act": act, "fail": fail}, {"fail": ["act"]}, config=kept)
         self.hanging = Pipeline("hanging", {"ask": ask, "hang": hang}, {"hang": ["ask"]}, config=kept)
         self.forking: Graph[Any, Any] = Graph(
             "forking",
-            nodes={"top": ask, "left": ask, "right": act, "end": ask},
+            nodes={"top": act, "left": ask, "right": act, "end": act},
             edges=[Edge("top", "left"), Edge("top", "right"), Edge("left", "end"), Edge("right", "end")],
             config=kept,
         )

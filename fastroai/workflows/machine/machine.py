@@ -273,15 +273,15 @@ class WorkflowMachine:
             flow.status = "complete"
             self._push(flow.path, f"flow {plan.flow.name!r} is complete")
             return
+        last = plan.flow.steps[flow.last[1]].id if flow.last is not None else ""
         contract = plan.flow.output
         wrong = self._fits(contract, flow.output) if self._fits is not None and contract is not None else ()
         if wrong:
             reason = f"the output is not what contract {contract!r} says: {'; '.join(wrong)}"
-            last = plan.flow.steps[flow.last[1]].id if flow.last is not None else ""
             self._fail(flow, Stopped("failed", "step_failed", reason, last, violations=tuple(wrong)))
         else:
             flow.status = "complete"
-            self._stop(Stopped("finished", "completed", "the workflow is complete"))
+            self._stop(Stopped("finished", "completed", "the workflow is complete", last))
 
     def _kill(self, flow: FlowState) -> None:
         """The decision of a person ends the whole run, whatever flow it is in."""

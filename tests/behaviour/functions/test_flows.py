@@ -30,6 +30,7 @@ from fastroai.errors import (
     ContractViolation,
     CostBudgetExceeded,
     FlowStopped,
+    ParallelFailed,
     ParseFailure,
     PostconditionFailed,
     RunStoreUnavailable,
@@ -459,6 +460,31 @@ async def test_an_agent_call_whose_failure_ended_a_flow_is_made_anew_and_nothing
         assert len(server.ledger.entries) - spent == failed + 1
     traces = [await RunHistory(store).trace(text) for text in ("text", "code")]
     assert sum((trace.usage.cost_usd for trace in traces), Decimal(0)) == listed_costs(server)
+
+
+async def test_agent_calls_that_failed_side_by_side_are_all_made_anew(server: ModelServer) -> None:
+    classify, agent = classifier(server), FastroAgent(server.model(MODEL), output_type=int, retries=0)
+    is_good = False
+    server.rule(
+        lambda request: "count all" in request.prompt,
+        lambda request: Reply(data={"response": 5 if is_good else "many"}),
+    )
+    server.rule(lambda request: "count" in request.prompt, Reply(data={"response": "many"}))
+    server.rule(None, sentiment())
+
+    @flow
+    async def triage(text: str) -> int:
+        await classify(text)
+        (found,) = await parallel(agent.run("count some"), agent.run("count all"), require="any")
+        return found.output
+
+    store = MemoryRunStore()
+    with pytest.raises(ParallelFailed):
+        await triage.run("them", run_id=RUN, store=store)
+    is_good, spent = True, len(server.ledger.entries)
+    assert await triage.resume(RUN, store=store) == 5
+    assert len(server.ledger.entries) - spent == 2
+    assert (await RunHistory(store).trace(RUN)).usage.cost_usd == listed_costs(server)
 
 
 async def test_an_agent_call_whose_failure_the_body_has_caught_fails_again_at_no_cost(

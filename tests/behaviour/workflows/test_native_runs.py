@@ -131,7 +131,7 @@ async def test_a_gate_asks_in_the_inbox_and_its_decision_says_where_the_run_goes
     await decide(store, "approve")
     result = await workflow.resume("r", **options)
     assert (result.status, result.round, result.ok) == ("complete", 1, True)
-    assert result.output == {"body": "three", "score": 0.9}
+    assert result.output == result.trace.output == {"body": "three", "score": 0.9}
     assert workflow.replay(result.trace) is None
     assert len(server.ledger.entries) == 3
     assert (await RunHistory(store).state("r")).status == "finished"
@@ -372,7 +372,7 @@ async def test_the_output_of_an_inner_flow_is_checked_by_the_step_that_runs_it(
     result = await workflow.run({"topic": "tides"}, agents=agents)
 
     assert result.status == "complete"
-    assert result.output == {"text": "it is short"}
+    assert result.output == result.trace.output == {"text": "it is short"}
     assert result.outputs["inner.draft"] == {"text": "draft"}
     assert workflow.replay(result.trace) is None
 

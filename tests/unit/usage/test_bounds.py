@@ -566,6 +566,7 @@ def test_the_bound_with_a_tokenizer_is_no_looser_than_without(
         ModelRequest(parts=[ToolReturnPart("f", {"y": result}, tool_call_id="1")], instructions=instructions),
     ]
     parameters = ModelRequestParameters(function_tools=[tool])
+    assert tokenizers.tokenizer_of(GPT.model_name), "a bound loads none"
     with_it = bound(messages, {"max_tokens": 10}, parameters)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizers, "_load", lambda name: None)
