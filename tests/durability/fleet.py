@@ -19,7 +19,6 @@ from support.namespaces import Machine, Network, network
 from support.proxy import proxy_to
 from support.servers import postgres_on, redis_on
 
-from fastroai.store.journal import Durability
 from fastroai.testing import LedgerEntry, ModelServer
 
 LEASE: Final = 1.0
@@ -105,10 +104,10 @@ def fleet_in(folder: Path) -> Iterator[Fleet]:
 class Contested(Run):
     """A run that several hosts work at, over a network."""
 
-    def __init__(self, fleet: Fleet, kind: str, shape: str, durability: Durability = "sync") -> None:
-        self.calm = fleet.lanes[kind].calm(shape, durability)
+    def __init__(self, fleet: Fleet, kind: str, shape: str) -> None:
+        self.calm = fleet.lanes[kind].calm(shape)
         """What it does undisturbed."""
-        super().__init__(fleet.lanes[kind], shape, durability)
+        super().__init__(fleet.lanes[kind], shape, "sync")
         self._place = fleet.places[kind]
         self._is_known = False
         """Whether there is a run to resume, as far as anybody has been told."""

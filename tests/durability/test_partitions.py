@@ -12,7 +12,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from decimal import Decimal
 from typing import Any, Final
@@ -27,7 +27,6 @@ from support.accounting import listed_cost
 from support.bounds import bound_of
 from support.namespaces import Lost
 
-from fastroai.store.journal import Durability
 from fastroai.usage import SpendBalance
 
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
@@ -61,10 +60,10 @@ def healed(fleet: Fleet) -> None:
 Cut = tuple[Moment, int, Lost]
 
 
-def cuts(fleet: Fleet, kind: str, shape: str, name: str, ways: Sequence[Lost] = WAYS) -> list[Cut]:
+def cuts(fleet: Fleet, kind: str, shape: str, name: str) -> list[Cut]:
     """At which writes of a run its host is cut off, and how."""
     writes = fleet.lanes[kind].calm(shape).writes
-    every = [(moment, number, lost) for number in range(1, writes + 1) for moment in MOMENTS for lost in ways]
+    every = [(moment, number, lost) for number in range(1, writes + 1) for moment in MOMENTS for lost in WAYS]
     chance = random.Random(f"{SEED} {name} {kind} {shape}")
     return every if WHOLE else [chance.choice(every)]
 
@@ -99,17 +98,10 @@ def cut_off_for_long(fleet: Fleet, run: Contested, cut: Cut) -> str:
     time.sleep(LEASE)
     before = run.done_outside(first)
     outcome = run.bring_to_an_end(second)
-    assert run.done_outside(first) == before, "it has sent requests after its lease"
-    return come_back(fleet, run, lambda: rest, outcome)
-
-
-def come_back(
-    fleet: Fleet, run: Contested, rest: Callable[[], Future[dict[str, Any]]], outcome: dict[str, Any]
-) -> str:
-    """What the host says that has lost its run, when it can reach the store again."""
     at_the_end, on_record = run.done_outside(), run.on_record()
     fleet.net.heal()
-    ended = rest().result(SECONDS)
+    ended = rest.result(SECONDS)
+    assert run.done_outside(first) == before, "it has sent requests after its lease"
     assert run.done_outside() == at_the_end, "it has done something after its lease"
     assert run.on_record() == on_record, "it has written something after its lease"
     if "error" in ended:
@@ -119,22 +111,6 @@ def come_back(
         assert ended["output"] == outcome["output"]
     run.check_end(outcome, run.calm)
     return str(ended.get("raised"))
-
-
-@pytest.mark.parametrize("durability", ["sync", "async"])
-@pytest.mark.parametrize(("kind", "shape"), ON_REDIS)
-def test_a_host_that_was_suspended_for_longer_than_its_lease_does_nothing_more_when_it_wakes_up(
-    fleet: Fleet, kind: str, shape: str, durability: Durability
-) -> None:
-    for moment, number, _ in cuts(fleet, kind, shape, f"suspended {durability}", ["all"]):
-        run = Contested(fleet, kind, shape, durability)
-        first, second = fleet.hosts
-        try:
-            if run.halted(first, (moment, number)):
-                come_back(fleet, run, first.go_on, run.bring_to_an_end(second))
-        except BaseException as error:
-            noted(error, f"{kind} {shape} {moment} {number} {durability}")
-            raise
 
 
 def check_loss(run: Contested, outcome: dict[str, Any]) -> None:
