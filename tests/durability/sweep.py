@@ -46,7 +46,7 @@ from fastroai.testing import LedgerEntry, ModelServer
 
 WORKER = Path(__file__).parent / "worker.py"
 TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
-"""How many times everything is swept; 0 for a few kills of each kind."""
+"""How many passes a sweep makes over the writes of each shape; 0 for a few kills of each kind."""
 MOST_KILLS = 4
 """Of one run; then it is left alone."""
 AGAIN = 0.85
@@ -427,6 +427,13 @@ def all_kills(calm: Calm) -> list[Kill]:
     return [
         Kill(at=(moment, number)) for number in range(1, calm.writes + 1) for moment in ("before", "after")
     ]  # type: ignore[misc]
+
+
+def passes(kills: Sequence[Kill]) -> list[Kill]:
+    """The kills of `TIMES` passes over a run. A pass kills at each write, before one and after the next."""
+    return [
+        kill for time in range(TIMES) for place, kill in enumerate(kills) if (place // 2 + place + time) % 2
+    ]
 
 
 def some(kills: Sequence[Kill], count: int, chance: random.Random) -> Iterable[Kill]:
