@@ -41,9 +41,11 @@ OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AgentCall:
     """The arguments of one agent call: PydanticAI's run arguments and FastroAI's own.
+
+    A call is never changed. It is not frozen only because a frozen one takes longer to make.
 
     Internal to the library: `FastroAgent.run` and `StepContext.run` have them all as real parameters.
     The types of `deps`, `instructions` and the like are checked there, where the editor sees them.

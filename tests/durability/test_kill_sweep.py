@@ -1,7 +1,8 @@
 """Runs are killed, with SIGKILL, and go on: nothing is lost, nothing is paid for or done twice.
 
-About two hundred kills here; all of them, and many at random, with `make kill-sweep`. A test ends with the
-first run that breaks a promise.
+About two hundred kills here. `make kill-sweep` kills a run at each write of each shape, before one write and
+after the next, and more runs at any time; with `TIMES=2` it kills both before and after each write. A test
+ends with the first run that breaks a promise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 from durability.flow_shapes import FLOWS
 from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
-from durability.sweep import TIMES, Kill, Lane, all_kills, some
+from durability.sweep import TIMES, Kill, Lane, all_kills, passes, some
 from durability.workflow_shapes import WORKFLOWS
 
 pytestmark = [pytest.mark.timeout(0)] if TIMES else []
@@ -22,6 +23,8 @@ pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""
+AT_ANY_TIME_EACH = 20
+"""How many runs of each shape are killed at any time, in one pass of a sweep."""
 EVERY = (*SHAPES, *GRAPHS, *FLOWS, *WORKFLOWS)
 ON_SERVERS = EVERY if TIMES else ("diamond", "effects", "graph_fork_waits")
 UNWAITED = EVERY if TIMES else ("diamond", "streamed", "graph_loop")
@@ -48,7 +51,7 @@ def test_a_run_that_is_killed_at_a_write_goes_on_and_repeats_nothing(lane: Lane,
     seed = f"{SEED} {lane.place[0]} {shape}"
     kills, before = all_kills(lane.calm(shape)), lane.kills
     runs = 1 if shape in GRAPHS else AT_WRITES
-    for number, kill in enumerate(kills * TIMES or some(kills, runs, random.Random(seed))):
+    for number, kill in enumerate(passes(kills) or some(kills, runs, random.Random(seed))):
         sweep(lane, shape, kill, f"{seed} {number}")
     if lane.kills == before:  # with fewer, larger writes than the run before had, it came to none of these
         sweep(lane, shape, kills[0], f"{seed} first")
@@ -58,7 +61,7 @@ def test_a_run_that_is_killed_at_a_write_goes_on_and_repeats_nothing(lane: Lane,
 @pytest.mark.parametrize(("lane", "shape"), AT_ANY_TIME, indirect=["lane"])
 def test_a_run_that_is_killed_at_any_time_goes_on_and_repeats_nothing(lane: Lane, shape: str) -> None:
     seconds = lane.calm(shape).seconds
-    for number in range(60 * TIMES or AT_RANDOM):
+    for number in range(AT_ANY_TIME_EACH * TIMES or AT_RANDOM):
         seed = f"{SEED} {lane.place[0]} {shape} any {number}"
         sweep(lane, shape, Kill(after=random.Random(seed).random() * seconds), seed)
 
@@ -69,5 +72,5 @@ def test_a_run_that_does_not_wait_for_its_store_ends_right_and_its_account_agree
 ) -> None:
     seed = f"{SEED} {shape} async"
     kills = all_kills(lane.calm(shape, "async"))
-    for number, kill in enumerate(kills * TIMES or some(kills, AT_WRITES, random.Random(seed))):
+    for number, kill in enumerate(passes(kills) or some(kills, AT_WRITES, random.Random(seed))):
         sweep(lane, shape, kill, f"{seed} {number}", "async")
