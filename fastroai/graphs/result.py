@@ -1,4 +1,4 @@
-"""What a run of a graph gives back."""
+"""The result of a run of a graph."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 class GraphUsage(RunUsage):
-    """What a whole run has spent, each node of it, and each visit to a node."""
+    """The usage of a whole run, of each of its nodes, and of each visit to a node."""
 
     def __init__(self, scope: Scope, units: BegunUnits, decisions: Mapping[str, str]) -> None:
-        """From the scope of a run that has ended, and its visits and the decisions after them.
+        """Take the scope of a run that has ended, its visits, and the decisions after them.
 
         `decisions` are the nodes after which models decide, by the name of the decision.
         """
@@ -74,7 +74,7 @@ class GraphUsage(RunUsage):
 
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(Generic[OutputT]):
-    """How a run of a graph ended, and all that it gave."""
+    """The result of a run of a graph, however it ended."""
 
     run_id: str
     status: Ending
@@ -82,35 +82,35 @@ class GraphResult(Generic[OutputT]):
     """`clean`: every node succeeded, perhaps after retries. `degraded`: some node failed, or a branch took
     too long, or an answer that was used broke off before its end. `failed`: no terminal was reached."""
     output: OutputT | None
-    """That of the terminal that was reached; of several, of the one that is declared first."""
+    """Output of the terminal that was reached; if several were, of the one that is declared first."""
     outputs: Mapping[str, Any]
     """The latest output of each node. Of a run that was resumed, those of earlier processes are decoded when
     they are read, which raises `RunCorrupt` if their node declares another type now."""
     memory: Mapping[str, Any]
-    """The inputs, and what nodes wrote; whatever the status is. Decoded like `outputs`."""
+    """The inputs and the values that nodes wrote, whatever the status is. Decoded like `outputs`."""
     path: GraphPath
     """Nodes in the order in which they were visited; a fork is a mapping of its branches by target."""
     visits: Mapping[str, int]
-    """How often each node was visited."""
+    """Number of visits to each node."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)
-    """The latest failure of each node that has failed, those that were handled included. Of an earlier
-    process, it is a `RecordedError`."""
+    """Latest failure of each node that has failed, also of those whose failure was handled. A failure of an
+    earlier process is a `RecordedError`."""
     usage: GraphUsage
     reason: str
-    """Why it ended so, for people."""
+    """Why the run ended in this way, for people."""
     reason_code: ReasonCode | None
-    """The same for programs, as a word."""
+    """Why the run ended in this way, as a word for programs."""
     error: BaseException | None = None
-    """What stopped it, if it failed."""
+    """The exception that stopped the run, if it failed."""
     resume_at: tuple[str, ...] = ()
-    """The nodes with which a run that is not finished goes on when it is resumed, each visit once; none if it
-    would end in the same way."""
+    """The nodes with which an unfinished run goes on when it is resumed, once for each visit. Empty if the
+    run would end in the same way."""
     waits: tuple[Wait, ...] = ()
-    """What the nodes of a paused run wait for, and until when."""
+    """The waits of the nodes of a paused run, with their deadlines."""
     questions: tuple[Question, ...] = ()
-    """What a paused run asks, first asked first."""
+    """The open questions of a paused run, in the order in which they were asked."""
     log: RunLog = field(repr=False, compare=False)
-    """What `trace` is made of."""
+    """The facts of the run, from which `trace` is made."""
 
     @property
     def ok(self) -> bool:
@@ -123,16 +123,16 @@ class GraphResult(Generic[OutputT]):
         return self.trace.was_resumed
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without what `trace` is made of."""
+        """Return the result as values of JSON, without `log`."""
         return dump(self)
 
     @property
     def trace(self) -> RunTrace:
-        """What happened: every visit, why it was made, what it was given, gave and cost, and every edge."""
+        """The trace of the run: every visit, with its cause, inputs, output and cost, and every edge."""
         return self.log.trace
 
     def explain(self) -> str:
-        """Why each node ran, and why each edge was taken or not, a line each."""
+        """Return why each node ran, and why each edge was taken or not, with a line for each."""
         return self.trace.explain()
 
 

@@ -1,4 +1,4 @@
-"""One run of a graph: its machine, its work and its runner, and the result that they come to."""
+"""One run of a graph: its machine, its work, its runner, and its result."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class GraphRun:
         kept, part = opened.kept, opened.part
         past: Iterable[Past] = ()
         self.decisions: Sequence[Decision]
-        """What is to be done first."""
+        """The decisions to perform first."""
         if kept is None:
             self.machine, threads = setup.machine(part), setup.threads()
             self.decisions = self.machine.handle(opened.started)
         else:
-            # By force, it goes on although the graph has changed since the run began.
+            # By force, a run goes on although the graph has changed since it began.
             is_forced = request.opening is not None and request.opening.is_forced
             replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=is_forced)
             self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
@@ -72,7 +72,7 @@ class GraphRun:
         self.log = RunLog(opened.log.facts)
 
     def result(self, ending: Ending, last: RunFinished, error: BaseException | None) -> GraphResult[Any]:
-        """How the run ended, and all that it gave."""
+        """Return the result of the run."""
         machine, scope, plan = self.machine, self.opened.scope, self._setup.plan
         salvage(machine.root, plan)
         reached = (node for node in plan.terminals if node in machine.reached)
@@ -98,7 +98,7 @@ class GraphRun:
         )
 
     def ask_around(self) -> None:
-        """Let the run around this one know what its pause nodes ask, since that run waits for the answers.
+        """Tell the run around this one the questions of pause nodes, since that run waits for the answers.
 
         Raises:
             ConfigurationError: no store keeps the run around.
@@ -113,7 +113,7 @@ class GraphRun:
             log.keep_open(question_as_json(self._setup, asked))
 
     def _questions(self) -> tuple[Question, ...]:
-        """Those of pause nodes, then those that steps ask, first asked first."""
+        """Return the questions of pause nodes, then those of steps, in the order in which they were asked."""
         machine, log, finish = self.machine, self.opened.log, self.runner.finish
         asked = {one.id: one for one in machine.questions.values()}
         asked |= log.asked

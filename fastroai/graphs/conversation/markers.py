@@ -1,4 +1,4 @@
-"""What stands in a conversation between the nodes: who has done what, and what comes next."""
+"""The texts between the nodes of a conversation: what nodes have done, and which node comes next."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from fastroai.runs.decoding import value_of
 from fastroai.tracing.attributes import error_summary
 
 VALUE_LENGTH: Final = 200
-"""Characters of a value that are told."""
+"""Maximum number of characters of a value in these texts."""
 FOCUS_LENGTH: Final = 500
-"""Characters of a focus that are told."""
+"""Maximum number of characters of a focus in these texts."""
 TOLD_AT_ONCE: Final = 20
-"""Visits that are told between two phases, and of a branch; the earlier ones are counted."""
+"""Maximum number of visits in the text between two phases, or of a branch. Earlier ones are counted."""
 TOLD_LENGTH: Final = 4_000
-"""Characters of all that is told of them."""
+"""Maximum number of characters of the text on these visits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of one visit of a node, shortened."""
+    """The result of one visit to a node, shortened."""
 
     node: str
     visit: int
     wrote: Mapping[str, str] = field(default_factory=dict)
-    """JSON by key of memory, shortened."""
+    """Values that the visit wrote, as shortened JSON, by key of memory."""
     failure: str | None = None
 
     @classmethod
     def of(
         cls, node: str, visit: int, wrote: Mapping[str, object], failure: BaseException | None = None
     ) -> Done:
-        """Of the values that were written, and the exception that the visit failed with."""
+        """Make the result from the values that a visit wrote, and from the exception that it failed with."""
         told = None if failure is None else cut(_told(failure))
         return cls(node, visit, {key: shortened(value_of(value)) for key, value in wrote.items()}, told)
 
@@ -51,17 +51,17 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The newest of many visits; how many there were before is counted."""
+    """The newest of many visits, and the number of earlier ones."""
 
     visits: tuple[Done, ...] = ()
     earlier: int = 0
 
     def add(self, done: Done) -> Recent:
-        """With one more."""
+        """Return these visits with one more."""
         return self.extend(Recent((done,)))
 
     def extend(self, later: Recent) -> Recent:
-        """With those that came later."""
+        """Return these visits with later ones."""
         visits = (*self.visits, *later.visits)
         more = max(0, len(visits) - TOLD_AT_ONCE)
         return Recent(visits[more:], self.earlier + later.earlier + more)
@@ -76,10 +76,10 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class BranchDone:
-    """What a branch did from its fork to the join."""
+    """The visits of a branch from its fork to the join."""
 
     target: str
-    """The node that it began with."""
+    """The name of the branch, from the node that it began with."""
     done: Recent
 
     def __str__(self) -> str:
@@ -88,52 +88,52 @@ class BranchDone:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """What has been done and does not stand in the history yet."""
+    """Visits and branches that the history does not tell of yet."""
 
     visits: Recent = Recent()
     branches: tuple[BranchDone, ...] = ()
-    """Those that were joined last, all of them, and some of earlier forks."""
+    """All branches that were joined last, and some of earlier forks."""
 
     def __bool__(self) -> bool:
         return bool(self.visits or self.branches)
 
     def add(self, done: Done) -> Untold:
-        """With one more visit."""
+        """Return these visits and branches, with one more visit."""
         return replace(self, visits=self.visits.add(done))
 
     def join(self, branches: Iterable[BranchDone]) -> Untold:
-        """With the branches of a fork."""
+        """Return these visits and branches, with the branches of a fork."""
         return replace(self, branches=(*self.branches[-TOLD_AT_ONCE:], *branches))
 
     def transition(self, node: str, focus: str | None) -> list[str]:
-        """What is said where a node begins: a text for each branch that was joined, then one for the rest."""
+        """Return the texts before a node: one for each branch that was joined, then one for the rest."""
         done = f"Done: {self.visits}.\n" if self.visits else ""
         focused = "" if focus is None else f" Focus: {cut(focus, FOCUS_LENGTH)}"
         return [*map(str, self.branches), f"{done}Next: node {node!r}.{focused}"]
 
 
 def shortened(value: object) -> str:
-    """A value as JSON in one line, shortened."""
+    """Return a value as JSON in one line, shortened."""
     if isinstance(value, str) and len(value) > VALUE_LENGTH:
         value = value[: VALUE_LENGTH + 1]
     return cut(_as_json(value))
 
 
 def told_in_full(value: object, length: int) -> str:
-    """A value for a model to read: text as it is, anything else as JSON; without what is beyond `length`."""
+    """Return a value for a model to read, up to `length` characters: text as it is, other values as JSON."""
     text = value if isinstance(value, str) else _as_json(value, indent=2)
     more = len(text) - length
     return text if more <= 0 else f"{text[:length]}\n[and {more:,} characters]"
 
 
 def cut(text: str, length: int = VALUE_LENGTH) -> str:
-    """A text in one line, with `…` where it was cut."""
+    """Return a text in one line, with `…` where it was cut."""
     text = " ".join(text[: 4 * length].split())
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def cut_texts(texts: Sequence[str], most: int) -> str:
-    """Texts with commas between; of those above `most`, the number."""
+    """Return the first `most` texts with commas between them, and the number of the others."""
     more = len(texts) - most
     return ", ".join(map(cut, texts[:most])) + (f" and {more} more" if more > 0 else "")
 
@@ -146,16 +146,16 @@ def _as_json(value: object, indent: int | None = None) -> str:
 
 
 def _kind(value: object) -> str:
-    """Not its text: that has an address in it, which differs in the process that resumes."""
+    """Return the type of a value. Its `repr` may have an address, which differs in another process."""
     return f"<{type(value).__qualname__}>"
 
 
 def _told(error: BaseException) -> str:
-    """The same in the process where it was raised and in one that resumes the run."""
+    """Return the text of a failure. It is the same where it was raised and where the run is resumed."""
     if isinstance(error, RecordedError):
         kind = error.error_type.rpartition(".")[2]
         return f"{kind}: {error.message}" if error.message else kind
     try:
         return error_summary(error)
-    except Exception:  # its text is somebody else's code
+    except Exception:  # the `str` of an exception can be anyone's code
         return type(error).__name__

@@ -16,24 +16,24 @@ from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.runs.machine import Unit
 
 MOST_UNTOLD: Final = 500
-"""Visits of a branch that are kept as they were, with what they wrote, until somebody asks for the thread."""
+"""Maximum number of visits of a branch that are kept with their values until the thread is needed."""
 
 _Visit: TypeAlias = tuple[Unit, Mapping[str, object], BaseException | None]
 _Untold: TypeAlias = "_Visit | list[tuple[str, _Line]]"
-"""A visit, or branches that have come together, by their names."""
+"""A visit; or the branches of a fork that have come together, by name."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """The thread of a branch, and what it has yet to hear of: most runs never ask."""
+    """The thread of a branch, and the visits to add to it when it is needed: most runs never need it."""
 
     thread: Thread | None
-    """`None`: that of the line around it when it forked."""
+    """The thread so far; `None` for the thread that the line around had at the fork."""
     around: _Line | None = None
     untold: list[_Untold] = field(default_factory=list)
 
     def now(self, around: Thread | None = None) -> Thread:
-        """The thread; `around` is that of the line around it when it forked, if that may have gone on."""
+        """Return the whole thread. `around` is the thread at the fork, if the line around has gone on."""
         thread = self.thread
         if thread is None:
             assert self.around is not None
@@ -51,7 +51,7 @@ class _Line:
         return thread
 
     def fold(self) -> None:
-        """Keep the newest visits alone, and of those before only what will be told: not what they wrote."""
+        """Add all but the newest visits to the thread, without values, which no text will need."""
         earlier, newest = self.untold[:-TOLD_AT_ONCE], self.untold[-TOLD_AT_ONCE:]
         if not any(isinstance(one, list) for one in newest):
             self.untold = [
@@ -65,7 +65,7 @@ class _Line:
 
 
 def _done(visits: Sequence[_Visit]) -> list[Done]:
-    """Say what became of visits that follow each other. Only of the last ones are values told."""
+    """Return the results of consecutive visits. Only the last ones have their values."""
     told_by_name = [
         Done(*unit, dict.fromkeys(written, ""), None if error is None else "")
         for unit, written, error in visits[:-TOLD_AT_ONCE]
@@ -74,14 +74,14 @@ def _done(visits: Sequence[_Visit]) -> list[Done]:
 
 
 class Threads:
-    """Who has heard what, by branch."""
+    """The conversation thread of each branch of a run."""
 
     def __init__(self, conversation: GraphConversation, goal: str | None) -> None:
         self._goal = goal
         self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
 
     def talk(self, branch: Branch, focus: str | None) -> Talk:
-        """The conversation of an attempt at a node."""
+        """Return the conversation of an attempt at a node."""
         thread = self._lines[branch.identity].now()
         return Talk(thread, branch.node, branch.number, focus=focus, goal=self._goal)
 
@@ -93,7 +93,7 @@ class Threads:
         error: BaseException | None = None,
         phase: Phase | None = None,
     ) -> None:
-        """A visit is over; `phase` is what it has said, if anything."""
+        """Add a visit that is over. `phase` has its messages, if it has any."""
         line = self._lines.get(branch.identity)
         if line is None:
             return  # its branch was cancelled meanwhile
@@ -105,17 +105,17 @@ class Threads:
             line.thread = line.now().add(phase)
 
     def fork(self, fork: Fork) -> None:
-        """Branches inherit what was said before the fork."""
+        """Begin the threads of branches, which inherit the conversation before the fork."""
         around = self._lines[fork.branch.identity]
         for branch in fork.branches:
             self._lines[branch.identity] = _Line(None, around)
 
     def join(self, fork: Fork) -> None:
-        """The conversation before the fork, with a mark for each branch."""
+        """Go on with the conversation before the fork, with a text for each branch."""
         line = self._lines[fork.branch.identity]
         line.untold.append([(branch.name, self._lines.pop(branch.identity)) for branch in fork.branches])
 
     @staticmethod
     def phase_from_json(stored: JsonValue) -> Phase:
-        """What a visit has said, from the record. Raises `ValueError` where it is not that."""
+        """Return the phase of a visit from its stored form. Raises `ValueError` if it is not a phase."""
         return Phase.from_json(stored)

@@ -1,4 +1,4 @@
-"""Whether conditions hold over outputs and memory of a run, which expressions read as plain JSON."""
+"""Evaluates conditions over the outputs and the memory of a run, which they read as plain JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ABSENT: Final = object()
 
 
 def tested(expression: Expression, output: object, known: Mapping[str, object]) -> Outcome:
-    """Whether a condition holds over the fields of an output, then over what else is known.
+    """Return whether a condition holds. It finds names in the fields of the output first, then in `known`.
 
-    Values are read where they are. Only if one that it comes to is no JSON, they are made JSON first, which
-    takes as long as they are large.
+    Values are read in place. Only if the condition reads a value that is not JSON, all values are converted
+    first. That takes time in proportion to their size.
     """
     values = _values(expression.names, output, known)
     outcome = expression.test(
@@ -33,7 +33,7 @@ def tested(expression: Expression, output: object, known: Mapping[str, object]) 
 
 
 def _values(names: Iterable[str], output: object, known: Mapping[str, object]) -> dict[str, object]:
-    """The values of these names, of those that have one."""
+    """Return the values of these names, without names that have no value."""
     fields = fields_of(value_of(output)) or {}
     found = {name: fields[name] if name in fields else known.get(name, _ABSENT) for name in names}
     return {name: value for name, value in found.items() if value is not _ABSENT}
@@ -44,12 +44,12 @@ def _plain(value: object) -> object:
         return value
     try:
         return _json(value)
-    except Exception:  # a cycle, bytes that are no text, a `repr` that fails: the condition says what it is
+    except Exception:  # a cycle, bytes that are no text, a `repr` that fails: the condition reports it
         return value
 
 
 def _json(value: object) -> object:
-    """As JSON, in which an exact number is a number too: a condition compares it."""
+    """Return a value as JSON. An exact number becomes a number, so that conditions can compare it."""
     if type(value) in _SCALARS:
         return value
     if isinstance(value, Decimal):

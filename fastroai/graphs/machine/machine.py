@@ -1,8 +1,8 @@
-"""What runs next in a graph: a pure state machine, `event -> commands`.
+"""The pure state machine that decides which nodes of a graph run next: `fact -> decisions`.
 
-No clock, no I/O, no coroutine. The live run, its resume and any replay of its events get the same commands.
-It changes its own state and touches only what depends on the event, so a visit costs the same in the first
-and in the ten-thousandth turn of a loop.
+No clock, no I/O, no coroutine. The live run, its resume and any replay of its facts get the same decisions.
+The machine changes only its own state, and only the part that depends on the fact. So a visit costs the same
+in the first and in the ten-thousandth turn of a loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OVER: Final = ("arrived", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What ends a run before its time."""
+    """How and why a run ends early."""
 
     ending: Ending
     code: facts.ReasonCode
@@ -47,22 +47,21 @@ class GraphMachine:
     def __init__(
         self, plan: GraphPlan, part: facts.Part = facts.NOWHERE, *, known: Mapping[Visit, bool] | None = None
     ) -> None:
-        """`part` is that of its facts.
+        """`part` is the part of the run to which the facts of this machine belong.
 
-        Of a run that is on record, `known` are visits that it came to, and whether they were skipped. Limits
-        may have changed since then, so they hold for other visits only; that of nodes at once, after
-        `RunResumed`.
+        For a run on record, `known` has the visits on record, and whether each was skipped. Limits may have
+        changed since then. So they apply only to other visits, and `max_concurrency` only after `RunResumed`.
         """
         self.plan, self.part = plan, part
         self.ending: Ending | None = None
-        """How the run ended, once it has."""
+        """How the run ended; `None` before its end."""
         self.events = 0
-        """How many it was told."""
+        """Number of facts that the machine has taken in."""
         self.root = Branch(plan.entry)
         self.visits: defaultdict[str, int] = defaultdict(int)
-        """How often each node was started."""
+        """Number of visits that were started, by node."""
         self.reached: dict[str, object] = {}
-        """Outputs of the terminals that were reached, perhaps as they are on record."""
+        """Outputs of the terminals that were reached. Those on record may not be decoded yet."""
         self.failures: dict[str, BaseException] = {}
         """The latest failure of each node."""
         self.cancelled_for: dict[Visit, str] = {}
@@ -70,7 +69,7 @@ class GraphMachine:
         self.timeouts: list[BaseException] = []
         """Failures of branches that took too long."""
         self.stopped: Stopped | None = None
-        """What ended the run before its time."""
+        """How and why the run ends early; `None` if it does not."""
         self._decided: list[Decision]
         self.decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
@@ -84,28 +83,28 @@ class GraphMachine:
         self._known: Mapping[Visit, bool] = {} if known is None else known
         self._ready: deque[tuple[facts.StepStarted, Branch]] = deque()
         self.running: dict[Unit, Branch] = {}
-        """The branches of visits that run, first started first."""
+        """The branches of visits that run, in the order in which these started."""
         self._at_once = plan.max_concurrency if known is None else None
-        """How many nodes run at once, at most."""
+        """Maximum number of nodes that run at once; `None` for no limit."""
         self._begun: dict[Visit, facts.StepStarted] | None = None if known is None else {}
-        """What was started before this process has taken the run up."""
+        """Visits that were started before this process took the run up; `None` in a new run, or later."""
         self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, facts.QuestionAsked] = {}
-        """The questions of pause nodes that wait for a person, first asked first."""
+        """Open questions of pause nodes, in the order in which they were asked."""
         self._halted: dict[Unit, tuple[Branch, tuple[facts.Wait, ...]]] = {}
-        """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
+        """Visits that have halted, with their waits. A visit has none if a run inside it was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
         self._lost: dict[Visit, str] = {}
-        """Visits that failed with their branches, which have not come together, and the branches."""
+        """Visits that made branches fail, and the branches, until the branches have come together."""
         self._left: tuple[str, ...] = ()
-        """The nodes with which a run goes on that was stopped."""
+        """The nodes with which a stopped run goes on when it is resumed."""
         self._pausing = self._finished = False
 
     def handle(self, fact: Told | Interrupted) -> list[Decision]:
-        """Take in what happened; say what to do."""
+        """Take in a fact, and return the decisions that follow from it."""
         decided: list[Decision] = []
         self._decided = decided
         self.events += 1
@@ -123,23 +122,23 @@ class GraphMachine:
         return decided
 
     def _visit_of(self, fact: facts.StepFact) -> Visit:
-        """The visit that a fact is about, or after which it was decided."""
+        """Return the visit that a fact is about; for a decision, the visit before it."""
         return Visit(self.decisions.get(fact.step_id, fact.step_id), fact.visit)
 
     def decided_after(self, fact: facts.StepFact) -> Visit | None:
-        """The visit after which a model decides, if that is what a fact is about."""
+        """Return the visit before a decision, if the fact is about a decision; else `None`."""
         node = self.decisions.get(fact.step_id)
         return None if node is None else Visit(node, fact.visit)
 
     def output_of(self, visit: Visit) -> object:
-        """What a visit gave after which a model decides. Raises `RunCorrupt` as `value_of`."""
+        """Return the output of a visit that waits for a decision. Raises `RunCorrupt` as `value_of`."""
         return value_of(self._deciding[visit][2])
 
     def read_what_decides(self) -> None:
-        """Decode the values by which conditions and reducers go that are in memory, before anything runs.
+        """Decode the values in memory that conditions and reducers can read, before any node runs.
 
         Raises:
-            RunCorrupt: one cannot be decoded.
+            RunCorrupt: a value cannot be decoded.
         """
         plan = self.plan
         names = {name for condition in plan.conditions.values() for name in condition.names}
@@ -148,7 +147,7 @@ class GraphMachine:
                 branch.memory.get(name)
 
     def branch_of(self, visit: Unit) -> Branch | None:
-        """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
+        """Return the branch of a visit that runs, or that waits for a decision or an answer; else `None`."""
         branch = self.running.get(visit)
         if branch is not None:
             return branch
@@ -156,7 +155,7 @@ class GraphMachine:
         return self._asking.get(visit) if deciding is None else deciding[0]
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
-        """What has to come of a visit next; `None` where it has not started or is over."""
+        """Return which fact of a visit has to come next; `None` if it has not started or is over."""
         if visit in self.running:
             return "outcome"
         if visit in self._deciding:
@@ -165,15 +164,15 @@ class GraphMachine:
 
     @property
     def open_branches(self) -> Mapping[str, Branch]:
-        """Branches of forks that go on, by what tells them from others.
+        """Branches of forks that go on, by identity.
 
-        One that is around others comes before these; those of one fork are in the order of its edges.
+        An outer branch comes before the branches inside it. Branches of one fork are in the order of edges.
         """
         return self._branches
 
     @property
     def unwanted(self) -> list[Visit]:
-        """Visits and decisions that were cancelled, and have not said so yet."""
+        """Visits and decisions that were cancelled, and have not ended yet."""
         return [branch.visit for branch in self._at_work() if not self._goes_on(branch)]
 
     # --- events ---
@@ -242,7 +241,7 @@ class GraphMachine:
             self._halted[visit] = branch, fact.waits
 
     def wake(self) -> list[Visit]:
-        """Let visits run that had halted, since another process has taken the run up; which."""
+        """Let halted visits run again, as another process has taken the run up. Return these visits."""
         woken = [branch.visit for branch, _ in self._halted.values()]
         self.running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
@@ -250,7 +249,7 @@ class GraphMachine:
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
-        """What pause nodes, and then steps that have halted, wait for."""
+        """The waits of pause nodes, then those of halted steps."""
         return tuple(wait for _, wait in self._waits())
 
     def _waits(self) -> Iterator[tuple[str, facts.Wait]]:
@@ -268,7 +267,7 @@ class GraphMachine:
         self._route(branch, "succeeded", output, None)
 
     def _on_failure(self, visit: Visit, fact: facts.StepFailed) -> None:
-        """A budget around the graph ends it, whatever the edges say."""
+        """Follow the edges after a failure. A budget around the graph always ends the run."""
         error, branch = fact.error, None
         if fact.step_id in self.decisions:
             del self._deciding[visit]
@@ -287,13 +286,13 @@ class GraphMachine:
 
     @property
     def resume_at(self) -> tuple[str, ...]:
-        """The nodes with which the run goes on when it is resumed; none if it would end in the same way."""
+        """The nodes with which a resumed run goes on; empty if it would end in the same way."""
         if self.stopped is not None:
             return self._left
         return tuple(branch.node for branch in self._waiting())
 
     def _waiting(self) -> Iterator[Branch]:
-        """The branches that go on when the run is resumed; those with questions before others that wait."""
+        """Yield the branches that go on when the run is resumed; those with questions before other waits."""
         yield from self._at_work()
         yield from self._asking.values()
         yield from (branch for branch, questions in self._halted.values() if questions)
@@ -301,7 +300,7 @@ class GraphMachine:
         yield from (branch for _, branch in self._ready if branch.state == "open")
 
     def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
-        """What was cut short has failed of it, else the node that the branch did not get to."""
+        """Fail a branch and the visits that this cuts short, or else the node that it did not get to."""
         self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         nodes = [visit.node for visit in unwinding] or [branch.target]
@@ -324,7 +323,7 @@ class GraphMachine:
     # --- from node to node ---
 
     def _route(self, branch: Branch, outcome: NodeOutcome, output: object, decision: Choice | None) -> None:
-        """Go on after a visit, if its branch does."""
+        """Follow the edges after a visit, if its branch goes on."""
         if branch.state != "open" or self.stopped is not None:
             return
         node = branch.node
@@ -372,7 +371,7 @@ class GraphMachine:
         )
 
     def _go_later(self, branch: Branch, node: str, cause: str) -> None:
-        """Not at once: forks inside of forks are no reason to nest calls."""
+        """Go to a node after the current call has returned, so that forks inside of forks nest no calls."""
         self._todo.append(lambda: self._go(branch, node, cause) if self._goes_on(branch) else None)
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
@@ -405,7 +404,7 @@ class GraphMachine:
         node = branch.node
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
-            if node not in branch.failures:  # whose failure says more
+            if node not in branch.failures:  # its own failure says more
                 self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
             self._fail(branch, error, node)
             return
@@ -420,7 +419,7 @@ class GraphMachine:
             self._route(branch, "skipped", None if kept is None else kept.held, None)
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
-        """Forget what an earlier visit left, but for what the node declares to read."""
+        """Clear the output and the values of an earlier visit, except for the keys that the node reads."""
         branch.outputs.clear(node)
         kept = self.plan.reads.get(node, ())
         for key in self._wrote[node]:
@@ -444,7 +443,7 @@ class GraphMachine:
             self._decided.append(started)
 
     def _put_back(self) -> None:
-        """Nothing runs yet: what had started waits in line again, in the order in which it had."""
+        """Put started visits back in line, in the same order, as nothing runs in this process yet."""
         begun, self._begun = self._begun or {}, None
         for branch in reversed(self.running.values()):
             branch.path.pop()
@@ -466,25 +465,25 @@ class GraphMachine:
         for one in fork.branches:
             one.sources = (node,)
             self._branches[one.identity] = one
-        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+        for one in reversed(fork.branches):  # `_todo` is a stack: the first branch goes first
             cause = route.cause if one.name == one.target else f"{node!r} has sent {one.name}"
             self._go_later(one, one.target, cause)
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
-        """A branch is over, and has not failed."""
+        """End a branch that has not failed."""
         branch.state = state
         if branch.fork is not None:
             self._leave(branch, branch.fork)
 
     def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()) -> None:
-        """A branch has failed at a node, as nothing handles that; `unwinding` is what was cancelled in it."""
+        """Fail a branch at a node, as nothing handles that. `unwinding` has the visits cancelled in it."""
         self._lost |= dict.fromkeys(unwinding or [branch.visit], branch.identity)
         self._give_up(branch, error, node, unwinding)
 
     def _give_up(
         self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()
     ) -> None:
-        """A branch has failed, itself or all that it forked into."""
+        """Give up a branch that has failed, or of which all inner branches have failed."""
         branch.state, branch.failure = "failed", (node, error)
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
@@ -500,7 +499,7 @@ class GraphMachine:
         return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
 
     def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
-        """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
+        """Call `then` after these cancelled visits have ended: their values count, and none overlaps."""
         left = set(visits)
         for visit in left:
             self._unwinding.setdefault(visit, []).append((left, then))
@@ -529,7 +528,7 @@ class GraphMachine:
             self._todo.append(lambda: self._close(fork))
 
     def _close(self, fork: Fork) -> None:
-        """All branches of a fork are over: bring together what they know, and go on."""
+        """Merge the branches of a fork that is over, and go on."""
         around = fork.branch
         if not self._goes_on(around):
             return
@@ -545,7 +544,7 @@ class GraphMachine:
         except MemoryConflict as error:
             merge(
                 around, kept, self.plan, forgiving=True
-            )  # what was left out stays so, though the run ends here
+            )  # branches that were left out stay so, though the run ends here
             around.forked = None
             self._stop(Stopped("failed", "memory_conflict", str(error), error))
             return
@@ -577,7 +576,7 @@ class GraphMachine:
             around.fork.has_run_nodes = True
 
     def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
-        """Cancel what runs in a branch, first started first; what has to end before others go on."""
+        """Cancel the visits inside a branch, in the order in which they started, and return them."""
         inside = set(branch.inside())
         for one in inside:
             if one is not branch and one.state == "open":
@@ -592,7 +591,7 @@ class GraphMachine:
         return running
 
     def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
-        """Each once: a second time would interrupt what it does to end."""
+        """Cancel visits, each only once: a second time would interrupt the clean-up of a step."""
         units: list[Unit] = []
         for visit in visits:
             if visit not in self.cancelled_for:
@@ -606,7 +605,7 @@ class GraphMachine:
     # --- the end ---
 
     def _stop(self, stopped: Stopped, failed: Iterable[Visit] = ()) -> None:
-        """The run ends before its time. If it is resumed, visits that have `failed` are made again."""
+        """End the run early. If it is resumed, the visits in `failed` are made again."""
         if self.stopped is None and not self._finished:
             self.stopped = stopped
             if stopped.code not in ("memory_conflict", "max_visits"):
@@ -615,12 +614,12 @@ class GraphMachine:
             self._cancel([branch.visit for branch in self._at_work()], stopped.reason)
 
     def _at_work(self) -> Iterator[Branch]:
-        """The branches whose visits run, first started first, and then those after which a model decides."""
+        """Yield the branches of running visits, in the order of their start, then those with a decision."""
         yield from self.running.values()
         yield from (branch for branch, _, _ in self._deciding.values())
 
     def _settle(self) -> None:
-        """Nothing runs any more: the run has ended, or waits."""
+        """Decide how the run ends, or that it is paused, as nothing runs any more."""
         if self.stopped is not None:
             salvage(self.root, self.plan)
             stopped = self.stopped
@@ -645,7 +644,7 @@ class GraphMachine:
         error: BaseException | None = None,
         failed: str = "",
     ) -> None:
-        """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
+        """End the run, or this stretch of a paused run. No node runs or will run until it is resumed."""
         self.ending, self._finished = ending, ending != "paused"
         if error is None and ending in ("failed", "budget_exceeded"):
             error = GraphStopped(self.part.name, ending, reason)
@@ -664,7 +663,7 @@ class GraphMachine:
 
 
 def _sent(sends: Iterable[Send], fork: Fork) -> Iterator[Branch]:
-    """A branch for each, numbered by target."""
+    """Yield a branch for each send, numbered by target."""
     numbers: defaultdict[str, int] = defaultdict(int)
     for send in sends:
         yield Branch(send.target, fork, name=f"{send.target}[{numbers[send.target]}]", inputs=send.inputs)

@@ -1,4 +1,4 @@
-"""What a branch of a run knows: values with who wrote them and when, over those of the branch around it."""
+"""The memory of a branch: values, with the node and the time of each, over those of the branch around."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ValueT = TypeVar("ValueT", default=Any)
 
 @dataclass(slots=True)
 class Written(Generic[ValueT]):
-    """A value, and where it comes from."""
+    """A value, and its origin: the node that wrote it, and when."""
 
     held: ValueT | OnRecord
-    """The value, perhaps as it is on record."""
+    """The value, or the value on record that is yet to be decoded."""
     node: str
     """The node that wrote it; empty for inputs of the run."""
     sequence: int
-    """When: its number among the events of the run."""
+    """When it was written: the number of the event among those of the run."""
 
     @property
     def value(self) -> ValueT:
@@ -31,14 +31,14 @@ class Written(Generic[ValueT]):
 
 
 _CLEARED: Final[Written] = Written(None, "", -1)
-"""Hides a value of a branch around."""
+"""Mark that hides a value of a branch around."""
 
 
 class Memory(Mapping[str, ValueT]):
-    """Values by name, as one branch sees them: its own over those that were there when it began.
+    """Values by name, as one branch sees them: its own, over the memory that it found when it began.
 
-    Nothing writes to what is around while the branch goes on, so reading it is no race. Reading costs a step
-    for each fork around; writing costs nothing more than in a dictionary.
+    The memory around does not change while the branch goes on, so reading it is no race. Reading takes a
+    look-up for each fork around. Writing costs no more than in a dictionary.
     """
 
     __slots__ = ("_around", "_own")
@@ -48,7 +48,7 @@ class Memory(Mapping[str, ValueT]):
         self._own: dict[str, Written[ValueT]] = {}
 
     def written(self, key: str) -> Written[ValueT] | None:
-        """The value and where it comes from; `None` if there is none."""
+        """Return a value with its origin; `None` if there is no value."""
         memory: Memory[ValueT] | None = self
         while memory is not None:
             found = memory._own.get(key)
@@ -58,7 +58,7 @@ class Memory(Mapping[str, ValueT]):
         return None
 
     def written_here(self, key: str) -> Written[ValueT] | None:
-        """The same, if it was written in this branch and not in one around."""
+        """Return a value with its origin, if this branch wrote it, and no branch around."""
         found = self._own.get(key)
         return None if found is _CLEARED else found
 
@@ -79,12 +79,12 @@ class Memory(Mapping[str, ValueT]):
             self._own[key] = _CLEARED
 
     def own(self) -> Iterator[tuple[str, Written[ValueT] | None]]:
-        """What was written here, in the order in which it first was; `None` for what was cleared."""
+        """Yield the values of this branch, in the order of their first writes; `None` for cleared ones."""
         for key, written in self._own.items():
             yield key, None if written is _CLEARED else written
 
     def held_now(self) -> dict[str, ValueT | OnRecord]:
-        """All values by name, those on record as they are there."""
+        """Return all values by name. Values on record are not decoded."""
         values = {} if self._around is None else self._around.held_now()
         for key, written in self._own.items():
             values.pop(key, None)
@@ -93,7 +93,7 @@ class Memory(Mapping[str, ValueT]):
         return values
 
     def take(self, key: str, written: Written[ValueT]) -> None:
-        """Set a value that another branch wrote, as it was written there."""
+        """Set a value that another branch wrote, with its origin."""
         self._own[key] = written
 
     def __getitem__(self, key: str) -> ValueT:

@@ -1,4 +1,4 @@
-"""What the branches of a fork know, brought together in the branch that forked."""
+"""Merging the values of the branches of a fork into the branch that forked."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import GraphPlan, Reducer
 
 Overwritten: TypeAlias = "Mapping[str, tuple[str, ...]]"
-"""Nodes that wrote a key in branches of one fork, first written first: only the last value is there."""
+"""By key, the nodes that wrote it in branches of one fork, in this order. Only the last value is kept."""
 
 
 def merge(
     into: Branch, branches: Iterable[Branch], plan: GraphPlan, *, forgiving: bool = False
 ) -> Overwritten:
-    """Take over memory and latest outputs of `branches`, which are in declaration order.
+    """Take over the memory and the latest outputs of `branches`, which are in declaration order.
 
-    A key that several wrote is brought together as its reducer says, else as `on_conflict` says. What a
-    branch has cleared is cleared, unless another one wrote it. Returns what was overwritten though nobody
-    said so.
+    The values of a key that several branches wrote are combined by its reducer, or else by `on_conflict`. A
+    value that one branch has cleared is cleared, unless another branch wrote it. Return, by key without a
+    reducer, the nodes of which values were overwritten.
 
     Raises:
         MemoryConflict: two branches wrote one key, with `"error"`, or its reducer failed. If `forgiving`,
-            the key has the value that was written last.
+            the key gets the value that was written last instead.
     """
     branches = tuple(branches)
     overwritten: dict[str, tuple[str, ...]] = {}
@@ -60,12 +60,12 @@ def merge(
 
 
 def merge_failures(into: Branch, branches: Iterable[Branch]) -> None:
-    """Take over the latest failure of each node."""
+    """Take over the latest failure of each node from branches."""
     _take_over(into.failures, [branch.failures for branch in branches], _last)
 
 
 def salvage(branch: Branch, plan: GraphPlan) -> None:
-    """Take over what was written in forks that come to nothing, so that no work is lost."""
+    """Take over the values from forks that did not come together, so that no work is lost."""
     waiting, forks = [branch], []
     while waiting:
         fork = waiting.pop().forked
@@ -93,7 +93,7 @@ def _take_over(
         if chosen is None:
             into.clear(key)
         elif present is None or present.sequence <= chosen.sequence:
-            into.take(key, chosen)  # else it was written after the fork: a branch was cut short
+            into.take(key, chosen)  # else `present` was written after the fork: a branch was cut short
 
 
 def _when(written: Written[Any]) -> int:
@@ -108,7 +108,7 @@ def _last(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None
 def _brought_together(
     key: str, how: Reducer, base: Sequence[Written[Any]], values: Sequence[Written[Any]]
 ) -> Written[Any]:
-    """One value of those of the branches, and of `base`, which was there before them."""
+    """Combine the values of branches. `base` has the value from before the fork, if that counts."""
     match how:
         case "last_wins":
             return max(values, key=_when)
@@ -124,12 +124,12 @@ def _brought_together(
         value = _REDUCED[how](operands) if isinstance(how, str) else _folded(how, operands)
     except Exception as error:
         raise MemoryConflict(key, values[0].node, values[-1].node, error_summary(error)) from error
-    # It is of no single node, whose next visit would clear it.
+    # No single node has written it, as the next visit to that node would clear it.
     return Written(value, "", max(map(_when, written)))
 
 
 def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Any]) -> object:
-    """By a function of the user's, which may change what it is given."""
+    """Combine values by a function of the user, which may change its arguments in place."""
     return reduce(function, map(own_copy, operands))
 
 

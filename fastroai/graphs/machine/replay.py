@@ -1,4 +1,4 @@
-"""A run of a graph as its log has it: what that is to the state machine."""
+"""The replay of a graph: its log, told to a new state machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fastroai.store.values import value_from_json
 Ended: TypeAlias = (
     facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
 )
-"""What ends a visit, or the decision after one."""
+"""A fact that ends a visit, or the decision after a visit."""
 
 logger = logging.getLogger("fastroai.graphs")
 
@@ -41,7 +41,7 @@ F = TypeVar("F", facts.StepFailed, facts.BranchTimedOut)
 
 
 class GraphReplay(Replay):
-    """A graph of a run: its machine, its conversations, and what its visits have left."""
+    """The replay of one graph of a run: its machine, its conversations, and values of open visits."""
 
     machine: GraphMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -56,25 +56,25 @@ class GraphReplay(Replay):
         known: Mapping[Visit, bool],
         forgiving: bool = False,
     ) -> None:
-        """At the beginning; `known` is whether visits on record were skipped."""
+        """Begin the replay. `known` has the visits on record, and whether each was skipped."""
         self._setup, self._recorded, self._codec, self._forgiving = setup, recorded, codec, forgiving
         self.threads = setup.threads()
         self._joined: list[str] = []
-        """The forks whose branches have come together."""
+        """Identities of the forks whose branches have come together."""
         self._position = 0
         self._prefix = f"{part.place}/" if part.place else ""
-        """Of the places of visits."""
+        """Prefix of the places of visits."""
         self._failures: list[BaseException] = []
         self._lost: list[tuple[int, str]] = []
-        """Positions of what made branches fail, and of what was cancelled, with the branch."""
+        """Positions of the entries by which branches failed or were cancelled, each with its branch."""
         self._unasked: set[int] = set()
-        """Positions of what was cancelled for a limit that does not hold any more."""
+        """Positions of cancellations for a limit that does not apply any more."""
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
-        """By visit: what an attempt wrote, and which one."""
+        """By place of a visit, the number of an attempt and the values that it wrote."""
         self._messages: dict[str, JsonValue] = {}
         replaced = [] if part.place else [dict(one.inputs) for one in recorded.resumptions]
         self._replaced = iter(replaced)
-        """The inputs that each resumption replaced, as they are on record; none of a nested graph."""
+        """The inputs that each resumption replaced, as they are on record; empty for a nested graph."""
         renewed = {name for one in replaced for name in one}
         kept = {name: value for name, value in inputs.items() if name not in renewed}
         first = {name: value for name, value in recorded.opened.inputs.items() if name in renewed}
@@ -82,7 +82,7 @@ class GraphReplay(Replay):
         super().__init__(setup.machine(part, known=known), started)
 
     def follow(self, change: Changed) -> None:
-        """Bring the conversations along."""
+        """Update the conversations after a change of branches."""
         match change.what:
             case Forked(fork):
                 self.threads.fork(fork)
@@ -93,9 +93,9 @@ class GraphReplay(Replay):
     # --- from process to process ---
 
     def undone(self, stretch: Stretch) -> Collection[int]:
-        """See `Replay`: what was asked of a run, and what stopped it from outside of the graph.
+        """See `Replay`: requests to pause or stop, and failures by a budget around the graph.
 
-        What was cancelled for that goes on.
+        Visits that were cancelled for these go on.
         """
         undone: set[int] = set()
         is_stopping = False
@@ -113,7 +113,7 @@ class GraphReplay(Replay):
         return undone
 
     def resumed(self) -> Collection[int]:
-        """See `Replay`: whatever was cancelled has ended, failures are tried again, and questions asked."""
+        """See `Replay`: cancelled visits have ended, and failures and halted visits are tried again."""
         machine = self.machine
         for visit in machine.wake():
             unit = visit.node, visit.number
@@ -134,7 +134,7 @@ class GraphReplay(Replay):
         return {position for position, branch in self._lost if not branch.startswith(joined)}
 
     def _keep_partial_work(self) -> None:
-        """What visits wrote that had not ended is in memory, as it was when their process told of it."""
+        """Put values that unfinished visits wrote into memory, as they were in the process that died."""
         for place, (_, written) in self._written.items():
             visit = _visit_of(place)
             if self.machine.awaits(visit) == "outcome":
@@ -171,7 +171,7 @@ class GraphReplay(Replay):
         """See `Replay`."""
         self._position = position
         match entry:
-            case facts.StepStarted():  # a new attempt knows nothing of what an interrupted one said
+            case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
                 self._messages.pop(entry.place, None)
             case facts.ValueWritten():
                 self._read_written(entry)
@@ -189,7 +189,7 @@ class GraphReplay(Replay):
             case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
             case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
-                pass  # decided here, too
+                pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
             case (
@@ -226,7 +226,7 @@ class GraphReplay(Replay):
             try:
                 answer = self._value(entry.answer, self._setup.answers.get(visit.node))
                 written = self._writes(visit, answer, {})
-            except RunCorrupt as wrong:  # the inbox has only the JSON Schema
+            except RunCorrupt as wrong:  # the inbox has checked only the JSON Schema
                 logger.warning("node %r still waits: an answer does not fit: %s", visit.node, wrong.reason)
                 return
             self._say(branch, visit, entry, written, None)
@@ -274,19 +274,19 @@ class GraphReplay(Replay):
                 assert_never(entry)
 
     def _live(self, entry: Ended, visit: Visit) -> Ended:
-        """An entry with its values as they were."""
+        """Return an entry with live values, or with values on record that are decoded when they are read."""
         attempt, written = self._written.pop(entry.place, (None, {}))
         if isinstance(entry, facts.StepCancelled | facts.StepHalted):
             return replace(entry, written=written)
         if isinstance(entry, facts.StepFailed):
             return replace(self._raised(entry), written=written)
         if attempt != entry.attempt:
-            written = {}  # it succeeded without what an attempt before had written
+            written = {}  # it succeeded without the values that an earlier attempt had written
         declared = self._setup.declared.get(visit.node)
         if isinstance(entry, facts.QuestionAsked):
             return replace(entry, question=self._value(entry.question, declared), written=written)
         output = OnRecord(partial(output_on_record, self._recorded, entry, declared, self._codec))
-        if visit.node in self._setup.plan.sending:  # the way goes on with what it has sent
+        if visit.node in self._setup.plan.sending:  # the sends decide which nodes come next
             sent = output.value
             return replace(entry, output=sent, written=self._writes(visit, sent, written))
         return replace(entry, output=output, written=self._writes_on_record(visit.node, output, written))
@@ -294,7 +294,7 @@ class GraphReplay(Replay):
     def _writes_on_record(
         self, node: str, output: OnRecord, written: Mapping[str, object]
     ) -> dict[str, object]:
-        """What an output puts into memory, decoded when it is read: its names are known before."""
+        """Return the values that an output writes to memory. Each is decoded when it is read."""
         plan, recorded, position = self._setup.plan, self._recorded, self._position
         names = plan.writes.get(node)
         if names is None:
@@ -303,7 +303,7 @@ class GraphReplay(Replay):
         return {**written, **{name: OnRecord(partial(_one_of, whole, name)) for name in names}}
 
     def _raised(self, entry: F) -> F:
-        """A failure with an exception, which tells it from others."""
+        """Return a failure with an exception of its own, by which it is recognised."""
         error = entry.failure.as_error()
         self._failures.append(error)
         return replace(entry, raised=error)
@@ -352,7 +352,7 @@ def _one_of(written: OnRecord, name: str) -> object:
 
 
 def _visit_of(place: str) -> Visit:
-    """The visit at a place, which may be a decision."""
+    """Return the visit at a place, which may be that of a decision."""
     _, _, number = place.rpartition("/")[2].rpartition("#")
     return Visit(
         step_name(place), int(number) if number.isdecimal() and "#" in place.rpartition("/")[2] else 1
@@ -368,14 +368,14 @@ def replayed(
     *,
     forgiving: bool,
 ) -> GraphReplay:
-    """The state of a graph of the run, as the log has it.
+    """Return the replay of a graph of a run, from its log.
 
-    Failures that a run has ended of are tried again when it is resumed, and what was cancelled for them goes
-    on: so those do not count.
+    Failures that ended the run are tried again when it is resumed, and visits that were cancelled for them go
+    on. So these failures and cancellations do not count.
 
     Raises:
-        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`. Or a value cannot be
-            decoded by which edges are chosen.
+        RunCorrupt: the log does not fit the graph, unless `forgiving`; or a value that decides which edges
+            are taken cannot be decoded.
     """
     known = {
         Visit(*unit_of(entry)): isinstance(entry, facts.StepSkipped)
@@ -394,7 +394,7 @@ def replayed(
 
 
 class _ComparedReplay(GraphReplay):
-    """A graph of a trace. What nodes gave is compared with their types, so all of it is decoded."""
+    """The replay of a trace. It decodes all outputs, so that they are compared with their types."""
 
     def over(self, entry: Ended, fact: Ended) -> None:
         """See `Replay`."""
@@ -405,11 +405,11 @@ class _ComparedReplay(GraphReplay):
 
 
 def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
-    """The first one, in the outermost graph.
+    """Return the first divergence in the outermost graph of a trace, if there is one.
 
     Raises:
-        ConfigurationError: it is the trace of a run of a pipeline.
-        RunCorrupt: the inputs are not what the graph accepts.
+        ConfigurationError: the trace is that of a run of a pipeline.
+        RunCorrupt: the inputs on record are not what the graph accepts.
     """
     if (other := other_run(trace, "graph", setup.name)) is not None:
         return other

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
 
 _OPEN: Final = ("conditional", "llm_decide", "send")
-"""Edges whose outcome depends on more than how the visit has ended."""
+"""Kinds of edges that depend on more than the outcome of the visit."""
 
 
 class EdgeOutcome(NamedTuple):
@@ -29,54 +29,54 @@ class EdgeOutcome(NamedTuple):
     edge: Edge
     taken: bool
     test: Outcome | None = None
-    """Of its condition, if that was evaluated."""
+    """Outcome of the edge's condition, if that was evaluated."""
     because: str = ""
 
     @property
     def target(self) -> str:
-        """The node that it leads to."""
+        """The node that the edge leads to."""
         return self.edge.target
 
     @property
     def when(self) -> str:
-        """When it is taken, as it was declared."""
+        """When the edge is taken, as it was declared."""
         return self.edge.when
 
     @property
     def why(self) -> str:
-        """For people."""
+        """Why the edge was taken, or not, for people."""
         return self.because if self.test is None else self.test.explain()
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of the candidates of `llm_decide` edges it is, and why."""
+    """The target that was chosen among the `llm_decide` edges, and why."""
 
     target: str
     reasoning: str = ""
     failure: str | None = None
-    """Why it is the fallback, if the decider did not answer."""
+    """Why the target is the fallback, if the decider gave no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What becomes of the edges after a visit to a node."""
+    """The outcomes of all edges after a visit to a node, and the targets of the taken ones."""
 
     edges: tuple[EdgeOutcome, ...]
-    """All of them, in declaration order."""
+    """Outcomes of all edges of the node, in declaration order."""
     targets: tuple[str, ...]
-    """Where the taken ones lead, each once, but for `send` edges."""
+    """Targets of the taken edges, each once. `send` edges are not among these."""
     cause: str
-    """Why these nodes run."""
+    """Why the targets run."""
     sends: tuple[Send, ...] = ()
-    """What the node has sent."""
+    """The sends in the output of the node."""
     unevaluated: tuple[EdgeOutcome, ...] = ()
-    """Those whose condition could not be evaluated, which then does not hold."""
+    """Edges whose condition could not be evaluated, and so does not hold."""
 
 
 @dataclass(slots=True)
 class Unevaluated:
-    """Conditions after a visit to a node could not be evaluated."""
+    """Edges after a visit to a node whose conditions could not be evaluated."""
 
     node: str
     edges: tuple[EdgeOutcome, ...]
@@ -90,8 +90,8 @@ def routed(
     memory: Mapping[str, object],
     decision: Choice | None,
 ) -> Route:
-    """The route after a visit; `plan.fixed_routes` keeps it if no condition and no model has a say in it."""
-    # A visit that is skipped sends nothing: what was sent before has been done.
+    """Return the route after a visit. `plan.fixed_routes` keeps routes that only the outcome decides."""
+    # A skipped visit sends nothing: the sends of its last output have been done.
     sends = _sends(output) if outcome == "succeeded" and node in plan.sending else ()
     edges = tuple(_resolve(plan, node, outcome, output, memory, decision, sends))
     taken = [one.edge.target for one in edges if one.taken and one.edge.when != "send"]
@@ -118,7 +118,7 @@ def _resolve(
     decision: Choice | None,
     sends: tuple[Send, ...],
 ) -> list[EdgeOutcome]:
-    """What becomes of every edge of a node, in declaration order."""
+    """Return the outcome of every edge of a node, in declaration order."""
     if outcome == "failed":
         return [_after_failure(edge, node) for edge in plan.edges[node]]
     outcomes: list[EdgeOutcome] = []
