@@ -1,4 +1,4 @@
-"""A run of a pipeline as its log has it: what that is to the state machine."""
+"""The replay of a pipeline: its log, told to a new state machine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fastroai.store.trace import Divergence, RunTrace
 
 
 class PipelineReplay(Replay):
-    """A pipeline of a run. Its machine undoes itself what a resumption undoes."""
+    """The replay of one pipeline of a run. On `RunResumed`, its machine itself resets unfinished steps."""
 
     machine: PipelineMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, setup: PipelineSetup, part: facts.Part) -> None:
         self.finished: dict[str, facts.StepFinished] = {}
-        """What has finished, by step id."""
+        """Facts of the steps that have finished, by step id."""
         super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
     def read(self, position: int, entry: PartEntry) -> None:
-        """See `Replay`. Whoever needs an output reads it from the record."""
+        """See `Replay`. Outputs stay on record, and are decoded when they are read."""
         match entry:
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
                 if entry.step_id in self.machine.plan.dependencies:  # which may have changed, by force
@@ -40,11 +40,11 @@ class PipelineReplay(Replay):
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.StepStarted() | facts.StepSkipped() | facts.RunFinished():
-                pass  # decided here, too
+                pass  # the new machine decides this, too
             case facts.QuestionAsked() | facts.AnswerGiven():
                 pass  # the step asks anew when the run is resumed, and finds the answer
             case facts.BranchTimedOut() | facts.EdgesResolved():
-                pass  # of a graph: the place may have been that of one, which was replaced by force
+                pass  # of a graph that was at this place, and was replaced by force
             case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
                 pass
             case (
@@ -70,7 +70,7 @@ class PipelineReplay(Replay):
         """Do nothing: a pipeline has no forks."""
 
     def go_on(self, stretches: Iterable[Stretch]) -> None:
-        """See `Replay`: `RunResumed` was told after each of them."""
+        """See `Replay`: `RunResumed` was told after each stretch."""
         is_done = self.machine.over
         self.past = {unit: past for unit, past in self.past.items() if is_done.get(unit[0])}
         self.finished = {step_id: one for step_id, one in self.finished.items() if is_done.get(step_id)}
@@ -78,12 +78,12 @@ class PipelineReplay(Replay):
     def outputs(
         self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
     ) -> ValuesOnRecord:
-        """Return what has finished, by step id."""
+        """Return the outputs of the steps that have finished, by step id."""
         held: dict[str, object] = {}
         for step_id, entry in self.finished.items():
             declared = setup.declared.get(step_id)
             output = OnRecord(partial(output_on_record, recorded, entry, declared, codec))
-            # One that asks for more is read at once, as it decides how the run ends.
+            # An incomplete conversation is read at once, as it decides how the run ends.
             held[step_id] = output.value if entry.conversation == "incomplete" else output
         return ValuesOnRecord(held)
 
@@ -95,11 +95,11 @@ def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> P
 
 @dataclass(frozen=True, slots=True)
 class Orchestration:
-    """What decides a run: a pipeline, and those nested in it."""
+    """The setup that decides a run of a pipeline, and those of the pipelines nested in it."""
 
     setup: PipelineSetup
     nested: Mapping[str, tuple[Orchestration, ...]]
-    """By the id of a step, what it may run: a pipeline, or one of the variants of a router."""
+    """By step id, the pipelines that the step may run: a single one, or the variants of a router."""
 
 
 @runtime_checkable
@@ -107,7 +107,7 @@ class Orchestrated(Protocol):
     """A pipeline or a router, as a step that runs it sees it."""
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return what may decide a run of it: of a router, each variant."""
+        """Return each setup that may decide a run of it: for a router, one for each variant."""
         ...
 
 
@@ -115,7 +115,7 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     """Return the first entry that a machine would not have decided, or the place where one is missing.
 
     Raises:
-        ConfigurationError: it is the trace of a run of a graph.
+        ConfigurationError: the trace is that of a run of a graph.
     """
     if (other := other_run(trace, "pipeline", orchestration.setup.name)) is not None:
         return other
@@ -140,9 +140,9 @@ def _least(found: Iterable[Divergence | None]) -> Divergence | None:
 def _pipelines_of(
     orchestration: Orchestration, trace: RunTrace
 ) -> Iterator[tuple[str, Sequence[Orchestration]]]:
-    """Every run of a pipeline, by its place, with the pipelines that it can be one of.
+    """Yield the place of every run of a pipeline, with the pipelines of which it may be a run.
 
-    Of a nested one, there is a run for each attempt at its step.
+    A nested pipeline has a run for each attempt at its step.
     """
     around: dict[str, dict[str, None]] = {}
     for entry in trace.entries:

@@ -47,7 +47,7 @@ from fastroai.tracing import attributes
 from fastroai.usage import Quote
 
 ROUTING: Final = "route"
-"""The step of a router."""
+"""Id of the only step of a router."""
 
 logger = logging.getLogger("fastroai.pipelines")
 
@@ -86,7 +86,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     def pipelines(
         self,
     ) -> Mapping[str, _Variant[DepsT, InputT, OutputT]]:
-        """What is registered, by name."""
+        """The registered pipelines and routers, by name."""
         return dict(self._pipelines)
 
     def register_pipeline(
@@ -99,12 +99,12 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         """Register a pipeline, or another router.
 
         Args:
-            name: What `route` calls it.
-            pipeline: What runs.
-            fallback: The name of the one to run when this one fails; it may be registered later.
+            name: The name by which `route` chooses it.
+            pipeline: The pipeline or router to run.
+            fallback: Name of the pipeline to run when this one fails; it may be registered later.
 
         Raises:
-            ConfigurationError: a name that is taken, or something that cannot run.
+            ConfigurationError: the name is taken or invalid, or the object is no pipeline or router.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -121,7 +121,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
     @abstractmethod
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """The name of the pipeline that these inputs go to. What it spends is part of the run."""
+        """Return the name of the pipeline that gets these inputs. The cost of choosing is part of the run."""
 
     # --- running ---
 
@@ -141,7 +141,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     async def run_variant(
         self, inputs: InputT, context: StepContext[DepsT], around: str = ""
     ) -> PipelineResult[OutputT]:
-        """Route inside a step, and run; after a failure that another variant might survive, its fallback.
+        """Choose a variant inside a step, and run it. After its failure, its fallback may run.
 
         The choice is on record, so a resumed run takes the same route. `around` names the routers around
         this one.
@@ -150,7 +150,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
         for variant in self._fallbacks.values():
-            self._named(variant)  # before anything runs, not when it is needed
+            self._named(variant)  # an unknown name is an error before anything runs
         scope = Scope("router", self.name, parent=current_scope())
         async with scope:
             with scope.nesting():
@@ -207,10 +207,11 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         inputs: InputT = None,  # type: ignore[assignment]
         deps: DepsT = None,  # type: ignore[assignment]
     ) -> Quote:
-        """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
+        """Estimate the cost of `execute` with these inputs: at least, expected, at most, and why.
 
-        `route` is called, and must name the same pipeline again when it counts. Where it calls a model, or
-        depends on what is not known yet, the quote is for any of the pipelines. Fallbacks count at most.
+        It sends no request. `route` is called, and must return the same name again in the run. If `route`
+        calls a model, or needs a value that is not known yet, the quote is for any of the pipelines. The
+        highest cost includes the fallbacks.
         """
         given: Any = {} if inputs is None else inputs
         calls_model = False
@@ -227,7 +228,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         return quote.unbounded("its route calls a model") if calls_model else quote
 
     async def _estimate_chain(self, name: str | None, inputs: InputT, deps: DepsT) -> dict[str, Quote]:
-        """The quotes of a pipeline and of its fallbacks."""
+        """Return the quotes of a pipeline and of its fallbacks, by name."""
         quotes: dict[str, Quote] = {}
         while name is not None and name not in quotes:
             quotes[name] = await self._named(name).estimate(inputs, deps)
@@ -237,25 +238,25 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="router")
 
     def declared_output(self) -> Annotation | None:
-        """The type that all pipelines of the router are declared to give; `None` where they differ."""
+        """Return the output type that all pipelines of the router declare; `None` if they differ."""
         declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a run of this router decided, on its recorded outcomes; runs and sends nothing.
+        """Repeat the decisions of a run on its recorded outcomes, and return the first difference, if any.
 
-        `None` if everything is decided as it was, else where it was first not. The variants that ran are
-        decided again, too; which ones these are is taken from the record. As `trace.replay(self)`.
+        The decisions of the variants that ran are repeated, too. The record says which variants these are. No
+        step is run and nothing is sent. `trace.replay(self)` does the same.
         """
         return self._front.replay(trace)
 
     def orchestrations(self) -> tuple[Orchestration, ...]:
-        """Return what may decide a run of it: each pipeline, and those of routers in it. For `replay`."""
+        """Return the setups that may decide a run: those of all pipelines, also in inner routers."""
         return tuple(one for variant in self._pipelines.values() for one in variant.orchestrations())
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data: what must not change while a run goes on."""
+        """Shape of the router as plain data. It must be the same when a run is resumed, but for `force`."""
         return {
             "name": self.name,
             "routes": {name: pipeline.definition for name, pipeline in self._pipelines.items()},
@@ -267,11 +268,11 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[DepsT, OutputT]:
-        """This router as a step of a pipeline; as `Pipeline.as_step`."""
+        """Return this router as a step of a pipeline, like `Pipeline.as_step`."""
         return NestedStep(self, inputs, config or StepConfig())
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
-        """Run inside a step, to what that gives. For `as_step`."""
+        """Run the router inside a step, and return the output of the step. For `as_step`."""
         return output_inside(await self.run_variant(inputs, context), context)
 
     def _named(self, name: str) -> _Variant[DepsT, InputT, OutputT]:
@@ -282,7 +283,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
 
 _Variant: TypeAlias = Pipeline[DepsT, InputT, OutputT] | BasePipeline[DepsT, InputT, OutputT]
-"""What can be registered with a router."""
+"""A pipeline or router that can be registered with a router."""
 
 
 class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
@@ -292,7 +293,7 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         split.add_variant("control", pipeline_a, weight=90)
         split.add_variant("candidate", pipeline_b, weight=10, fallback="control")
 
-    `key` says what is to stay with one variant, such as a user.
+    `key` returns the key that stays with one variant, such as the id of a user.
     """
 
     def __init__(
@@ -318,7 +319,7 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         """Register a variant that gets `weight` of the sum of all weights.
 
         Raises:
-            ConfigurationError: a weight that is not a number above zero, or as `register_pipeline`.
+            ConfigurationError: the weight is not a number above zero; or as in `register_pipeline`.
         """
         if (
             isinstance(weight, bool)
@@ -331,11 +332,11 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         self._weights[name] = weight
 
     async def route(self, inputs: InputT, deps: DepsT) -> str:
-        """The variant of this key."""
+        """Return the variant for the key of these inputs."""
         return self.variant_of(str(self._key(inputs, deps)))
 
     def variant_of(self, key: str) -> str:
-        """The variant that a key gets, now and in every process, while the variants are the same.
+        """Return the variant that a key gets: the same in every process, while the variants are the same.
 
         Raises:
             ConfigurationError: there are no variants.
@@ -353,7 +354,7 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
 
 
 class _Front(Pipeline[DepsT, InputT, OutputT]):
-    """A router as the pipeline that it is: its one step routes, and runs the variant."""
+    """A router as a pipeline of one step, which chooses a variant and runs it."""
 
     def __init__(self, router: BasePipeline[DepsT, InputT, OutputT]) -> None:
         steps = {ROUTING: NestedStep(router, None, StepConfig())}
@@ -361,7 +362,7 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         self._router = router
 
     async def perform(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
-        """Run to the result of the variant."""
+        """Run the router, and return the result of the variant."""
         routing = _Routing(self._router)
         try:
             run = await self._perform(replace(self._setup, steps={ROUTING: routing}), request)
@@ -372,7 +373,7 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         return run.result() if routing.result is None else routing.result.within(run.scope)
 
     def keeper(self, store: RunStore) -> RunKeeper:
-        """Return how runs of the router get on record."""
+        """Return the keeper that puts runs of the router on record."""
         return self._keeper(store)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
@@ -387,7 +388,7 @@ class _Routing(NestedStep[Any, Any]):
         super().__init__(router, None, StepConfig())
         self._router = router
         self.result: PipelineResult[Any] | None = None
-        """That of the variant, if it ran in this process."""
+        """Result of the variant, if it ran in this process."""
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Run the variant."""
@@ -401,5 +402,5 @@ async def _same(name: str) -> str:
 
 
 def _another_may_do(error: Exception) -> bool:
-    """Whether a failure is of the variant, so that another may do better; stops and mistakes are not."""
+    """Return whether another variant may succeed after a failure. After stops and mistakes, none can."""
     return not is_terminal(error)

@@ -1,4 +1,4 @@
-"""One run of a pipeline: its machine, its work and its runner, and the result that they come to."""
+"""One run of a pipeline: its machine, its work, its runner, and its result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PipelineRun:
             tracer=tracer,
         )
         self.decisions: Sequence[Decision]
-        """What is to be done first."""
+        """The decisions to perform first."""
         if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
@@ -72,15 +72,15 @@ class PipelineRun:
                 if isinstance(decision, StepStarted):
                     decision.in_line = True
         self.outputs: Mapping[str, object] = outputs.values
-        """By step id, of those that have finished."""
+        """Outputs of the steps that have finished, by step id."""
 
     @property
     def scope(self) -> Scope:
-        """That of the run."""
+        """The scope of the run."""
         return self._opened.scope
 
     def result(self) -> PipelineResult[Any]:
-        """What a run gives back that was not stopped by a failure."""
+        """Return the result of a run that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
         plan, units = setup.plan, runner.units
         decoded = outputs.decoded if isinstance(outputs, ValuesOnRecord) else outputs
@@ -126,7 +126,7 @@ class PipelineRun:
 def _first_incomplete(
     outputs: Mapping[str, object], order: Mapping[str, object]
 ) -> ConversationState[Any] | None:
-    """Of the states that asked to stop, the first in declaration order."""
+    """Return the first incomplete conversation, in declaration order of the steps."""
     for step_id in order:
         output = outputs.get(step_id)
         if isinstance(output, ConversationState) and output.is_incomplete:
