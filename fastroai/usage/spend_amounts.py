@@ -22,10 +22,12 @@ _ROUNDING: Final = {"reservation": ROUND_CEILING, "cost": ROUND_HALF_EVEN, "limi
 
 
 def spend_units(usd: Decimal, what: Literal["reservation", "cost", "limit"]) -> int:
-    """Return an amount in units. Beyond 18 decimals, reservations are rounded up, limits down, costs to even.
+    """Return an amount in units, exact to 18 decimals of a dollar.
+
+    Beyond these, reservations are rounded up, limits down, and costs half to even.
 
     Raises:
-            ConfigurationError: for an amount that is not finite, negative, or a billion dollars and more.
+        ConfigurationError: for an amount that is not finite, negative, or a billion dollars and more.
     """
     if not usd.is_finite() or not 0 <= usd < TOO_MUCH_USD:
         raise ConfigurationError(what, usd, "a finite number of US dollars, 0 or more and below a billion")

@@ -99,7 +99,7 @@ ANTHROPIC: Final = Allowances(
 )
 GATEWAY: Final = Allowances(
     # Models of OpenAI, Anthropic or Google under their own name, but at another address, or not documented.
-    # Also for an open model behind the same API, whose template takes some hundred tokens to describe tools.
+    # Also open models behind the same API, whose templates take some hundred tokens to describe tools.
     # `request` and `tools` together are twice the largest documented prompt for tools, see above.
     request=1_024,
     message=32,

@@ -130,7 +130,7 @@ _GPT_5_5: Final = Patches(
 _UNSCALED: Final = Patches(
     per_hundred=120, high=2_500, original=30_000, auto="original", source=_OPENAI_IMAGES
 )
-"""For models that keep the size of images, and refuse more than 30,000 patches."""
+"""The rule of models that keep the size of images, and refuse more than 30,000 patches."""
 
 _OPENAI: Final = (
     _line("openai", r"gpt-3\.5-turbo(-16k|-instruct|-0125|-0301|-0613|-1106)?|gpt-3\.5-0301", output=4_096),
