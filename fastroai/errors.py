@@ -1317,7 +1317,7 @@ class RunStoreUnavailable(StoreUnavailable):
     No write is half done. If the answer of the store was lost, the whole write may have been done.
     """
 
-    retryable = False  # writing is retried by itself; what was to be written must not be done again
+    retryable = False  # writing is retried by itself; the work to be written must not be done again
 
     def __str__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Callbacks for forked processes, and gates that keep forks away from code that must not be interrupted.
+"""Start anew in a forked process, and keep forks away from code that must not be interrupted.
 
 A forked process has one thread, and a copy of all memory: with locks that other threads of the parent held,
 with data that they were changing, and without the work that they would have done.
@@ -22,7 +22,7 @@ class _Calls:
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._calls: dict[int, Callable[[], Callable[[], object] | None]] = {}
-        """Each entry returns its function; `None` if the function's object is gone."""
+        """Each returns the function; `None` if its object is gone."""
 
     def add(self, call: Callable[[], object]) -> None:
         number = next(self._numbers)

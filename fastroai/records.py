@@ -247,7 +247,7 @@ class Usage:
 
     request_count: int = 0
     """Requests to models that were sent and not refused: settled and unmeasured ones. Purchases with `spend`
-    do not count here, but in the counts below."""
+    do not count here; they do in the counts below."""
     failed_requests: int = 0
     """Requests that ended unbilled: refused by the provider, or never sent."""
     unpriced_requests: int = 0

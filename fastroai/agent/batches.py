@@ -36,7 +36,7 @@ class MeteredBatchRequest(EncodedBatchRequest):
 
 
 async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatchRequest:
-    """Reserve what a request can cost at most, and encode it as it was admitted."""
+    """Reserve the most that a request can cost, and encode the request as it was admitted."""
     attempt.sent = False
     await attempt.admit()
     terms = attempt.terms

@@ -39,14 +39,14 @@ class AgentConfig:
     """The system prompt, sent at the start of a conversation, and kept in its history."""
     temperature: float | None = None
     max_tokens: int | None = None
-    """Most tokens of one answer. It also bounds what a request can cost."""
+    """The most tokens of one answer. They also bound the cost of a request."""
     model_settings: ModelSettings | None = None
     timeout: float | None = None
     """Seconds for one attempt at a call."""
     request_retries: int | None = None
     """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""
     cost_budget: int | None = None
-    """Microcents ($1 = 1,000,000) for each call."""
+    """The budget of each call, in microcents ($1 = 1,000,000)."""
     budget: BudgetLike | None = None
     """The limit as a `Budget`, which has more options; give one of the two."""
     cost_calculator: CostCalculator | None = None

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequest:
-    """The first request of a call, and what the rest of the call may do."""
+    """The first request of a call, and facts about the rest of the call."""
 
     model: Model
     messages: list[ModelMessage]

@@ -28,7 +28,7 @@ async def buy(
     used: Callable[[ResultT], Units],
     retries: int,
 ) -> ResultT:
-    """Reserve what a request can cost, send it, and charge the stated bill, else the units that it `used`.
+    """Reserve the cost of a request, send it, and charge the stated bill, else the units that it `used`.
 
     A request that its provider refused without billing is released. A request whose usage is not reported, or
     cannot be true, counts at its bound, as unmeasured. After a transport failure there are up to `retries`

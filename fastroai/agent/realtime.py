@@ -55,7 +55,7 @@ def _refused(method: Callable[_P, _T], model: RealtimeModel) -> Callable[_P, _T]
 def _listening(
     connect: Callable[_P, AbstractAsyncContextManager[RealtimeConnection]], model: RealtimeModel
 ) -> Callable[_P, AbstractAsyncContextManager[RealtimeConnection]]:
-    """Return `connect` with sessions that, even if opened outside of runs, are refused inside of them."""
+    """Return `connect`, whose sessions are refused inside of runs even if they were opened outside."""
 
     @functools.wraps(connect)
     @asynccontextmanager

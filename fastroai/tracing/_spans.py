@@ -110,7 +110,7 @@ class SpanTracer:
 
 
 def open_span(tracer: object, trace_id: str | None = None) -> OpenSpan | None:
-    """Return the innermost span of a tracer that is open here, or `None`. `trace_id` names its trace."""
+    """Return the innermost span of a tracer that is open here, of the trace `trace_id` if that is given."""
     for span in _open_spans():
         if span._tracer is tracer and trace_id in (None, span.trace_id):
             return span

@@ -1,6 +1,6 @@
 """Names of FastroAI's spans, and the attributes of each kind of span.
 
-`gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
+Names of the form `gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/), as strings because the constants of the package are
 deprecated and moving. There is no convention for cost: `operation.cost` is the name that PydanticAI uses.
 
@@ -59,7 +59,7 @@ BUDGET_SHARE: Final = "fastroai.budget.share"
 BUDGET_WAITED_MS: Final = "fastroai.budget.waited_ms"
 """Milliseconds that a request waited for others under the same budget."""
 LIMIT_WAITED_MS: Final = "fastroai.limit.waited_ms"
-"""Milliseconds that a request under a `ProviderLimit` or `CircuitBreaker`, and budgets, waited to be sent."""
+"""Milliseconds that a request waited for a `ProviderLimit` or `CircuitBreaker`, and for budgets."""
 BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 

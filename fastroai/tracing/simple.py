@@ -23,8 +23,8 @@ class SimpleTracer(SpanTracer):
     is one line at level ERROR, where it happened.
 
     Args:
-        logger: The logger to write to; `logging.getLogger("fastroai.tracing")` if not given. level: The level
-        of all lines but errors. To see INFO, tell Python: `logging.basicConfig(level="INFO")`.
+        logger: The logger to write to; `logging.getLogger("fastroai.tracing")` if not given.
+        level: The level of all lines but errors. To see INFO, call `logging.basicConfig(level="INFO")`.
     """
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PORTS: Final = {"http": 80, "https": 443}
 COST_HEADERS: Final = tuple(bill.name for bill in BILLING_HEADERS)
-"""Response headers in which gateways state what this request cost, in US dollars."""
+"""Response headers in which gateways state the cost of a request, in US dollars."""
 
 
 @dataclass(frozen=True, kw_only=True)

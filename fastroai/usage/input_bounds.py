@@ -103,7 +103,7 @@ class InputBound:
     """An upper bound on the input tokens of a request."""
 
     tokens: int | None
-    """The most tokens; `None` if the request does not show them."""
+    """The most tokens; `None` if they cannot be told from the request."""
     why: str | None = None
     """Why there is no bound; `None` if there is one."""
 

@@ -77,7 +77,7 @@ class KnownInputs:
         parameters: ModelRequestParameters,
         input_tokens: int,
     ) -> None:
-        """Remember the input tokens that were reported for a request; see `Model.request` for the others."""
+        """Remember the input tokens reported for a request; other arguments are as for `Model.request`."""
         if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
             return  # after an answer, the count may be that of the request before
         messages = separated(messages)

@@ -1,4 +1,4 @@
-"""Which list prices of genai-prices apply to a request."""
+"""The search for the list prices of genai-prices that apply to a request."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class _MemoryWindows:
         self._adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
 
     def copied(self) -> _MemoryWindows:
-        """Return a copy that can be changed by itself."""
+        """Return an independent copy."""
         windows = _MemoryWindows()
         windows._rows = {number: copy(row) for number, row in self._rows.items()}
         windows._adjustments = self._adjustments.copy()
@@ -191,7 +191,7 @@ class _MemoryClaims:
         self._none_over_before: float | None = None
 
     def copied(self) -> _MemoryClaims:
-        """Return a copy that can be changed by itself."""
+        """Return an independent copy."""
         claims = _MemoryClaims()
         for row in self._rows.values():
             claims.add(copy(row))

@@ -31,7 +31,7 @@ class PricesPerMtok(TypedDict, total=False):
     cache_write_per_mtok: Amount | None
     """Input tokens written to the provider's cache; without it they cost what other input costs."""
     cache_write_1h_per_mtok: Amount | None
-    """Input tokens written for one hour; without it they cost what other cache writes cost."""
+    """Input tokens written to the cache for one hour; without it they cost what other cache writes cost."""
     input_audio_per_mtok: Amount | None
     output_audio_per_mtok: Amount | None
     cache_audio_read_per_mtok: Amount | None
@@ -221,7 +221,7 @@ class ModelPricing:
         return any(variant.prices is None for variant in self.variants())
 
     def prices_within(self, input_tokens: int | None = None) -> Sequence[TokenPrices]:
-        """Return the own prices that can apply to at most `input_tokens`; `None` for any number of them."""
+        """Return its own prices that can apply up to `input_tokens` of input; `None` is any number."""
         tiers = (prices for above, prices in self.tiers if input_tokens is None or input_tokens > above)
         return () if self.prices is None else (self.prices, *tiers)
 

@@ -44,7 +44,7 @@ class PdfSizes:
         return sha256(data).digest() in self._sizes
 
     def prepare(self, data: bytes) -> None:
-        """Read a PDF. Not on an event loop: a page can take 50 ms."""
+        """Read a PDF, and keep its size. Do not call it on an event loop: a page can take 50 ms."""
         size = read_pdf(data)
         with self._lock:
             self._sizes[sha256(data).digest()] = size

@@ -247,7 +247,7 @@ class CostCalculator:
         """Return the cost of one request, the source of this cost, and the parts whose price is not known.
 
         Args:
-            response: The response to it, which has the model, the provider, the URL, the time and the usage.
+            response: The response of the request, with its model, provider, URL, time and usage.
             model: The model that was asked, so that overrides for its name count. The list price of an asked
                 model is never used for an answer of another one.
             provider: The provider that was asked.

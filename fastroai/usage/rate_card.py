@@ -1,4 +1,4 @@
-"""List prices of one model, prepared for exact arithmetic on what a response reports.
+"""List prices of one model, prepared for exact arithmetic on the usage that a response reports.
 
 The arithmetic is that of genai-prices (https://github.com/pydantic/genai-prices): each unit that was used is
 billed once, at the price of the most specific unit that has one, and a tier that the input reaches applies

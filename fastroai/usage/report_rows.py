@@ -61,7 +61,7 @@ class UsageRow:
 
     @classmethod
     def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
-        """Return the row of one sum, as a share of the sum of all requests."""
+        """Return the row for a sum of requests, with its share of the `total`."""
         return cls(
             name=name,
             request_count=usage.request_count,

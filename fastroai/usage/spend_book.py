@@ -62,7 +62,7 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again. What is spent and reserved stays: if it is more than the
+        The next window has the amount in code again. The spent and reserved amounts stay: if they exceed the
         new limit, no request is admitted until the window ends.
 
         Args:

@@ -28,7 +28,7 @@ class SpendAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendClaim:
-    """The request of one reservation: its amount, its limit and its lease."""
+    """A claim for one request: the amount to reserve, the limit and the lease."""
 
     id: str
     """The id of the claim. It is unique, and not used again once the claim is settled."""
@@ -131,7 +131,7 @@ class SpendStatus:
     now: datetime
     """The store's clock, in UTC."""
     resets_at: datetime | None
-    """The end of the window, when the next one starts from zero; `None` for `total`."""
+    """The past or coming end of the window, when the next one starts from zero; `None` for `total`."""
     is_open: bool = True
     """Whether new requests are counted in this window."""
     adjustments: tuple[SpendAdjustment, ...] = ()
@@ -180,8 +180,9 @@ class SpendStore(Protocol):
 
     Every operation is atomic in the store and may be called from any event loop and thread. It can be
     repeated: if the answer was lost, the same call has its effect once. An operation that is cancelled after
-    it has begun still takes effect, before the next one does: settle what it may have reserved. An operation
-    that found the store unavailable may have taken effect, or may later; its reservation ends with its lease.
+    it has begun still takes effect, before the next one does: settle a claim that it may have reserved. An
+    operation that found the store unavailable may have taken effect, or may later; its reservation ends with
+    its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
     even, and limits down.
@@ -252,7 +253,7 @@ class SpendStore(Protocol):
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
         """Change the limit or the spending of the current window, and keep the change with the window.
 
-        What is reserved stays reserved. Returns `None`, and changes nothing, if the account is not known.
+        Reserved amounts stay reserved. Returns `None`, and changes nothing, if the account is not known.
         """
         ...
 

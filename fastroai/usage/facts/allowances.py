@@ -20,7 +20,7 @@ _CASSETTES: Final = "https://github.com/pydantic/pydantic-ai/tree/main/tests/mod
 class Allowances:
     """Input tokens that are billed besides the texts themselves: delimiters, and hidden prompts.
 
-    Every number covers what is documented or was measured, with a margin; it is part of bounds.
+    Every number covers the documented or measured tokens, with a margin; bounds include it.
     """
 
     request: int
@@ -38,7 +38,7 @@ class Allowances:
     tool: int
     """Tokens for each tool, besides its definition as JSON."""
     names_calls: bool = True
-    """Whether the ids of tool calls may be part of what the model reads."""
+    """Whether the ids of tool calls may be part of the input that the model reads."""
     tells_reasoning: bool = False
     """Whether responses tell how much of their output was reasoning."""
     sources: tuple[Source, ...] = ()

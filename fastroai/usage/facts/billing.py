@@ -158,20 +158,20 @@ BATCH_LIMITS: Final = (
     Source("https://developers.openai.com/api/docs/guides/batch", _CHECKED),
     Source("https://platform.claude.com/docs/en/api/rate-limits", _CHECKED),
 )
-"""Where it is documented that batches have limits of their own, besides what is allowed in a minute."""
+"""Pages that document limits of their own for batches, besides the limits for a minute."""
 
 # --- Where the bill is stated ---
 
 
 @dataclass(frozen=True, slots=True)
 class StatedBill:
-    """Where a provider or a gateway states what a request cost."""
+    """The place where a provider or a gateway states the cost of a request."""
 
     name: str
     """The header of the response, or the field of its usage."""
     source: Source
     usd: Decimal = Decimal(1)
-    """US dollars for one of what is stated."""
+    """US dollars for one unit of the stated number."""
 
 
 XAI_BILL: Final = StatedBill(
@@ -197,7 +197,7 @@ BILLING_HEADERS: Final = (
         Source("https://docs.aimlapi.com/capabilities/request-tracing-and-cost", _CHECKED),
     ),
 )
-"""Headers of gateways."""
+"""Response headers in which gateways state their bill."""
 
 # --- What is free ---
 
@@ -216,4 +216,4 @@ FREE_COUNTS: Final = Names(
         ),
     ),
 )
-"""Providers that count the input of a request for nothing, and of which PydanticAI's models ask that."""
+"""Providers that count the input of a request for free, when PydanticAI's models ask them to."""

@@ -49,4 +49,4 @@ class TokenCount:
 
     tokens: int
     source: Source | None = None
-    """The page of the number; `None` if no page documents it, and it is larger than all that was seen."""
+    """The page of the number. `None`: no page documents it, and it is larger than every number seen."""
