@@ -1506,7 +1506,10 @@ class RunFromOlderVersion(FastroAIError):
 
 
 class AnswerRejected(FastroAIError, ValueError):
-    """An answer is not of the type that the question asks for, or not one of its options."""
+    """An answer is not of the type that the question asks for, or not one of its options.
+
+    The question stays open.
+    """
 
     def __init__(self, question_id: str, reason: str) -> None:
         super().__init__(question_id, reason)
