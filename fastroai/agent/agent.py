@@ -175,7 +175,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         meter = Metered(config.cost_calculator)
         deferred_model: str | None = None
-        # The default is not None, which pyright takes for an output type, that of agents without output.
+        # The default is not None: pyright takes None for an output type, that of agents without output.
         output = first_given(output_type, default=None)
         self.agent: Agent[AgentDepsT, OutputDataT]
         if agent is not None:
@@ -225,7 +225,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 metadata=metadata,
                 tool_timeout=tool_timeout,
                 max_concurrency=max_concurrency,
-                # At construction: PydanticAI sets up anew for capabilities that come with each run.
+                # Given here, because PydanticAI sets up anew for capabilities that come with each run.
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
@@ -608,7 +608,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         call = _streamed("run_stream_events", user_prompt, deps, options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
-    # --- what a run will cost ---
+    # --- estimates ---
 
     async def estimate(
         self,

@@ -243,7 +243,7 @@ class Metered(AbstractCapability[Any]):
         plain_run = object()
         current_plain_run.set(
             plain_run
-        )  # PydanticAI runs this in a context of its own, and hands it on to the run
+        )  # PydanticAI calls this method in a context of its own, which the run inherits
         try:
             return await handler()
         finally:
@@ -568,9 +568,7 @@ class MeteredModel(OwnedModel):
         """Return whether the provider still works on an answer; if so, keep its reservation until then."""
         if attempt.charge is not None or not works_on(attempt.terms.wrapped, response):
             return False
-        attempt.job = (
-            response.provider_response_id or attempt.job
-        )  # a stream that goes on may not say it again
+        attempt.job = response.provider_response_id or attempt.job  # a continued stream may not repeat its id
         self.meter.unanswered.keep(attempt, self._run_or(attempt.scope))
         attempt.answered()
         return True

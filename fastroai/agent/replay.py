@@ -112,7 +112,7 @@ class RequestOnRecord:
         last = found[-1]
         if last.response is not None:
             return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
-        last.charge.mark("retried")  # as of now
+        last.charge.mark("retried")  # this run asks again
         for exchange in found:
             if exchange.charge.record.was_cut_short:
                 self.cut_at = exchange.charge.record.lowered_to

@@ -189,7 +189,7 @@ class RequestAttempt:
             record = self._record("settled", response=response, cost=cost)
             if self.lowered_to is not None and self._is_beginning(record):
                 record = replace(record, use="retried")
-            if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for it
+            if self.reservation.is_limited and self.terms.kind != "compaction":  # else it is not needed
                 self.terms.learn(record)  # before others are let go, which can then do with less
             self.charge = self.reservation.settle(record)
             if self.run is not None and self.terms.kind != "compaction":

@@ -43,7 +43,7 @@ def stated_cost(response: Billed) -> Decimal | None:
 
     A stated 0 is 0: a gateway may have answered from its cache.
     """
-    if response.usage.cost is not None:  # of the Pydantic AI Gateway, or of a model of the user's own
+    if response.usage.cost is not None:  # stated by the Pydantic AI Gateway, or by a model of the user's own
         return usd_amount(response.usage.cost)
     details = response.provider_details
     if not details:

@@ -67,7 +67,7 @@ def _untold(response: ModelResponse) -> Iterator[str]:
     if url and HIDES_THINKING.names.match(url) and not response.usage.output_reasoning_tokens:
         yield "thinking tokens"
     if "is_byok" in response.usage.details and "is_byok" not in (response.provider_details or {}):
-        yield "bill of OpenRouter"  # PydanticAI passes it on from an OpenRouterModel only
+        yield "bill of OpenRouter"  # PydanticAI passes the bill on only from an OpenRouterModel
 
 
 def _native_calls(response: ModelResponse) -> dict[str, int]:

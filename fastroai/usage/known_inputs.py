@@ -152,7 +152,7 @@ def _beginnings(
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
     instructions: set[str | None] = set()
-    if parameters.instruction_parts is None:  # only those of one of the last two requests are sent
+    if parameters.instruction_parts is None:  # instructions of one of the last two requests are sent
         requests = [message for message in messages if isinstance(message, ModelRequest)]
         instructions = {message.instructions for message in requests[-2:]}
     if len(instructions) > 1:
@@ -161,7 +161,7 @@ def _beginnings(
     base = [*served_by, asked, tools, list(instructions)]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
-    except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same
+    except PydanticSerializationError:  # such as a tool's metadata, which cannot be compared
         return
     yield digest.digest()
     for message in messages:

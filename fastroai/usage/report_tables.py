@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-# Characters that are written as entities, which all Markdown takes for plain text. A dollar sign can begin a
+# Characters that are written as entities, which all dialects take for plain text. A dollar sign can begin a
 # formula; an underscore within a word is plain text already.
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 

@@ -148,7 +148,7 @@ _loaded: Final[set[str]] = set()
 
 @cache
 def _load(name: str) -> Tokenizer | None:
-    with warnings.catch_warnings():  # it reads its data in a deprecated way
+    with warnings.catch_warnings():  # bpe_openai reads its data in a deprecated way
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             tokenizer = Tokenizer(importlib.import_module("bpe_openai").get_encoding(name))

@@ -181,7 +181,7 @@ def _possible_prices(model: ModelInfo, conditions: PriceConditions, now: datetim
     if isinstance(model.prices, ModelPrice):
         yield model.prices
         return
-    for conditional in reversed(model.prices):  # the last one that holds takes precedence
+    for conditional in reversed(model.prices):  # the last price that holds takes precedence
         yield conditional.prices
         constraint = conditional.constraint
         if constraint is None or (
