@@ -1,4 +1,4 @@
-"""How far a run is, as one value."""
+"""A snapshot of a run: how far it is, as one value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunSnapshot:
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """What a paused run waits for, and until when."""
+        """The waits of a paused run: what it waits for, and until when."""
         return () if self.finish is None else self.finish.waits
 
     @property
