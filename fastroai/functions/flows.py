@@ -136,7 +136,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             on_existing: As in `execute`.
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
-            reserve: As in `execute`. The quote of a flow is its budget, without which it has none.
+            reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
             **kwargs: As in a call.
 
         Raises:

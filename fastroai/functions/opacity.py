@@ -184,7 +184,7 @@ Replace: TypeAlias = Callable[[str, JsonValue], JsonValue]
 def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace: Replace) -> JsonValue:
     """Return a value as JSON, with something else in the places of its opaque parts.
 
-    `path` is the path of the value itself. The path of a part is such as `ticket.body`, `items[0].note`,
+    `path` is the path of the value itself. A part has a path such as `ticket.body`, `items[0].note`,
     `notes["a b"]`.
     """
     if opacity is None:

@@ -224,7 +224,7 @@ class _Review(Generic[T]):
         return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 
     def _name(self, scope: Scope) -> str:
-        """Return a name for the question within its step, whatever their order. Equal ones are counted."""
+        """Return a name for the question that does not depend on order. Equal questions are numbered."""
         asks = next(one for one in scope.lineage() if one.kind == "step")
         around = without_attempts(step_place(asks))
         schema = json_schema_of("decision_type", self.decision_type)

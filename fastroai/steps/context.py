@@ -218,7 +218,7 @@ class StepContext(Generic[DepsT_co]):
             f"<StepContext of step {self.step_id!r} in {self._data.run.pipeline!r}, attempt {self.attempt}>"
         )
 
-    # --- what it is ---
+    # --- the step and its run ---
 
     @property
     def step_id(self) -> str:
@@ -742,7 +742,7 @@ class StepContext(Generic[DepsT_co]):
         If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
         that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
         goes on, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
-        give what is on record, and this returns the answer.
+        return their recorded results, and this returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
                 ...
@@ -781,8 +781,8 @@ class StepContext(Generic[DepsT_co]):
 
         In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
         and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
-        run: the step runs again from its beginning, agent calls and `ctx.once` give what is on record, and
-        this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
+        run: the step runs again from its beginning, agent calls and `ctx.once` return their recorded results,
+        and this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
         attempt that is repeated does not sleep again. Sleeping costs no time of the attempt.
 
         Args:

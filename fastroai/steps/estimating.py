@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class CallEstimator(Protocol):
-    """An agent that can say what a call costs: a `FastroAgent`."""
+    """An agent that can estimate the cost of a call: a `FastroAgent`."""
 
     async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
         """Estimate one attempt at a call.

@@ -21,7 +21,7 @@ class StepUsage:
     cost_complete: bool = True
     """Whether `cost_usd` is the whole cost: nothing is unpriced or unmeasured."""
     committed_usd: Decimal = Decimal(0)
-    """`cost_usd` plus the bounds of unmeasured requests: what budgets read."""
+    """`cost_usd` plus the bounds of unmeasured requests: the sum that budgets read."""
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0

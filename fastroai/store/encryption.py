@@ -66,7 +66,7 @@ class EncryptingCodec:
         return self._header + nonce + cipher.encrypt(nonce, payload, self._header)
 
     def decode(self, payload: bytes) -> bytes:
-        """Decrypt a payload, whichever of the keys encrypted it.
+        """Decrypt a payload with the key that encrypted it.
 
         Raises:
             ConfigurationError: the codec does not have the key of the payload, or has another key under its

@@ -38,7 +38,7 @@ def header_key(run_id: str) -> str:
 
 
 def new_epoch() -> str:
-    """Return a name for a run that no other run has, whatever its id: 32 hexadecimal digits."""
+    """Return a new epoch: a name that no other run has, even with the same id; 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
@@ -183,7 +183,7 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
 
 
 async def replace_header(store: RunStore, header: RunHeader, revision: int) -> None:
-    """Write a header at a revision. A write whose answer was lost has happened all the same.
+    """Write a header at a revision. If the answer was lost, find out whether it was written.
 
     Raises:
         RevisionConflict: another process has written the header since it was read.

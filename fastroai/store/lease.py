@@ -76,7 +76,7 @@ class Lease:
         assert header.steady_until is not None
         self.header, self.terms = header, terms
         self.spent: Callable[[], Usage] = Usage
-        """Returns what the run has spent so far, which each renewal puts on record."""
+        """Returns the spending of the run so far, which each renewal puts on record."""
         self._store, self._run_id = store, header.run_id
         self._between = terms.seconds / RENEWALS_PER_LEASE
         self._loop = asyncio.get_running_loop()

@@ -101,7 +101,7 @@ class Log:
             await self.run.journal.commit(fact)
 
     def end(self, ended: RunFinished) -> None:
-        """Keep the last fact of a run without a store: what is noted later is left out."""
+        """Keep the last fact of a run without a store. Later facts are dropped."""
         self.note(ended)
         self._is_over = True
 

@@ -27,11 +27,11 @@ _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Encodes values, texts and names of users for the store, and decodes what is read from it.
+    """Encodes values, texts and names of users for the store, and decodes them again.
 
-    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to something else than
-    it was given: only the names by which a run finds its own record, such as those of `ctx.once`, must come
-    back as they were. Both methods are called on the event loop, so they must not block.
+    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to other values than
+    it encoded. Only the names by which a run finds its own record, such as those of `ctx.once`, must come
+    back unchanged. Both methods are called on the event loop, so they must not block.
     """
 
     def encode(self, payload: bytes) -> bytes:
@@ -67,7 +67,7 @@ def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
 def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
     try:
         encoded: object = codec.encode(to_json(value, inf_nan_mode="constants"))
-    except Exception as error:  # whatever a codec of a user raises
+    except Exception as error:  # a codec of a user can raise anything
         raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _MEND) from error
     if not isinstance(encoded, bytes):
         reason = f"encode returned a {type(encoded).__name__}, not bytes"
@@ -189,7 +189,7 @@ def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
 def _decoded(sealed: str, codec: PayloadCodec) -> JsonValue:
     try:
         value: JsonValue = from_json(codec.decode(b64decode(sealed)))
-    except Exception as error:  # whatever a codec of a user raises
+    except Exception as error:  # a codec of a user can raise anything
         raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _OTHER) from error
     return value
 

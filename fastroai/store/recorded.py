@@ -397,7 +397,7 @@ class RecordedRun:
         """Return the last fact about a side effect; `None` if there is none."""
         return self._once.get((place, name))
 
-    # --- what was spent ---
+    # --- spending ---
 
     def _spend(self, place: str, charge: Charge) -> None:
         """Count a charge in the whole run, and in each step, attempt and nested pipeline around a place."""
@@ -438,7 +438,7 @@ class RecordedRun:
         inside = self._in_agent_call.get((place, call), ())
         return [exchange.charge for exchange in inside if exchange.request.attempt < attempt]
 
-    # --- what came back ---
+    # --- exchanges and tool results ---
 
     def take(self, request: facts.RequestPlace) -> list[Exchange]:
         """Return the exchanges on record for a request: failed attempts and, as the last one, its response.

@@ -350,7 +350,7 @@ class DurableRun:
 
 
 async def seize(store: RunStore, run_id: str) -> None:
-    """Take a run from the process that has it, if one has, whatever its lease says.
+    """Take a run from the process that has it, if any, even before its lease ends.
 
     Afterwards nobody has the run, as if that process had died after it was resumed once more.
 

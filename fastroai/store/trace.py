@@ -230,7 +230,7 @@ class RunTrace:
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
     def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
-        """The entries about a step and what is nested in it, in order.
+        """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
         the outermost pipeline does not have is looked for in nested ones.
