@@ -55,7 +55,7 @@ def contract(cls: Any = None, /) -> Any:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)
         raise CompileError(f"contract {name!r}", problems) from error
     problems = (*_without_fields(made), *circles_of(schema))
-    if not getattr(made, "__parameters__", ()):  # or each use with type arguments is checked
+    if not getattr(made, "__parameters__", ()):  # a generic one is checked where it has arguments
         problems = (*problems, *problems_of(schema))
     if problems:
         raise CompileError(f"contract {name!r}", problems)

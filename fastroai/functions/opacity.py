@@ -75,7 +75,7 @@ class Opacity:
     """Opacity of all other fields or items."""
 
     def at(self, key: str | int) -> Opacity | None:
-        """Return the opacity of a field or item; `None` if none of it is opaque. Unknown ones are whole."""
+        """Return the opacity of a field or item; `None` if none of it is opaque. Unknown ones are opaque."""
         return self if self.is_whole else self.parts.get(key, self.others or WHOLE)
 
 

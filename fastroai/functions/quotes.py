@@ -1,4 +1,4 @@
-"""Texts without quotes of opaque values, which a model may have repeated in other parts of its answer."""
+"""Texts without quotes of opaque values, because a model may repeat these where nothing is opaque."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_same(code: object, other: object) -> bool:
-    """Return whether two code objects do the same, wherever they stand. Constants compare with their type."""
+    """Return whether two code objects do the same, wherever they stand. 1 and True are not the same."""
     if isinstance(code, CodeType) and isinstance(other, CodeType):
         return (
             code.co_code == other.co_code

@@ -58,7 +58,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     opens_span: ClassVar[bool] = True
     """Whether the step has a span of its own. False if it only runs something that has one."""
     goes_on: ClassVar[bool] = False
-    """Whether a failed attempt goes on when the run is resumed, because its calls are on record."""
+    """Whether a failed attempt goes on when the run is resumed, because its work so far is on record."""
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:

@@ -175,7 +175,7 @@ class ResolvedConfig:
     retry_rules: RetryRules | None = field(init=False, repr=False, compare=False)
     """Rules by which failures are retried; `None` if no level sets any."""
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether the step has neither time limits nor retries."""
+    """Whether the step has neither time limits nor settings for retries."""
 
     def __post_init__(self) -> None:
         rules = rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)

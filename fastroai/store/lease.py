@@ -283,7 +283,7 @@ _at_work: Final[set[Future[None]]] = set()
 
 
 def _after_fork() -> None:
-    """The runs belong to the parent: renew none of them here."""
+    """Renew no lease in a forked process: the runs belong to its parent."""
     global _desk
     _desk = _Desk()
     _at_work.clear()

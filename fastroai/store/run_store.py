@@ -67,7 +67,7 @@ class RunStore(Protocol):
         ...
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """Values at positions above `after`, in order. The revision is that of the key in any case.
+        """Return the values at positions above `after`, in order, and always the revision of the key.
 
         Positions need not begin at 1, because `compare_and_set` keeps only the last value. The position of
         the first value that was read is the revision minus the number of values, plus 1.

@@ -226,7 +226,7 @@ class RunTrace:
         return Usage.of(list(self.records))
 
     def failures(self) -> tuple[StepAttempt, ...]:
-        """The attempts that failed, those that were retried included, in the order in which they started."""
+        """Return the attempts that failed, also those that were retried, in the order of their start."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
     def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
