@@ -65,22 +65,15 @@ this name. `flow_exists`: the store already has a flow with this id. `flow_not_f
 with this id. `not_a_workflow`: the run is one of a pipeline or graph. `flow_running`: another process runs
 the flow. `flow_ended`: nothing is due in the flow any more. `flow_unreadable`: the record of the flow is
 damaged. `conflict`: another call changed the flow first; nothing of this call is on record, so read the flow
-with `resume` and decide again. `store_unavailable`: the store fails. `step_not_found`, `step_not_due`:
-`available` has the steps that are due. `invalid_result`, `invalid_usage`: the value is not JSON, is too
-large, or does not have the form that is asked for. `gate_step_requires_gate_resolve`, `not_a_gate_step`: the
-call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call
+with `resume` and decide again. `store_unavailable`: the store fails.
+
+`step_not_found`, `step_not_due`: `available` has the steps that are due. `invalid_result`, `invalid_usage`:
+the value is not JSON, is too large, or does not have the form that is asked for.
+`gate_step_requires_gate_resolve`, `not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call
 does not fit the gate. `child_flow_unfinished`: a step that runs a flow is done when its flow is.
 `no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
 `iteration_not_active`: start a loop first. `iteration_ended`: the loop is over, so report the step.
 `invalid_label`, `checkpoint_not_found`, `not_revertible`: the call does not fit the checkpoints of the flow.
-
-`step_not_found`, `step_not_due`: `available` has the steps that are. `invalid_result`, `invalid_usage`: no
-JSON, or too large, or not of the form that is asked for. `gate_step_requires_gate_resolve`,
-`not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`,
-`missing_on_revise`: of a gate. `child_flow_unfinished`: a step that runs a flow is done when that flow is.
-`no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
-`iteration_not_active`: start one first. `iteration_ended`: the loop is over, so report the step.
-`invalid_label`, `checkpoint_not_found`, `not_revertible`: of checkpoints.
 """
 
 
