@@ -21,6 +21,7 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.places import quoted
+from fastroai.runs.decoding import needed_by_graph, needed_by_pipeline, output_on_record
 from fastroai.runs.definition_changes import Progress, changes
 from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
@@ -33,9 +34,9 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
-from fastroai.steps.durability import stored_output, stored_value
+from fastroai.steps.durability import stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.definitions import kind_of, needs_of, pause_nodes_in, version_of
+from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
     FoundHeader,
@@ -139,7 +140,8 @@ class RunKeeper:
             RunInProgress: a process has it.
             RunDefinitionChanged: what it was started with has changed, unless `force`.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now,
-                on which steps depend that have not finished. Other outputs are read when they are asked for.
+                which the run is sure to read: steps that have not finished depend on them, or edges of a
+                graph. Other outputs are read when they are asked for.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
@@ -200,7 +202,9 @@ class RunKeeper:
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
-        recorded.values = self._read_outputs(recorded, self._needed(recorded))
+        is_graph = kind_of(self.definition) == "graph"
+        needed = needed_by_graph(recorded) if is_graph else needed_by_pipeline(recorded, self.definition)
+        self._read_outputs(recorded, needed)
 
         added = () if also is None else also(recorded, before, found)
 
@@ -343,26 +347,16 @@ class RunKeeper:
             stored[name if is_graph else quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
 
-    def _needed(self, recorded: RecordedRun) -> Iterable[StepFinished]:
-        """The outputs on which steps depend that have not finished. A graph reads all, to decide again."""
-        if kind_of(self.definition) == "graph":
-            return recorded.outputs.values()
-        left = [step_id for step_id in self._steps() if quoted(step_id) not in recorded.outputs]
-        needed = {quoted(before) for step_id in left for before in needs_of(self.definition, step_id)}
-        return [entry for place, entry in recorded.outputs.items() if place in needed]
-
-    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> dict[str, object]:
-        """The outputs of these steps, by place; those of nested ones are read where they are due.
+    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> None:
+        """Decode the outputs of these steps; those of nested ones are read where they are due.
 
         Raises:
             RunCorrupt: one cannot be read.
         """
-        declared = {quoted(step_id): self.output_types.get(step_id) for step_id in self._steps()}
-        return {
-            entry.place: stored_output(recorded, entry, declared[entry.place], self.codec)
-            for entry in entries
-            if entry.place in declared
-        }
+        steps = self._steps()
+        for entry in entries:
+            if not entry.part.place and entry.step_id in steps:
+                output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
 
     async def read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
         """The record of a run, and its header as it was before."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class Charge:
     """A record in the account; what became of the request's answer may be learned later."""
 
-    __slots__ = ("_before", "record", "where")
+    __slots__ = ("_before", "record")
 
-    def __init__(self, record: RequestRecord, before: Charge | None = None, where: object = None) -> None:
-        """Of a request that was made in the scope `where`; scopes that have closed had charged `before`."""
-        self.record, self._before, self.where = record, before, where
+    def __init__(self, record: RequestRecord, before: Charge | None = None) -> None:
+        """Of a request for which scopes that have closed had charged `before`."""
+        self.record, self._before = record, before
 
     @property
     def first(self) -> Charge:

@@ -75,7 +75,7 @@ def current_scope() -> Scope | None:
     In a process that was forked inside of a run, it is a new one: see `Scope.in_this_process`.
     """
     scope = _current.get()
-    if scope is None or scope.root.process == THIS_PROCESS.id:
+    if scope is None or scope.process == THIS_PROCESS.id:
         return scope
     inherited = scope.in_this_process()
     _current.set(inherited)
@@ -150,7 +150,6 @@ class Scope:
         "reading",
         "receiving",
         "reserves",
-        "root",
         "run_id",
         "seconds_before",
         "step_id",
@@ -249,7 +248,6 @@ class Scope:
         self.process: int
         self._events: deque[tuple[Listener, RunEvent]]
         if parent is None:
-            self.root = self
             self.process = THIS_PROCESS.id
             self._events = deque()
             self.lock = threading.Lock()
@@ -260,7 +258,8 @@ class Scope:
             self.step_id = name if kind == "step" else None
             self.variant: str | None = None
         else:
-            self.root = parent.root
+            self.process = parent.process
+            self._events = parent._events
             self.lock = parent.lock
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
@@ -301,6 +300,13 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({' / '.join(self.path)})"
+
+    @property
+    def root(self) -> Scope:
+        """The outermost scope: this one, or the last of its ancestors."""
+        # Not an attribute: a scope that refers to itself stays in memory, with all that was made inside,
+        # until Python next looks for circles.
+        return self._above[-1] if self._above else self
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -387,7 +393,7 @@ class Scope:
         A scope that is closed is passed over: the nearest open ancestor counts it. When all are closed the
         root still counts it, so that nothing that was paid for is lost.
         """
-        charge = Charge(record, where=self)
+        charge = Charge(record)
         counted = False
         with self.lock:
             for scope in self.lineage():
@@ -618,12 +624,12 @@ class Scope:
     def note(self, event: RunEvent) -> None:
         """Have an event told as soon as somebody can wait for the listener: at the next `emit` or `tell`."""
         if self.listener is not None:
-            self.root._events.append((self.listener, event))
+            self._events.append((self.listener, event))
 
     async def tell(self) -> None:
         """Tell what was noted anywhere in the run."""
-        while self.root._events:
-            listener, event = self.root._events.popleft()
+        while self._events:
+            listener, event = self._events.popleft()
             await listener(event)
 
     @property
@@ -673,7 +679,7 @@ class Scope:
         one. At the end of the outermost scope they are ended: each raises `ScopeClosedError` where it was
         made.
         """
-        if self.root.process != THIS_PROCESS.id:
+        if self.process != THIS_PROCESS.id:
             self.closed = (
                 True  # its requests, and who holds its lock, are in the process that forked this one
             )
@@ -705,7 +711,7 @@ class Scope:
         Spend limits hold in both, as a store keeps them. A budget cannot, and a run's record has one writer,
         so under these the new scope lets nothing be spent.
         """
-        if self.root.process == THIS_PROCESS.id:
+        if self.process == THIS_PROCESS.id:
             return self
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id, scope.variant = self.step_id, self.variant
@@ -713,7 +719,7 @@ class Scope:
         scope.agent_run, scope.labels = self.agent_run, self.labels
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
-            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)
+            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.process)
         return scope
 
     def count_for_itself(self) -> None:

@@ -69,11 +69,12 @@ with `resume` and decide again. `store_unavailable`: the store fails.
 
 `step_not_found`, `step_not_due`: `available` has the steps that are due. `invalid_result`, `invalid_usage`:
 the value is not JSON, is too large, or does not have the form that is asked for.
-`gate_step_requires_gate_resolve`, `not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call
-does not fit the gate. `child_flow_unfinished`: a step that runs a flow is done when its flow is.
-`no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
-`iteration_not_active`: start a loop first. `iteration_ended`: the loop is over, so report the step.
-`invalid_label`, `checkpoint_not_found`, `not_revertible`: the call does not fit the checkpoints of the flow.
+`gate_step_requires_gate_resolve`, `not_a_gate_step`: the call is for the other kind of step.
+`invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call does not fit the gate.
+`child_flow_unfinished`: a step that runs a flow is done when its flow is. `no_iterations`: the step has no
+`max_iterations`. `iteration_active`: finish or abort the loop first. `iteration_not_active`: start a loop
+first. `iteration_ended`: the loop is over, so report the step. `invalid_label`, `checkpoint_not_found`,
+`not_revertible`: the call does not fit the checkpoints of the flow.
 """
 
 
