@@ -101,10 +101,10 @@ class Log:
             await self.run.journal.commit(fact)
 
     async def announce(self, fact: AnyFact) -> None:
-        """Keep a fact that says what is about to happen outside of the run. From any event loop.
+        """Keep a fact before its effect happens outside of the run. From any event loop.
 
-        The lease is looked at afterwards, because the store may take longer than it, or the machine be
-        suspended meanwhile.
+        The lease is checked afterwards, because the store may take longer than the lease, or the machine may
+        be suspended meanwhile.
 
         Raises:
             RunStoreUnavailable: the store has failed in all attempts.
