@@ -74,7 +74,7 @@ class ToldRun(Generic[T]):
     def __init__(
         self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
     ) -> None:
-        """`found` is the header that was read; `None` for a new run. `clock` gives the seconds since 1970."""
+        """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
         self.revision = 0 if found is None else len(recorded.entries)
         """Number of entries that the store has."""
@@ -168,7 +168,7 @@ class ToldRuns(Generic[T]):
     """The driven runs of a store: opened, resumed and saved for one call each."""
 
     def __init__(self, keeper: RunKeeper, retell: Retell[T], clock: Callable[[], float] = time) -> None:
-        """`keeper` has the store and the codec. `clock` gives the seconds since 1970."""
+        """Use the store and the codec of `keeper`. `clock` gives the seconds since 1970."""
         self.keeper, self._retell, self._clock = keeper, retell, clock
         self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
 

@@ -166,7 +166,7 @@ def budget_scope(
     tracer: Tracer | None = None,
     on_event: OnEvent | None = None,
 ) -> BudgetScope:
-    """Open a budget around any code: for every FastroAgent call inside, at any depth and in any task.
+    """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
 
     It also adds tags and a tenant to the spending inside, with or without a budget.
 

@@ -40,7 +40,7 @@ class FailureClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureContext:
-    """Where a failure happened."""
+    """The place and attempt of a failure, for classifiers."""
 
     step_id: str | None = None
     """The step, if the failure was in one."""

@@ -23,7 +23,7 @@ class ContractViolated(RunEvent):
     """An input or the output of a step violates its contract; the step fails with `error`."""
 
     step_id: str | None
-    """`None` for the inputs of a run."""
+    """The step; `None` if the inputs of a run violate the contract."""
     error: ContractViolation
 
 

@@ -60,17 +60,18 @@ ReasonCode = Literal[
     "timed_out",
     "error",
 ]
-"""Why a run ended or paused, for programs.
+"""Reason for which a run ended or paused, for programs.
 
-Finished: `completed`. Paused: for a `question` to a person, else for a `message`, else for the end of a
-`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`, or `killed` at a gate.
-Failed: a step or node,
-or the decision after one (`step_failed`); a branch that took too long (`branch_timeout`) or went in a circle
-of nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
-`max_rounds` of a workflow; `no_terminal` of a graph was
-reached; what its branches wrote could not be brought together (`memory_conflict`); a budget of the run or
-one around it (`budget_exceeded`), a time limit of them (`timed_out`); any other exception from around the
-steps (`error`).
+- finished: `completed`;
+- paused: it waits for an answer (`question`), else for a `message`, else for the end of a `sleep`; or a
+  conversation is `incomplete`; or somebody asked for the pause (`pause_requested`);
+- cancelled: `cancelled`, or `killed` at a gate;
+- failed: a step or node, or the decision after one (`step_failed`); a branch that took too long
+  (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`; the `max_steps` of
+  a graph, or the loops of a workflow; the `max_rounds` of a workflow; a graph without a terminal that was
+  reached (`no_terminal`); values of branches that could not be brought together (`memory_conflict`); a budget
+  of the run or around it (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from
+  around the steps (`error`).
 """
 
 

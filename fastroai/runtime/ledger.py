@@ -105,7 +105,7 @@ class Account:
         """Whether a log message already says that requests wait for the account."""
 
     def lineage(self) -> Iterator[Account]:
-        """This account and those above it, innermost first."""
+        """Yield this account and the accounts above it, innermost first."""
         account: Account | None = self
         while account is not None:
             yield account

@@ -53,8 +53,9 @@ class RetryRules:
     def next(self, error: Exception, used: RetriesUsed, scope: Scope | None) -> Retry | None:
         """Return how to retry a failure; `None` if it is final.
 
-        When the retries are used up, the failure is marked, so that no outer level repeats the work. If the
-        wait would go past a deadline, the failure is final at once, with a note that says so.
+        A failure is final if it is terminal, if the retries are used up, or if the wait would go past a
+        deadline. In the last two cases it is marked, so that no outer level repeats the work; a deadline is
+        also noted on the exception.
         """
         failure = self.classify(error, used.attempt, scope)
         note_class(error, failure)

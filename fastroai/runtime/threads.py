@@ -111,7 +111,7 @@ def _limiter() -> CapacityLimiter:
 
 
 class WorkerThreads(Executor):
-    """`run_in_thread` for code that takes an executor, such as PydanticAI for its sync functions."""
+    """An executor that uses `run_in_thread`, for code such as PydanticAI's calls of sync functions."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call the function in a worker thread. If the future is cancelled, the thread runs on unattended."""
