@@ -204,7 +204,7 @@ class Scope:
         """Requests that have not ended, each with whether its bound was already charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.receiving = 0
-        """Number of answers that are not in use yet: 0 or 1 in an agent run; in a step, all of its runs."""
+        """Number of answers not in use yet: 0 or 1 for an agent run; for a step, those of its agent runs."""
         self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that the maker of this scope is reading, and that go on after this scope has ended."""
