@@ -60,17 +60,17 @@ _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
 
 
 def exit_code_of(error: FastroAIError) -> int:
-    """What a command exits with that an error has ended."""
+    """Return the exit code of a command that an error has ended."""
     return next((code for errors, code in _CODES if isinstance(error, errors)), FAILED)
 
 
 def perform(command: Coroutine[Any, Any, int]) -> None:
-    """Run a command to its end, and exit."""
+    """Run an async command to its end, and exit."""
     finish(lambda: asyncio.run(command))
 
 
 def finish(command: Callable[[], int]) -> None:
-    """Carry out a command that waits for nothing, and exit."""
+    """Run a command that is not async, and exit."""
     try:
         code = command()
     except FastroAIError as error:
@@ -83,7 +83,7 @@ def finish(command: Callable[[], int]) -> None:
 
 
 def complain(error: object) -> None:
-    """Tell what went wrong, without the control characters that a message from elsewhere can have."""
+    """Print an error on standard error, without the control characters that foreign messages can have."""
     from fastroai.cli.text import plain
 
     print(f"fastroai: {plain(str(error))}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Flows, what is due in them, and audits of them, for people."""
+"""Flows, their next steps, and their audits, as text for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def flows_table(flows: Iterable[ListedFlow]) -> Table:
-    """A line for each flow."""
+    """Return a table with a line for each flow."""
     table = columns("flow", "workflow", "status", "started", "changed", "waits", "error")
     for flow in flows:
         table.add_row(
@@ -33,7 +33,7 @@ def flows_table(flows: Iterable[ListedFlow]) -> Table:
 
 
 def next_lines(answer: NextAnswer) -> Iterator[str]:
-    """What is to be done next in a flow, or how it has ended."""
+    """Yield lines that say what is to be done next in a flow, or how it has ended."""
     match answer.status:
         case "error":
             yield f"{answer.error_type}: {answer.message}"
@@ -61,7 +61,7 @@ def next_lines(answer: NextAnswer) -> Iterator[str]:
 
 
 def audit_lines(audit: AuditAnswer) -> list[str]:
-    """A flow at a glance."""
+    """Return a short summary of a flow, in lines."""
     known = "" if audit.cost_complete else " +"
     parts = [
         f"{audit.flow_id} of {audit.flow}: {audit.status.replace('_', ' ')}",
@@ -77,7 +77,7 @@ def audit_lines(audit: AuditAnswer) -> list[str]:
 
 
 def audit_tables(audit: AuditAnswer) -> Iterator[Text | Table]:
-    """Everything that happened in a flow: its rounds, then the flows inside of it."""
+    """Yield everything that happened in a flow: its rounds, then the flows inside of it."""
     yield from map(text_cell, audit_lines(audit))
     for one in audit.rounds:
         yield Text(f"\nround {one.round + 1}")

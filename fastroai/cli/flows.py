@@ -36,12 +36,12 @@ _CODES: Final[dict[ErrorType, int]] = {
     "invalid_input": USAGE,
     "invalid_label": USAGE,
 }
-"""What a command exits with, by the error of the answer; with 1 where it is another one."""
+"""Exit codes by the type of error in an answer; 1 for types that are not here."""
 
 
 @asynccontextmanager
 async def opened_flows(place: str | None, codec: str | None) -> AsyncGenerator[WorkflowRuns]:
-    """The flows of the store that `--store` names, or of this user's own."""
+    """Open the flows of the store that `--store` names, or of this user's own store."""
     without_plugins()
     from fastroai.workflows.flows import WorkflowRuns
 
@@ -150,7 +150,7 @@ async def decide(
 
 
 def _is_gate(asked: Question) -> bool:
-    """Return whether a question is the one of a gate, which other steps cannot ask: by its options."""
+    """Return whether a question is that of a gate, by its options, which other steps cannot have."""
     return asked.options is not None and {"approve", "kill"} <= {
         one for one in asked.options if isinstance(one, str)
     }

@@ -19,7 +19,7 @@ async def delete(run_id: str, store: str, force: bool, yes: bool, as_json: bool)
     """See `app`."""
     async with opened_history(store) as history:
         if not force:
-            await history.header(run_id)  # before anybody is asked
+            await history.header(run_id)  # fails before the user is asked
         if (refusal := refusal_of(f"Delete run {run_id}?", yes)) is not None:
             return refusal
         await history.delete(run_id, force=force)
@@ -42,7 +42,7 @@ async def purge(
 
 
 def refusal_of(question: str, yes: bool) -> int | None:
-    """The exit code, if it must not be done: asked on a terminal, said beforehand where there is none."""
+    """Return the exit code if the user refuses, or if there is no terminal to ask; `None` to go on."""
     if yes:
         return None
     if not sys.stdin.isatty():

@@ -100,7 +100,7 @@ def _record(target: Target) -> Record:
 
 
 def _found(target: Target) -> list[str]:
-    """The clients that the project or this user has."""
+    """Return the names of the clients that the project or this user has."""
     found = [
         client.name
         for client in CLIENTS.values()

@@ -88,7 +88,7 @@ async def reset(store: str, key: str, window: str, by: str | None, reason: str, 
 
 
 def _tell(status: SpendStatus, as_json: bool) -> int:
-    """Print the change, and what it means for requests."""
+    """Print a change, and whether requests are admitted after it."""
     if as_json:
         print_json(_shape(status))
         return OK

@@ -1,4 +1,4 @@
-"""The store that a command works on, closed after it."""
+"""The store that a command uses, which is closed when the command is done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
-    """Open the store of flows, which is this user's own one unless another is named, and say where it is."""
+    """Open the store of flows and return it with its place: the store at `place`, or this user's own."""
     from fastroai.workflows.server.home import home_store, private_file
 
     if place is None:
@@ -71,7 +71,7 @@ async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
 
 
 def without_plugins() -> None:
-    """Keep Pydantic from importing its plugins with the first model: half a second where Logfire is there."""
+    """Keep Pydantic from importing its plugins with the first model: Logfire would take half a second."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 

@@ -1,4 +1,4 @@
-"""What happens in a run, a line at a time, while it goes on."""
+"""The progress of a run, printed line by line while it goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def with_progress(run: Callable[[], Awaitable[T]]) -> T:
-    """Await a run, and tell on standard error what happens in it."""
+    """Await a run, and print its events on standard error."""
     started = perf_counter()
 
     async def tell(event: RunEvent) -> None:
@@ -53,7 +53,7 @@ def _line(event: RunEvent) -> str | None:
 
 
 def _place(event: RunEvent, step_id: str) -> str:
-    """Names from the run inwards, without the outermost pipeline."""
+    """Return the names from the run inwards, without that of the outermost pipeline."""
     return "/".join([*event.path[1:], step_id])
 
 

@@ -84,5 +84,5 @@ async def diff(run_id: str, other_id: str, store: str, codec: str | None, as_jso
 
 
 def print_json(value: JsonValue | list[dict[str, JsonValue]]) -> None:
-    """For programs."""
+    """Print JSON, for programs."""
     print(plain_json(json.dumps(value, indent=2, ensure_ascii=False)))

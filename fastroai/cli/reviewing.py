@@ -22,7 +22,7 @@ from fastroai.store.open_questions import Question
 
 @asynccontextmanager
 async def opened_inbox(place: str, codec: str | None) -> AsyncGenerator[Inbox]:
-    """The inbox of the store that `--store` names."""
+    """Open the inbox of the store that `--store` names."""
     async with opened_store(place) as store:
         yield Inbox(store, codec=codec_at(codec))
 
@@ -115,7 +115,7 @@ async def send(run_id: str, name: str, value: str, store: str, codec: str | None
 
 
 def _answer(asked: Question, text: str) -> JsonValue:
-    """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
+    """Return the text itself if the question asks for text. Otherwise parse it as JSON, if it is JSON."""
     takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
     return text if takes_text else _json_or_text(text)
 

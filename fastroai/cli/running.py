@@ -31,17 +31,17 @@ class Finished(Protocol):
 
 
 class Resumable(Protocol):
-    """A pipeline, a graph, or what runs like one."""
+    """A pipeline, a graph, or another object that can resume runs."""
 
     async def resume(
         self, run_id: str, *, store: RunStore, deps: object, force: bool, **options: Any
     ) -> Finished:
-        """Go on with a run. The options are what it is given anew: inputs, or an answer."""
+        """Go on with a run. The options have new values for the run: inputs, or an answer."""
         ...
 
 
 class Forkable(Protocol):
-    """A pipeline, or what runs like one."""
+    """A pipeline, or another object that can fork runs."""
 
     async def fork(
         self,
@@ -54,7 +54,7 @@ class Forkable(Protocol):
         store: RunStore,
         deps: object,
     ) -> Finished:
-        """Start a run that reuses another's beginning."""
+        """Start a run that reuses the beginning of another run."""
         ...
 
 
@@ -126,12 +126,12 @@ async def fork(
 async def _run(
     history: RunHistory, run_id: str | None, run: Callable[[], Awaitable[Finished]], as_json: bool
 ) -> int:
-    """Await it, and tell how it ended, which is on record by then."""
+    """Await a run, print how it ended, and return the exit code. The end is on record by then."""
     code = OK
     try:
         result = await with_progress(run)
         run_id = result.run_id
-        if isinstance(failed := getattr(result, "error", None), FastroAIError):  # graphs raise nothing
+        if isinstance(failed := getattr(result, "error", None), FastroAIError):  # graphs do not raise
             raise failed
     except FastroAIError as error:
         code, run_id = exit_code_of(error), error.run_id or run_id
@@ -175,13 +175,13 @@ def _pipeline(target: str) -> Forkable:
 
 
 def _is_graph(target: object) -> bool:
-    from fastroai.graphs import Graph  # only here, where the user's module has loaded all of it
+    from fastroai.graphs import Graph  # only here: by now, the user's module has loaded it
 
     return isinstance(target, Graph)
 
 
 async def made_by(target: str | None) -> object:
-    """What the option names, or what that makes, if it is a function or a class."""
+    """Return the object at `target`, or the value that it makes if it is a function or a class."""
     if target is None:
         return None
     found = import_target("--deps", target)

@@ -1,4 +1,4 @@
-"""What `--json` prints. The shapes are documented, and only grow."""
+"""The JSON that `--json` prints. Its shapes are documented, and later versions only add to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:
-    """A run at a glance. Costs are text, because they are exact."""
+    """Return a run in brief. Costs are text, because they are exact."""
     return {
         "run_id": run.run_id,
         "pipeline": run.pipeline,
@@ -36,7 +36,7 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
 
 
 def question_shape(question: Question) -> dict[str, JsonValue]:
-    """A question, and its answer if it has one."""
+    """Return a question, with its answer if it has one."""
     given = question.answer
     return {
         "id": question.id,
@@ -65,7 +65,7 @@ def question_shape(question: Question) -> dict[str, JsonValue]:
 
 
 def step_shape(step: StepSummary) -> dict[str, JsonValue]:
-    """A step at a glance."""
+    """Return a step in brief."""
     failure = step.failure
     return {
         "place": step.place,
@@ -86,7 +86,7 @@ def step_shape(step: StepSummary) -> dict[str, JsonValue]:
 
 
 def failure_shape(failure: FailureFacts) -> dict[str, JsonValue]:
-    """What went wrong."""
+    """Return a failure."""
     return {
         "error_type": failure.error_type,
         "message": failure.message,
@@ -95,7 +95,7 @@ def failure_shape(failure: FailureFacts) -> dict[str, JsonValue]:
 
 
 def difference_shape(difference: Difference) -> dict[str, JsonValue]:
-    """One thing that two runs did otherwise."""
+    """Return one difference between two runs."""
     return {
         "kind": difference.kind,
         "place": difference.place,

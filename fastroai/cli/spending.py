@@ -86,7 +86,7 @@ def _cell(value: JsonValue) -> JsonValue:
 
 
 def _time(option: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that an option names: an age, such as `7d`, or a day or time, which is of UTC."""
+    """Return the time that an option names: an age, such as `7d`, or a day or time in UTC."""
     if text is None:
         return None
     try:

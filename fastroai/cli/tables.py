@@ -42,16 +42,16 @@ _COLORS: Final = {
     "unreadable": "red",
 }
 _WIDE: Final = 240
-"""Columns where it is no terminal that reads."""
+"""Width of the output in columns when it is not a terminal."""
 
 
 def console() -> Console:
-    """Where tables are printed."""
+    """Return the console that prints tables."""
     return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, soft_wrap=False)
 
 
 def runs_table(runs: Iterable[RunSummary]) -> Table:
-    """A line for each run."""
+    """Return a table with a line for each run."""
     table = columns("run", "pipeline", "status", "started", "took", "requests", "cost", "error")
     for run in runs:
         table.add_row(
@@ -68,7 +68,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
 
 
 def questions_table(questions: Iterable[Question]) -> Table:
-    """A line for each question."""
+    """Return a table with a line for each question."""
     table = columns("id", "pipeline", "step", "to", "asked", "question")
     for asked in questions:
         text = asked.question if isinstance(asked.question, str) else json.dumps(asked.question)
@@ -84,7 +84,7 @@ def questions_table(questions: Iterable[Question]) -> Table:
 
 
 def spending_table(rows: Iterable[SpendingRow], by: Sequence[str]) -> Table:
-    """A line for each row of spending."""
+    """Return a table with a line for each row of spending."""
     table = columns(*by, "requests", "tokens in", "tokens out", "cost")
     for row in rows:
         names = (getattr(row, one) for one in by)
@@ -105,7 +105,7 @@ def spending_table(rows: Iterable[SpendingRow], by: Sequence[str]) -> Table:
 
 
 def limits_table(statuses: Iterable[SpendStatus]) -> Table:
-    """A line for each window of a spend limit."""
+    """Return a table with a line for each window of a spend limit."""
     table = columns("key", "window", "state", "limit", "spent", "reserved", "left", "ends", "by hand")
     for status in statuses:
         amounts = status.limit_usd, status.spent_usd, status.reserved_usd, status.remaining_usd
@@ -121,7 +121,7 @@ def limits_table(statuses: Iterable[SpendStatus]) -> Table:
 
 
 def adjustments_table(made: Iterable[tuple[SpendStatus, SpendAdjustment]]) -> Table:
-    """A line for each change by hand."""
+    """Return a table with a line for each change by hand."""
     table = columns("at", "key", "window", "changes", "from", "to", "by", "reason")
     for status, one in made:
         table.add_row(
@@ -138,7 +138,7 @@ def adjustments_table(made: Iterable[tuple[SpendStatus, SpendAdjustment]]) -> Ta
 
 
 def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
-    """A run in a few lines."""
+    """Yield a few lines that sum up a run."""
     yield Text.assemble(
         text_cell(run.run_id, "bold"),
         f" of {trace.kind} ",
@@ -161,7 +161,7 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
 
 
 def steps_table(trace: RunTrace) -> Table:
-    """A line for each step, in an order that respects what they need; nested ones are beneath their step."""
+    """Return a table of the steps, each after the steps that it needs, and nested ones below their step."""
     table = columns("step", "needs", "status", "attempts", "started", "took", "requests", "cost", "")
     steps = trace.steps
     for number, step in enumerate(steps):
@@ -182,7 +182,7 @@ def steps_table(trace: RunTrace) -> Table:
 
 
 def _branch(steps: Sequence[StepSummary], number: int) -> str:
-    """The lines of a tree before a nested step: it is the last of its siblings, or not."""
+    """Return the lines of a tree before a nested step, by whether it is the last of its siblings."""
     depth = steps[number].depth
     marks: list[str] = []
     for level in range(1, depth + 1):
@@ -194,7 +194,7 @@ def _branch(steps: Sequence[StepSummary], number: int) -> str:
 
 
 def _visit(place: str) -> str:
-    """Which one it is, of a node of a graph that was visited several times: `#2`."""
+    """Return the number of a visit if a node was visited several times, such as `#2`; otherwise nothing."""
     _, mark, number = place.rpartition("/")[2].partition("#")
     return mark + number
 
@@ -206,7 +206,7 @@ def _why(step: StepSummary) -> Text:
 
 
 def columns(*headings: str) -> Table:
-    """A table without lines."""
+    """Return a table without lines."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -214,10 +214,10 @@ def columns(*headings: str) -> Table:
 
 
 def status_cell(status: str) -> Text:
-    """A status, in its color."""
+    """Return a status in its color."""
     return Text(status, _COLORS.get(status, "dim"))
 
 
 def text_cell(text: str, style: str = "", *, one_line: bool = False) -> Text:
-    """Text from outside: never markup."""
+    """Return text from outside, which is never taken for markup."""
     return Text(plain(" ".join(text.split()) if one_line else text), style)

@@ -1,4 +1,4 @@
-"""What options name: `module:attribute` of the user's code, JSON, stores, ages."""
+"""The objects that options name: `module:attribute` of the user's code, JSON, stores, ages."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 
 def import_target(option: str, target: str) -> object:
-    """What `module:attribute` names; modules of the current directory come first.
+    """Return the object that `module:attribute` names. Modules of the current directory come first.
 
     Raises:
-        ConfigurationError: it names nothing, or the module cannot be imported.
+        ConfigurationError: there is no such object, or the module cannot be imported.
     """
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
@@ -61,10 +61,10 @@ def _reason(error: Exception) -> str:
 
 
 def codec_at(target: str | None) -> PayloadCodec | None:
-    """The codec that `--codec` names.
+    """Return the codec that `--codec` names.
 
     Raises:
-        ConfigurationError: it names something else.
+        ConfigurationError: the object is not a codec.
     """
     if target is None:
         return None
@@ -77,10 +77,10 @@ def codec_at(target: str | None) -> PayloadCodec | None:
 
 
 def json_value(option: str, text: str) -> JsonValue:
-    """JSON text, or with `@` the file that has it.
+    """Return the value of JSON text, or of the file that is named after `@`.
 
     Raises:
-        ConfigurationError: it is no JSON, or there is no such file.
+        ConfigurationError: the text is not JSON, or there is no such file.
     """
     try:
         source = Path(text[1:]).read_text() if text.startswith("@") else text
@@ -93,7 +93,7 @@ def json_value(option: str, text: str) -> JsonValue:
 
 
 def json_object(option: str, text: str | None) -> dict[str, JsonValue] | None:
-    """As `json_value`, for names with values."""
+    """Return the value of JSON text, as `json_value` does; it has to be an object."""
     value = None if text is None else json_value(option, text)
     if value is not None and not isinstance(value, dict):
         raise ConfigurationError(option, text, 'a JSON object, as in {"name": "value"}')
@@ -101,22 +101,22 @@ def json_object(option: str, text: str | None) -> dict[str, JsonValue] | None:
 
 
 def existing_place(place: str) -> str:
-    """The store that `--store` names. A file that is not there is refused: opening it would make it.
+    """Return the store that `--store` names. A missing file is refused, as opening it would make it.
 
     Raises:
-        ConfigurationError: it names no store.
+        ConfigurationError: the text does not name a store.
     """
     from fastroai.store.opening import kind_and_place
 
     kind, where = kind_and_place(place)
     if kind == "sqlite" and not Path(where).is_file():
-        shown = _PASSWORD.sub(":...@", place)  # of a URL whose beginning is mistyped
+        shown = _PASSWORD.sub(":...@", place)  # for a URL with a mistyped beginning
         raise ConfigurationError("--store", shown, "a file that is there, or the URL of Redis or PostgreSQL")
     return place
 
 
 def existing_folder(option: str, path: Path) -> Path:
-    """A folder, with all links followed.
+    """Return a folder, with all links followed.
 
     Raises:
         ConfigurationError: there is no such folder.
@@ -127,10 +127,10 @@ def existing_folder(option: str, path: Path) -> Path:
 
 
 def age(option: str, text: str) -> timedelta:
-    """An age, as in `30d` or `12h`.
+    """Return an age, such as `30d` or `12h`, as a time.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the text is not an age.
     """
     match = _AGE.fullmatch(text.strip())
     if match is None:

@@ -13,7 +13,7 @@ _SHOWN_AS_IT_IS: Final = "\n\t"
 
 
 def plain(text: str) -> str:
-    """Without control characters: what a model said must not move the cursor or set a title."""
+    """Return text without control characters: text of a model must not move the cursor or set a title."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,19 +23,19 @@ def plain(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """The same JSON, with such characters as its own escapes."""
+    """Return the same JSON, with control characters written as JSON escapes."""
     return "".join(
         char if char.isprintable() or char in _SHOWN_AS_IT_IS else json.dumps(char)[1:-1] for char in text
     )
 
 
 def local(moment: datetime | None) -> str:
-    """A time in the time zone of this machine."""
+    """Return a time in the time zone of this machine, as text."""
     return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def seconds(value: float) -> str:
-    """A duration."""
+    """Return a duration, given in seconds, as text."""
     if value < 1:
         return f"{value * 1000:.3g} ms"
     if value < 60:
@@ -46,17 +46,17 @@ def seconds(value: float) -> str:
 
 
 def took(start: datetime | None, end: datetime | None) -> str:
-    """The time between two moments, if there are both."""
+    """Return the time between two moments as text; empty if one is missing."""
     return "" if start is None or end is None else seconds((end - start).total_seconds())
 
 
 def dollars(usd: Decimal) -> str:
-    """An exact amount."""
+    """Return an exact amount as text."""
     return f"${usd:f}"
 
 
 def cost(usage: Usage) -> str:
-    """What was spent, and a plus where not all of that is known."""
+    """Return the cost as text, with a plus if a part of it is unknown."""
     if not (usage.request_count or usage.cost_usd):
         return ""
     if not (usage.cost_usd or usage.cost_complete):

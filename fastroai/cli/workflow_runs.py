@@ -65,7 +65,7 @@ async def run(
     existing: OnExisting = "fail" if run_id is None else "resume"
     async with opened_flow_store(store, may_be_new=True) as (opened, place):
         if run_id is not None:
-            with suppress(RunNotFound):  # a run that goes on has its inputs on record
+            with suppress(RunNotFound):  # a resumed run has its inputs on record
                 values = {**(await RunHistory(opened, codec=codec_at(codec)).trace(run_id)).inputs, **values}
         result = await with_progress(
             lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
@@ -92,7 +92,7 @@ def _values(inputs: Mapping[str, FieldSpec], given: Sequence[str]) -> dict[str, 
 def _mapping(
     option: str, target: str | None, is_wanted: Callable[[Any], bool], wanted: str
 ) -> dict[str, Any]:
-    """Return the mapping that an option names."""
+    """Return the mapping that an option names, with its values checked."""
     if target is None:
         return {}
     found = import_target(option, target)

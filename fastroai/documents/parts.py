@@ -1,4 +1,4 @@
-"""Mappings that a document may have, as pydantic models, and what is wrong with those that it has."""
+"""Mappings that a document may have, as pydantic models, and the problems of mappings that do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Part(BaseModel):
 
 
 PartsAt: TypeAlias = Mapping[tuple[str, ...], type[Part]]
-"""The parts of a document by where they are; `*` is any key or index."""
+"""The parts of a document by their places; `*` is any key or index."""
 
 PartT = TypeVar("PartT", bound=Part)
 
@@ -36,15 +36,15 @@ class Misfit(NamedTuple):
 
     problem: DocumentProblem
     unknown: str | None = None
-    """The key, if it is one that the part does not have."""
+    """The key, if the part has no key of this name."""
     allowed: tuple[str, ...] = ()
-    """The keys that it has."""
+    """The keys that the part has."""
     is_text: bool = False
-    """Whether it is a number or a truth value that is meant as a text, without quotes around it."""
+    """Whether the value is a number or truth value that is meant as text and lacks quotes."""
 
 
 class Misshapen(Exception):
-    """A document does not have the form of its parts. `misfits` are the first of them."""
+    """A document does not have the form of its parts. `misfits` are the first places without it."""
 
     def __init__(self, misfits: Sequence[Misfit]) -> None:
         super().__init__(misfits)
@@ -52,10 +52,10 @@ class Misshapen(Exception):
 
 
 def shaped(part: type[PartT], data: JsonValue, text: YamlText, parts_at: PartsAt) -> PartT:
-    """Return data as the part that it should be.
+    """Return data as an instance of a part.
 
     Raises:
-        Misshapen: It has another form, with all the places.
+        Misshapen: The data has another form; the error has all places.
     """
     try:
         return part.model_validate(data)
@@ -83,7 +83,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
 
 
 def _misfit(details: ErrorDetails, text: YamlText, parts_at: PartsAt) -> Misfit:
-    """What pydantic found, in the words of who writes YAML."""
+    """Return an error of pydantic in the words of people who write YAML."""
     way: Way = details["loc"]
     where = shown(way)
     match details["type"]:
@@ -103,9 +103,9 @@ def _misfit(details: ErrorDetails, text: YamlText, parts_at: PartsAt) -> Misfit:
 
 
 def mended(data: JsonValue, misfits: Sequence[Misfit]) -> JsonValue:
-    """Return data without the misfits that can be set right: unknown keys, and texts without quotes.
+    """Return data without the misfits that can be corrected: unknown keys, and texts without quotes.
 
-    So that the rest of a document can be looked through, although it has misfits.
+    The rest of a document can then be checked in spite of its misfits.
     """
     mended = deepcopy(data)
     for misfit in misfits:
@@ -136,7 +136,7 @@ def shown(way: Way) -> str:
 
 
 def told(value: object) -> str:
-    """Return what a value is, and the value where it is short."""
+    """Return the kind of a value as text, with the value itself if it is short."""
     is_scalar = isinstance(value, str | int | float) and len(str(value)) <= 80
     return f"{kind(value)}, {value!r}" if is_scalar else kind(value)
 

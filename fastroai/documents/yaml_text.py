@@ -1,7 +1,7 @@
 """A YAML text as plain data, with the place of everything in it.
 
-What YAML has and a definition does not need is refused: anchors and aliases, which can blow a text up, tags,
-several documents. Plain scalars are what YAML 1.2 says: `on`, `yes` and `no` are texts.
+Parts of YAML that a definition does not need are refused: anchors and aliases, which can blow a text up,
+tags, several documents. Plain scalars follow YAML 1.2: `on`, `yes` and `no` are texts.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 MAX_CHARACTERS: Final = 1_000_000
 MOST_PROBLEMS: Final = 100
-"""How many problems of a document are told at once. Hints for thousands would take minutes."""
+"""Maximum number of problems that are reported at once. Hints for thousands would take minutes."""
 MORE_PROBLEMS: Final = "there can be more problems; mend these first"
 MAX_DEPTH: Final = 10
-"""Of mappings and lists in each other, unless the document has a limit of its own."""
+"""Maximum depth of mappings and lists, in levels, unless the document has a limit of its own."""
 MAX_VALUES: Final = 1_000_000
-"""Keys, texts, numbers, mappings and lists, unless the document has a limit of its own."""
+"""Maximum number of keys, texts, numbers, mappings and lists, unless the document has its own limit."""
 
 Way: TypeAlias = tuple[str | int, ...]
-"""Where something is in the data: keys and indices."""
+"""A place in the data: keys and indices."""
 Place: TypeAlias = tuple[int, int]
-"""Line and column, both from 1."""
+"""A place in the text: line and column, both from 1."""
 
 
 class DocumentProblem(NamedTuple):
-    """One thing that is wrong with a document."""
+    """One problem of a document."""
 
     message: str
     way: Way = ()
-    """Where it is in the data."""
+    """The place of the problem in the data."""
     line: int | None = None
-    """Where it is in the text; `None` if it is the text as a whole."""
+    """The line of the problem, from 1; `None` for a problem of the text as a whole."""
     column: int | None = None
 
 
@@ -56,20 +56,20 @@ _MOST_DIGITS: Final = 30
 
 @dataclass(slots=True)
 class YamlText:
-    """What was read, and where it was."""
+    """The data of a text, with the place of each key and value."""
 
     text: str = ""
     data: JsonValue = None
     keys: dict[Way, Place] = field(default_factory=dict)
-    """Where the keys of mappings are."""
+    """The places of keys of mappings."""
     values: dict[Way, Place] = field(default_factory=dict)
-    """Where values are; under a key, a mapping, a list or nothing is where the key is."""
+    """The places of values. A mapping, a list or nothing under a key has the place of the key."""
     problems: list[DocumentProblem] = field(default_factory=list)
     is_whole: bool = False
-    """Whether it was read to its end, in spite of its problems."""
+    """Whether the text was read to its end, in spite of its problems."""
 
     def place(self, way: Way, *, of_key: bool = False) -> Place:
-        """Where something is, or what is the nearest around it."""
+        """Return the place of a key or value, or of the nearest one around it."""
         places = self.keys if of_key else self.values
         while way and way not in places:
             way = way[:-1]
@@ -79,7 +79,7 @@ class YamlText:
 def read_yaml(
     text: str, feature: str, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES
 ) -> YamlText:
-    """Read a text, as far as it can be read; `problems` are what is wrong with it.
+    """Read a text as far as possible, and note its problems in `problems`.
 
     Raises:
         MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
@@ -118,7 +118,7 @@ def read_yaml_of(
     """Read a text, or the file of a `Path`, as `read_yaml` does.
 
     Raises:
-        ConfigurationError: The source is neither.
+        ConfigurationError: The source is neither a text nor a `Path`.
         MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
     """
     if isinstance(source, str):
@@ -134,7 +134,7 @@ def read_yaml_of(
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What a plain scalar is: null, a truth value, a number, else a text."""
+    """Return the value of a plain scalar: null, a truth value, a number, or else a text."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= _MOST_DIGITS:
@@ -151,21 +151,21 @@ def _place_of(text: str, error: yaml.reader.ReaderError) -> Place:
 
 
 class _Stop(Exception):
-    """There is no going on from what was just found."""
+    """A problem was found after which the text cannot be read further."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or a list whose end has not come yet."""
+    """A mapping or list whose end was not read yet."""
 
     way: Way
     data: dict[str, JsonValue] | list[JsonValue]
     key: str | None = None
-    """The key whose value comes next."""
+    """The key that waits for its value."""
 
 
 class _Reader:
-    """Makes data of the events of the parser."""
+    """Builds the data from the events of the parser."""
 
     def __init__(self, max_depth: int, max_values: int) -> None:
         self.read = YamlText()
@@ -248,7 +248,7 @@ class _Reader:
         around.key = text
 
     def _put(self, value: JsonValue, place: Place) -> Way:
-        """Put a value where the next one belongs, and say where that is."""
+        """Put a value in the next place of the data, and return that place."""
         way: Way = ()
         if not self._open:
             self.read.data = value
@@ -267,7 +267,7 @@ class _Reader:
 
 
 def kind(value: object) -> str:
-    """What a value of a document is, for people who write YAML."""
+    """Return the kind of a value in a document, in words for people who write YAML."""
     return _KINDS[type(value)]
 
 

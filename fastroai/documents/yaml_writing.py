@@ -21,7 +21,7 @@ def dump_yaml(document: Mapping[str, Any], feature: str) -> str:
         raise MissingExtraError(feature, "yaml", "pyyaml") from error
 
     class Dumper(yaml.SafeDumper):
-        """Puts texts into quotes that would be read as something else, and writes no aliases."""
+        """Quotes texts that would be read as values of other types, and writes no aliases."""
 
         def ignore_aliases(self, data: object) -> bool:
             return True
@@ -37,7 +37,7 @@ def dump_yaml(document: Mapping[str, Any], feature: str) -> str:
 
 
 def _style(text: str) -> str | None:
-    """The quotes that a text needs to be read as it is; `None` where PyYAML knows."""
+    """Return the quotes that a text needs to stay a text; `None` if PyYAML can choose."""
     if not text.replace("\n", "").isprintable():
         return '"'
     if "\n" in text:

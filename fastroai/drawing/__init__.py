@@ -1,4 +1,4 @@
-"""Directed graphs, with cycles and with the way that a run took, as SVG and as Mermaid text."""
+"""Directed graphs as SVG images and as Mermaid text, with cycles and with the way that a run took."""
 
 from fastroai.drawing.drawing import Drawing, DrawnEdge, DrawnNode, EdgeStyle, NodeKind, NodeState
 from fastroai.drawing.mermaid import mermaid

@@ -1,4 +1,4 @@
-"""How large nodes and labels are, in pixels."""
+"""Sizes of nodes and labels, in pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastroai.drawing.text import lines_of, width_of
 FONT, SMALL_FONT = 13.0, 11.0
 LINE, SMALL_LINE = 17.0, 14.0
 LOOP, LOOP_HEIGHT = 28.0, 2 * SMALL_LINE + 6
-"""Room for an edge from a node to itself: to the right of it, and beside its box."""
+"""Room for an edge from a node to itself, in pixels: its width to the right of the box, and its height."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Size:
-    """What a node takes: its box, and on the right side of it what its loops take."""
+    """The room for a node: its box, and `beside`, the width of its loops on the right side."""
 
     lines: tuple[str, ...]
     note: str
@@ -34,14 +34,14 @@ class Size:
 
 
 def label_of(edge: DrawnEdge) -> Text:
-    """The label of an edge, in at most two lines."""
+    """Return the label of an edge, in at most two lines."""
     lines = tuple(lines_of(edge.text, 26, 2))
     width = max((width_of(line, SMALL_FONT) for line in lines), default=-8)
     return Text(lines, width + 8, SMALL_LINE * len(lines) + 2 * bool(lines))
 
 
 def size_of(node: DrawnNode, loops: list[Text]) -> Size:
-    """The box of a node with its label and note; `loops` are the labels of its edges to itself."""
+    """Return the size of a node with its label and note; `loops` are the labels of its edges to itself."""
     lines = tuple(lines_of(node.text, 28, 3)) or ("",)
     note = "".join(lines_of(node.note or "", 40, 1))
     width = max(*(width_of(line, FONT) for line in lines), width_of(note, SMALL_FONT), 36) + 28

@@ -1,4 +1,4 @@
-"""What a drawing shows: nodes, edges, and what a run made of them."""
+"""The contents of a drawing: nodes, edges, and their states in a run."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ EdgeStyle: TypeAlias = Literal["solid", "dashed"]
 
 @dataclass(frozen=True)
 class DrawnNode:
-    """A box."""
+    """A node of a drawing, shown as a box."""
 
     id: str
     label: str | None = None
-    """What is written in it; its id if not given."""
+    """The text in the box; by default the id."""
     note: str | None = None
-    """A smaller line below, such as `3 visits · $0.012`."""
+    """A smaller line of text below the label, such as `3 visits · $0.012`."""
     state: NodeState = "plain"
-    """How it stands in a run; `plain` where there is no run, or the run has not come by."""
+    """The state of the node in a run; `plain` without a run, or if the run has not come to the node."""
     kind: NodeKind = "step"
-    """`pause` waits for people; `graph` has nodes of its own inside."""
+    """The kind of node: `pause` waits for people; `graph` has nodes of its own inside."""
 
     @property
     def text(self) -> str:
-        """What is written in the box."""
+        """The text in the box."""
         return self.id if self.label is None else self.label
 
 
 @dataclass(frozen=True)
 class DrawnEdge:
-    """An arrow; several between the same two nodes are drawn beside each other."""
+    """An edge of a drawing, shown as an arrow. Several edges between two nodes are drawn side by side."""
 
     source: str
     target: str
     label: str | None = None
     style: EdgeStyle = "solid"
-    """`dashed` for a way that is not the usual one, such as after a failure."""
+    """`dashed` for unusual ways, such as after a failure."""
     taken: int = 0
-    """How many times a run went this way."""
+    """Number of times that a run went this way."""
 
     @property
     def text(self) -> str:
-        """What is written at the arrow: its label, after how often it was taken if that is more than once."""
+        """The text at the arrow: the label, after the number of times taken if that is more than one."""
         times = f"{self.taken}\N{MULTIPLICATION SIGN}" if self.taken > 1 else ""
         return " ".join(part for part in (times, self.label) if part)
 
@@ -75,11 +75,11 @@ class Drawing:
     nodes: Sequence[DrawnNode]
     edges: Sequence[DrawnEdge] = ()
     starts: Collection[str] = ()
-    """Where a run begins."""
+    """Ids of the nodes where a run begins."""
     ends: Collection[str] = ()
-    """Where it may end."""
+    """Ids of the nodes where a run may end."""
     title: str = "graph"
-    """What the drawing is of, for those who do not see it."""
+    """The subject of the drawing, for people who cannot see it."""
 
     def __post_init__(self) -> None:
         ids = Counter(node.id for node in self.nodes)

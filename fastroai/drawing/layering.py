@@ -1,4 +1,4 @@
-"""Which layer each node is on."""
+"""The layers of the nodes of a drawing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def layers_of(edges: Sequence[tuple[int, int]], first: Sequence[int]) -> list[int]:
-    """The layer of each node, 0 at the top: as far down as its longest way from above.
+    """Return the layer of each node, with 0 at the top. A node is below its longest way from above.
 
-    An edge that closes a cycle leads up, every other leads down. Which ones close cycles is found by a walk
-    that sets out from the nodes in the order of `first`, which has all of them. No edge may lead from a node
-    to itself.
+    An edge that closes a cycle leads up, and every other edge leads down. A walk finds the edges that close
+    cycles. It starts from the nodes in the order of `first`, which has all nodes. No edge may lead from a
+    node to itself.
     """
     targets: list[list[int]] = [[] for _ in first]
     for source, target in edges:
@@ -22,7 +22,8 @@ def layers_of(edges: Sequence[tuple[int, int]], first: Sequence[int]) -> list[in
     for node in from_above:
         for target in below[node]:
             layer[target] = max(layer[target], layer[node] + 1)
-    # What nothing leads to goes down to what it leads to: layer 0 is then no collection of far ends.
+    # A node that nothing leads to moves down to just above its targets: otherwise, layer 0 would collect
+    # nodes that are far from them.
     led_to = {target for node in from_above for target in below[node]}
     for node in from_above:
         if node not in led_to and below[node]:
@@ -31,7 +32,7 @@ def layers_of(edges: Sequence[tuple[int, int]], first: Sequence[int]) -> list[in
 
 
 def _last_left_first(targets: Sequence[Sequence[int]], first: Sequence[int]) -> list[int]:
-    """Depth first, the node that was left last at the front: in topological order, but for closing edges."""
+    """Return the nodes of a depth-first walk, last left first: in topological order, but for cycles."""
     left: list[int] = []
     seen: set[int] = set()
     for root in first:

@@ -1,4 +1,4 @@
-"""Where everything of a drawing is, in pixels: boxes in rows, lines around them, labels that nothing covers.
+"""The layout of a drawing, in pixels: boxes in rows, lines around them, and labels that nothing covers.
 
 A layered layout after Sugiyama, Tagawa and Toda (1981): cycles are broken and nodes put on layers
 (`layering`), lines get a point in each row that they pass (`rows`), rows are put in order (`ordering`) and in
@@ -22,7 +22,7 @@ from fastroai.drawing.rows import Link, rows_of
 from fastroai.drawing.straightening import straighten
 
 DOT = 7.0
-"""Radius of the dot that a run begins at."""
+"""Radius in pixels of the dot at which a run begins."""
 
 _MARGIN, _BAND, _GAP, _LANE = 16.0, 10.0, 22.0, 12.0
 _BESIDE_BOX, _BESIDE_LINE = 28.0, 16.0
@@ -30,7 +30,7 @@ _BESIDE_BOX, _BESIDE_LINE = 28.0, 16.0
 
 @dataclass(frozen=True)
 class Box:
-    """A node; `x` and `y` are its centre."""
+    """A node in its place; `x` and `y` are its centre."""
 
     node: DrawnNode
     size: Size
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """A drawing in place; all of it has positive coordinates."""
+    """A drawing with every part in its place. All coordinates are positive."""
 
     width: float
     height: float
@@ -51,7 +51,7 @@ class Layout:
 
 
 def lay_out(drawing: Drawing) -> Layout:
-    """Put everything in place; the same drawing always in the same places."""
+    """Return the layout of a drawing. The same drawing always gets the same layout."""
     plan = _Plan(drawing)
     plan.place_across()
     plan.place_down()
@@ -59,7 +59,7 @@ def lay_out(drawing: Drawing) -> Layout:
 
 
 class _Plan:
-    """Items by number: nodes as they are declared, the dot if there is one, then points of lines."""
+    """The parts of a layout by number: nodes as declared, the dot if there is one, then points of lines."""
 
     def __init__(self, drawing: Drawing) -> None:
         self.drawing = drawing
@@ -86,7 +86,7 @@ class _Plan:
         self._measure()
 
     def _measure(self) -> None:
-        """How far each item reaches from its centre, how high it is, and how strongly it pulls at others."""
+        """Find out how wide and high each item is, and how strongly it pulls at others."""
         items = len(self.rows.row_of)
         self.left, self.right, self.tall = ([0.0] * items for _ in range(3))
         self.strength = [1.0] * items
@@ -108,11 +108,11 @@ class _Plan:
                 self.strength[point] = 0.2 if edge and edge.style == "dashed" else 1.0
 
     def place_across(self) -> None:
-        """Items from left to right, lines to and from them, and lanes at the side for the longest lines."""
+        """Place items from left to right, lines to and from them, and lanes at the side for long lines."""
         rows = self.rows
         rows.rows = ordered(rows.rows, rows.above, rows.below)
         self.x = positions(rows.rows, rows.above, rows.below, self._distance, self._pull)
-        lanes: defaultdict[int, list[int]] = defaultdict(list)  # one for all that lead to the same node
+        lanes: defaultdict[int, list[int]] = defaultdict(list)  # one lane for all lines to the same node
         for link, chain in zip(self.links, self.chains, strict=True):
             for item in chain.items:
                 if rows.row_of[item][0] != rows.row_of[item][1]:
@@ -138,7 +138,7 @@ class _Plan:
         return self.right[one] + self.left[other] + (_BESIDE_BOX if boxes else _BESIDE_LINE)
 
     def _pull(self, one: int, other: int) -> float:
-        """Long lines want to be straight: the weights of Gansner et al. (1993), less for dashed ones."""
+        """Return how strongly two items pull to be in line, by the weights of Gansner et al. (1993)."""
         base = (1.0, 2.0, 8.0)[(one >= self.nodes) + (other >= self.nodes)]
         return base * min(self.strength[one], self.strength[other])
 
@@ -146,7 +146,7 @@ class _Plan:
         return 0 if node == self.dot else self.left[node] - 12
 
     def place_down(self) -> None:
-        """Top and bottom of each row; the further lines have to go across a gap, the higher it is."""
+        """Place the top and bottom of each row. A gap is higher if lines go farther across it."""
         down = _MARGIN
         for row in self.rows.rows:
             band = _BAND if any(item < self.nodes for item in row) else 0

@@ -10,8 +10,8 @@ from fastroai.drawing.drawing import Drawing, DrawnEdge
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _SYNTAX = re.compile(
     r'["#;:\n\r\\<>&%{}`*~@|]'
-    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis; not within words such as `give_up`
-    r"|(?<=\$)\$|\$(?=\$)"  # formulas; one alone is money
+    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis, except within words such as `give_up`
+    r"|(?<=\$)\$|\$(?=\$)"  # formulas; a single $ is money
 )
 _SHAPES = {"step": ('["', '"]'), "pause": ('(["', '"])'), "graph": ('[["', '"]]')}
 _CLASSES = {
@@ -25,10 +25,10 @@ _CLASSES = {
 
 
 def mermaid(drawing: Drawing) -> str:
-    """The drawing as Mermaid text, in which no id or label can become syntax.
+    """Return the drawing as Mermaid text, in which no id or label can become syntax.
 
-    A state diagram, in the dialect of pydantic-graph; a flowchart where notes, states, kinds, dashed or taken
-    edges are to be seen, as state diagrams cannot style edges.
+    The text is a state diagram, in the dialect of pydantic-graph. It is a flowchart if the drawing has notes,
+    states, kinds, or dashed or taken edges, as state diagrams cannot style edges.
     """
     number = {node.id: f"s{index}" for index, node in enumerate(drawing.nodes)}
     plain_nodes = all((node.state, node.kind, node.note) == ("plain", "step", None) for node in drawing.nodes)
@@ -85,6 +85,6 @@ def _arrow(edge: DrawnEdge) -> str:
 
 
 def _escape(text: str) -> str:
-    """Mermaid's entity codes for what means something in quotes: Markdown, formulas, icons, directives."""
+    """Replace characters with a meaning inside of quotes (Markdown, formulas, icons) by entity codes."""
     printable = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text) or "\N{NO-BREAK SPACE}"
     return _SYNTAX.sub(lambda found: f"#{ord(found[0])};", printable)

@@ -1,4 +1,4 @@
-"""In which order the items of each layer stand, so that few lines cross."""
+"""The order of the items of each layer, chosen so that few lines cross."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SWEEPS = 12
 
 
 def ordered(layers: Layers, above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> Layers:
-    """The layers with each item near the mean place of its neighbours; the best of a dozen sweeps.
+    """Return the layers with each item near the mean place of its neighbours: the best of a dozen sweeps.
 
     `above` and `below` have the neighbours of each item in the layers next to its own. The barycentre
     heuristic of Sugiyama, Tagawa and Toda (1981): down with the neighbours above, then up with those below.
@@ -30,7 +30,7 @@ def ordered(layers: Layers, above: Sequence[Sequence[int]], below: Sequence[Sequ
 
 
 def crossings(layers: Layers, below: Sequence[Sequence[int]]) -> int:
-    """How many pairs of lines between layers next to each other cross."""
+    """Return how many pairs of lines between adjacent layers cross."""
     count = 0
     for upper, lower in pairwise(layers):
         place = {item: index for index, item in enumerate(lower)}

@@ -1,4 +1,4 @@
-"""Where lines leave nodes and meet them."""
+"""Ports: the places where lines leave nodes and meet them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeAlias
 from fastroai.drawing.rows import Chain
 
 Ports: TypeAlias = dict[tuple[int, bool], float]
-"""By the number of a chain: where, to the right, it leaves its upper node (`True`) and meets its lower."""
+"""Ports by the number of a chain: the x where it leaves its upper node (`True`) or meets its lower one."""
 
 _APART = 18.0
 
 
 def ports_of(chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int], float]) -> Ports:
-    """Side by side, in the order in which lines come or go; `reach` is how far from a node's middle."""
+    """Return ports side by side, in the order of their lines, at most `reach` from a node's middle."""
     sides: defaultdict[tuple[int, bool], list[tuple[float, int]]] = defaultdict(list)
     for index, chain in enumerate(chains):
         upper, first, *_ = chain.items
@@ -33,7 +33,7 @@ def ports_of(chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int]
 def move_lonely(
     ports: Ports, chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int], float]
 ) -> None:
-    """Where only one line leaves or meets a node, let it do so straight, if it can."""
+    """Let a line leave or meet a node straight, if it can and no other line does so on this side."""
     alone = Counter((chain.items[0], True) for chain in chains)
     alone.update((chain.items[-1], False) for chain in chains)
     for index, chain in enumerate(chains):

@@ -1,4 +1,4 @@
-"""How far to the right each item of ordered layers stands."""
+"""The horizontal position of each item in ordered layers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def positions(
     distance: Callable[[int, int], float],
     pull: Callable[[int, int], float],
 ) -> list[float]:
-    """The centre of each item: near its neighbours above and below, and clear of those beside it.
+    """Return the centre of each item: near its neighbours above and below, and clear of items beside it.
 
-    `distance` is the least between the centres of two items beside each other, `pull` how strongly two items
-    in layers next to each other want to be in line.
+    `distance` is the least distance between the centres of two items beside each other. `pull` is how
+    strongly two items in adjacent layers pull to be in line.
     """
     at = [0.0] * len(above)
     gaps = [[0.0, *(distance(*pair) for pair in pairwise(layer))] for layer in layers]
@@ -53,7 +53,7 @@ def _settle(
 
 
 def nearest(wanted: Sequence[tuple[float, float]], gaps: Sequence[float]) -> list[float]:
-    """The places nearest to the wanted ones that are `gaps[i]` or more to the right of the one before.
+    """Return the places nearest to the wanted ones, each at least `gaps[i]` to the right of the one before.
 
     `wanted` has places and their weights; nearest by weighted least squares: isotonic regression of the
     places less the gaps before them, by pooling neighbours that are in the wrong order.

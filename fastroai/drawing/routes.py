@@ -12,10 +12,10 @@ from fastroai.drawing.drawing import DrawnEdge
 
 Point: TypeAlias = tuple[float, float]
 Stretch: TypeAlias = tuple[float, float, float]
-"""Straight down: how far to the right, from, to."""
+"""A vertical piece of a line: its x, and the y where it begins and ends."""
 
 ARROW = 7.0
-"""Length of an arrowhead."""
+"""Length of an arrowhead in pixels."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Route:
     """The line of an edge: a point, then three for each cubic Bézier curve."""
 
     edge: DrawnEdge | None
-    """`None` for the line from the dot to a node where a run begins."""
+    """The edge; `None` for the line from the dot to a node where a run begins."""
     points: tuple[Point, ...]
     tip: Point
-    """Where the arrowhead points to; it begins where the line ends."""
+    """The point of the arrowhead, which begins where the line ends."""
     label: Label | None = None
 
 
 def route_of(edge: DrawnEdge | None, stretches: Sequence[Stretch], label: Label | None, *, up: bool) -> Route:
-    """Through all stretches, from top to bottom or `up`; between two of them the line swings."""
+    """Return a route through all stretches, from top to bottom or `up`. It swings between two stretches."""
     if up:
         x, tip, bottom = stretches[0]
         points = _curves([(x, tip + ARROW, bottom), *stretches[1:]])[::-1]
@@ -66,7 +66,7 @@ def _straight(x: float, top: float, bottom: float) -> list[Point]:
 
 
 def loops_of(edges: Sequence[DrawnEdge], side: float, middle: float) -> list[Route]:
-    """Edges from a node to itself, below each other at its right `side`."""
+    """Return the routes of edges from a node to itself, below each other at its right `side`."""
     routes: list[Route] = []
     for index, edge in enumerate(edges):
         y = middle + (index - (len(edges) - 1) / 2) * LOOP_HEIGHT

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from fastroai.drawing.layering import layers_of
 
 _LONGEST = 24
-"""Lines over more rows go around at the side: a point in each row would be quadratic in the nodes."""
+"""Rows that a line may pass. Longer lines go around at the side: their points would be quadratic."""
 
 
 @dataclass(frozen=True)
@@ -24,28 +24,28 @@ class Link:
 
 @dataclass
 class Chain:
-    """The way of a link from its upper node to its lower one, through items in the rows between."""
+    """The items of a link from its upper node to its lower one, with points in the rows between."""
 
     items: list[int]
     label: int | None = None
-    """The item that has room for the label: in the row next to the link's source."""
+    """The item that has room for the label, in the row next to the source of the link."""
     up: bool = False
     """Whether the link leads from the lower node to the upper one."""
 
 
 @dataclass
 class Rows:
-    """Items by row: nodes have the first numbers, points of lines follow."""
+    """Items by row: nodes have the first numbers, and points of lines the next."""
 
     rows: list[list[int]]
     row_of: list[tuple[int, int]]
-    """First and last row of each item: the same, but for those at the side, which are in no row's list."""
+    """First and last row of each item. They differ for items at the side, which are in no row's list."""
     above: list[list[int]]
     below: list[list[int]]
     chains: list[Chain] = field(default_factory=list)
 
     def add(self, first: int, last: int) -> int:
-        """A point in these rows; its number."""
+        """Add a point in these rows, and return its number."""
         item = len(self.row_of)
         self.row_of.append((first, last))
         self.above.append([])
@@ -55,15 +55,15 @@ class Rows:
         return item
 
     def join(self, upper: int, lower: int) -> None:
-        """Items in rows next to each other, with a piece of line between."""
+        """Connect two items in adjacent rows by a piece of line."""
         self.below[upper].append(lower)
         self.above[lower].append(upper)
 
 
 def rows_of(first: Sequence[int], links: Sequence[Link]) -> Rows:
-    """All nodes in rows, and the links' points between them. `first`: in which order to set out from nodes.
+    """Return all nodes in rows, with the points of links between them. The walk follows the order `first`.
 
-    Between two layers is a row of its own where there are labels, or links that would lie on each other.
+    Two layers have another row between them for labels, or for links that would lie on each other.
     """
     layer = layers_of([(link.source, link.target) for link in links], first)
     pairs = Counter(frozenset((link.source, link.target)) for link in links)
@@ -85,7 +85,7 @@ def rows_of(first: Sequence[int], links: Sequence[Link]) -> Rows:
 
 
 def _gap(layer: Sequence[int], link: Link) -> int:
-    """The layer above the gap that a link enters when it leaves its source."""
+    """Return the layer above the gap that a link enters when it leaves its source."""
     return layer[link.source] - (layer[link.source] > layer[link.target])
 
 

@@ -1,4 +1,4 @@
-"""Long lines made straight: between what stands beside them, their points are free to move."""
+"""Long lines are made straight: their points move freely between the items beside them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def straighten(
     at: list[float],
     distance: Callable[[int, int], float],
 ) -> None:
-    """Move the points of each chain into line, in stretches as long as its neighbours allow; `at` is changed.
+    """Move the points of each chain into line, in stretches as long as its neighbours allow. Changes `at`.
 
-    A chain is its points from top to bottom; its `ends` are where its line comes from and goes to.
+    A chain is its points from top to bottom. Its `ends` are where its line comes from and goes to.
     """
     beside: dict[int, tuple[int | None, int | None]] = {}
     for row in rows:

@@ -13,17 +13,17 @@ from fastroai.drawing.routes import ARROW, Route
 from fastroai.drawing.svg_style import STYLE
 
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, escaped or not (its production `Char`)."""
+"""Matches characters that XML 1.0 cannot hold, not even escaped (all but its production `Char`)."""
 
 
 def svg(drawing: Drawing) -> str:
-    """The drawing as an SVG image, from top to bottom, with the way that a run took in colour.
+    """Return the drawing as an SVG image, from top to bottom, with the way that a run took in colour.
 
-    Edges that were taken are wider, and say how often if more than once; a double frame is where a run may
-    end. Colours follow the reader's light or dark theme. They are rules for classes in `.fastroai-drawing`,
-    which a page that holds the image can overrule; `data-node`, `data-source` and `data-target` have the ids.
-    The text is well-formed XML whatever ids and labels say, has no script, and is the same for the same
-    drawing.
+    Edges that were taken are wider, and say how often if more than once. A double frame marks a node where a
+    run may end. Colours follow the reader's light or dark theme. They are rules for classes in
+    `.fastroai-drawing`, which a page that holds the image can override; `data-node`, `data-source` and
+    `data-target` have the ids. The text is well-formed XML for any ids and labels, has no script, and is the
+    same for the same drawing.
     """
     layout = lay_out(drawing)
     width, height = _number(layout.width), _number(layout.height)
@@ -37,7 +37,7 @@ def svg(drawing: Drawing) -> str:
     if layout.dot:
         x, y = layout.dot
         parts.append(f'<circle class="start" cx="{_number(x)}" cy="{_number(y)}" r="{_number(DOT)}"/>')
-    # The taken way is drawn over the rest.
+    # The way that was taken is drawn over the rest.
     parts += map(_edge, sorted(layout.routes, key=lambda route: bool(route.edge and route.edge.taken)))
     parts += map(_node, layout.boxes)
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -92,7 +92,7 @@ def _told(edge: DrawnEdge) -> str:
 
 
 def _head(route: Route) -> str:
-    """A triangle from the end of the line to the tip."""
+    """Return the path of a triangle from the end of the line to the tip."""
     (x, y), (tip_x, _) = route.points[-1], route.tip
     half = ARROW * 0.6
     one, other = ((x - half, y), (x + half, y)) if x == tip_x else ((x, y - half), (x, y + half))
@@ -106,7 +106,7 @@ def _label(text: Text, x: float, y: float) -> str:
 
 
 def _lines(name: str, lines: Iterable[str], x: float, top: float, line: float, font: float) -> str:
-    # 0.36 of its size below the middle of a line, text stands in the middle.
+    # Text looks centred if its baseline is 0.36 of the font size below the middle of the line.
     return "".join(
         f'<text class="{name}" x="{_number(x)}" y="{_number(top + line * (index + 0.5) + font * 0.36)}">'
         f"{_text(text)}</text>"

@@ -31,7 +31,7 @@ _DARK = {
 
 
 def _colours(theme: Mapping[str, str]) -> str:
-    """Each colour by a rule of its own, no variables: some programs that turn SVG into pictures know none."""
+    """Return one rule for each colour. Some programs that convert SVG do not support variables."""
     rules = {
         ".background, {} .back": f"fill: {theme['paper']}",
         "text": f"fill: {theme['ink']}",

@@ -1,4 +1,4 @@
-"""How much room text takes, without a font at hand."""
+"""Estimates of the room that text takes, made without a font."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WIDE = frozenset("mwMWQOG@%&—…<>=+~")
 
 
 def width_of(text: str, size: float) -> float:
-    """Estimated width in the units of `size`, rather too much than too little: sans-serif fonts differ."""
+    """Return an estimated width in the units of `size`, rather too large, as sans-serif fonts differ."""
     return size * sum(map(_width, text))
 
 
@@ -25,7 +25,7 @@ def _width(char: str) -> float:
 
 
 def lines_of(text: str, columns: int, most: int) -> list[str]:
-    """Lines of so many characters, at most so many; the last one ends in … where there is more."""
+    """Return at most `most` lines of at most `columns` characters, with … at the end if text is left."""
     lines = textwrap.wrap(" ".join(text.split()), columns, break_on_hyphens=False)
     if len(lines) <= most:
         return lines

@@ -1,4 +1,4 @@
-"""Arithmetic with numbers of bounded size, and joining of texts and of lists."""
+"""Arithmetic with numbers of bounded size, and concatenation of texts and of lists."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Operation: TypeAlias = Callable[[Evaluation, Value, Value], Value]
 
 
 def bounded(value: Value, what: str) -> Value:
-    """A result, unless it is an integer that is too large; `what` gave it."""
+    """Return a result, unless it is an integer that is too large. `what` names the operation in the error."""
     if type(value) is int and value.bit_length() > MAX_INTEGER_BITS:
         raise Problem(f"{what} gives {shown(value)}; expressions work with up to {MAX_INTEGER_BITS:,}")
     return value
 
 
 def number(value: Value, what: str) -> Any:
-    """A number; `what` needs it."""
+    """Return a value if it is a number. `what` names the operation that needs it."""
     if not is_number(value):
         raise Problem(f"{what} needs a number, not {type_name(value)}")
     return value
@@ -48,7 +48,7 @@ remainder = _calculated("%", operator.mod)
 
 
 def added(evaluation: Evaluation, left: Value, right: Value) -> Value:
-    """The sum of two numbers, or two texts or lists in a row."""
+    """Return the sum of two numbers, or the concatenation of two texts or lists."""
     if is_number(left) and is_number(right):
         return _added(evaluation, left, right)
     if type(left) is str and type(right) is str:
@@ -63,10 +63,10 @@ def added(evaluation: Evaluation, left: Value, right: Value) -> Value:
 
 
 def negated(value: Value) -> Value:
-    """`-value`."""
+    """Return `-value`."""
     return -number(value, "'-'")
 
 
 def positive(value: Value) -> Value:
-    """`+value`."""
+    """Return `+value`."""
     return +number(value, "'+'")

@@ -15,12 +15,12 @@ Comparison: TypeAlias = Callable[[Evaluation, Value, Value], bool]
 
 
 def equal(evaluation: Evaluation, left: Value, right: Value) -> bool:
-    """Whether two values are equal, whatever is in them."""
+    """Return whether two values are equal, at any depth."""
     return _equal(evaluation, left, right, 0)
 
 
 def unequal(evaluation: Evaluation, left: Value, right: Value) -> bool:
-    """Whether they are not."""
+    """Return whether two values are not equal."""
     return not _equal(evaluation, left, right, 0)
 
 
@@ -33,7 +33,7 @@ def _equal(evaluation: Evaluation, left: Value, right: Value, depth: int) -> boo
         return _equal_dicts(evaluation, left, right, _deeper(depth))
     if (type(left) is list or type(left) is tuple) and (type(right) is list or type(right) is tuple):
         return _equal_lists(evaluation, left, right, _deeper(depth))
-    # What is left are numbers, booleans and None, which have equality of their own, or different types.
+    # Numbers, booleans and None have an equality of their own; otherwise the types differ.
     return bool(plain(left, "a value that is compared") == plain(right, "a value that is compared"))
 
 
@@ -72,7 +72,7 @@ def _deeper(depth: int) -> int:
 
 
 def contained(evaluation: Evaluation, item: Value, container: Value) -> bool:
-    """Whether a text has a part, a list an item, or a dict a key."""
+    """Return whether a text has a part, a list an item, or a dict a key."""
     if type(container) is list or type(container) is tuple:
         for other in container:
             evaluation.spend(STEPS_PER_ITEM)
@@ -93,7 +93,7 @@ def contained(evaluation: Evaluation, item: Value, container: Value) -> bool:
 
 
 def _characters_of_search(text: int, part: int) -> int:
-    """How much is read at worst. Short text is searched by comparing the part at each place in it.
+    """Return how many characters a search reads at worst. In short text, it compares the part at each place.
 
     The limits are those of CPython (Objects/stringlib/fastsearch.h); searching longer text is linear.
     """
@@ -102,7 +102,7 @@ def _characters_of_search(text: int, part: int) -> int:
 
 
 def not_contained(evaluation: Evaluation, item: Value, container: Value) -> bool:
-    """Whether they have not."""
+    """Return whether a text lacks a part, a list an item, or a dict a key."""
     return not contained(evaluation, item, container)
 
 

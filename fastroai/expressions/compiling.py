@@ -1,7 +1,7 @@
-"""From a syntax tree to a function of an evaluation, or to everything that is wrong with it.
+"""Compile a syntax tree to a function of an evaluation, or find everything that is wrong with it.
 
-What `Compiler.code` does not name does not exist in the language. No code of Python is generated: the result
-is made of closures, each of which calls those of its parts.
+The language has only the nodes that `Compiler.code` names. No code of Python is generated: the result is made
+of closures, each of which calls those of its parts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COMPARISONS_WITH_NONE: Final[Mapping[type[ast.cmpop], Comparison]] = {
     ast.IsNot: comparing.unequal,
 }
 Path: TypeAlias = tuple[str | int, ...]
-"""A name in the data, and the keys and indices after it, as far as the text says them."""
+"""A name in the data, and the keys and indices after it that the text states."""
 _Comprehension: TypeAlias = ast.ListComp | ast.GeneratorExp | ast.DictComp
 _NOT_BOUND: Final = -1
 
@@ -56,23 +56,23 @@ def _refused(evaluation: Evaluation) -> Value:
 
 
 class Compiler:
-    """Compiles one expression. `problems` has what is wrong with it; then the code must not be used."""
+    """Compiles one expression. If `problems` is not empty, the code must not be used."""
 
     def __init__(self, source: Source, functions: Mapping[str, Function]) -> None:
         self.problems: list[ExpressionProblem] = []
         self.names: set[str] = set()
-        """What it looks up in its data."""
+        """Names that the expression looks up in its data."""
         self.paths: dict[Path, tuple[int, int]] = {}
-        """... with the keys and indices after it, and where that is in the text first."""
+        """Paths that the expression looks up, each with the line and column where it is first in the text."""
         self.variables = 0
-        """How many places the variables of its comprehensions need."""
+        """Number of places that the variables of its comprehensions need."""
         self._source = source
         self._functions = functions
         self._scope: dict[str, int] = {}
-        """The variables of the comprehensions around, and their places."""
+        """The variables of the comprehensions around a node, and their places."""
 
     def code(self, node: ast.expr) -> Code:
-        """What gives the value of a node."""
+        """Return the code that gives the value of a node."""
         match node:
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 return self._noted(node, self._lookup(node))
@@ -115,7 +115,7 @@ class Compiler:
         return lambda evaluation: value
 
     def _lookup(self, node: ast.expr) -> Code:
-        """The code of a name, key or index, without a note of what it gives."""
+        """Return the code of a name, key or index, which does not note the value."""
         match node:
             case ast.Name():
                 return self._name(node)
@@ -154,7 +154,7 @@ class Compiler:
         )
 
     def _noted(self, node: ast.expr, look_up: Code) -> Code:
-        """A lookup in the data that notes what it gives, for people to read."""
+        """Return the code of a lookup. A lookup in the data also notes its value for people to read."""
         path = self._path(node)
         if path is None:
             return look_up
@@ -168,7 +168,7 @@ class Compiler:
         return noted
 
     def _path(self, node: ast.expr) -> Path | None:
-        """The path of a lookup in the data; `None` if it starts at something else."""
+        """Return the path of a lookup in the data; `None` if the lookup starts at something else."""
         parts: list[str | int] = []
         while isinstance(node, ast.Attribute | ast.Subscript):
             if isinstance(node, ast.Attribute):
@@ -176,7 +176,7 @@ class Compiler:
             elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str | int):
                 parts.append(node.slice.value)
             else:
-                parts.clear()  # only the data says what is looked up here
+                parts.clear()  # the key or index is known only from the data
             node = node.value
         if isinstance(node, ast.Name) and node.id not in self._scope:
             return (node.id, *reversed(parts))
@@ -292,7 +292,7 @@ class Compiler:
         return [self.code(argument) for argument in node.args]
 
     def _decided_early(self, name: str, node: ast.GeneratorExp) -> Code:
-        """`any` and `all`, which stop at the first value that decides."""
+        """Return the code of `any` or `all`, which stops at the first value that decides."""
         rounds = self._rounds(node, node.elt)
         ends_with = name == "any"
 
@@ -335,7 +335,7 @@ class Compiler:
         return lambda evaluation: dict(cast("Iterator[tuple[str, Value]]", rounds(evaluation)))
 
     def _rounds(self, node: _Comprehension, *results: ast.expr) -> Rounds:
-        """What gives the value, or the key and the value, of each round of a comprehension."""
+        """Return the code that gives the value, or the key and the value, of each round."""
         first, outer = self.code(node.generators[0].iter), self._scope
         targets = [self._targets(generator) for generator in node.generators]
         self._scope = outer | {name: _NOT_BOUND for names in targets for name in names}
@@ -358,7 +358,7 @@ class Compiler:
         return looped(loops, _pair(result, value[0]) if value else result)
 
     def _targets(self, generator: ast.comprehension) -> list[str]:
-        """The names that a `for` binds."""
+        """Return the names that a `for` binds."""
         target = generator.target
         if generator.is_async:
             self._refuse(target, "'async for' is not allowed")
@@ -389,7 +389,7 @@ def _pair(key: Code, value: Code) -> Code:
 
 
 def _steps(*parts: Sequence[ast.AST]) -> int:
-    """What a round costs in which these parts are evaluated."""
+    """Return the steps that a round with these parts costs."""
     return STEPS_PER_ROUND + STEPS_PER_NODE * sum(1 for part in parts for _ in nodes_in(*part))
 
 

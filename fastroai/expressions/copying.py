@@ -1,4 +1,4 @@
-"""Copies of JSON values, so that nobody outside of an evaluation changes, or shares, what it works with."""
+"""Copies of JSON values, so that code outside of an evaluation cannot change or share its values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def copied(evaluation: Evaluation, value: object, what: str, depth: int = 0) -> JsonValue:
-    """A value as plain JSON data of its own, with lists for tuples. Each item in it costs a step.
+    """Return a copy of a value as plain JSON data, with lists for tuples. Each item in it costs a step.
 
-    `what` is its name in problems.
+    `what` names the value in problems.
     """
     if depth > MAX_DATA_DEPTH:
         raise Problem(f"{what} is nested more than {MAX_DATA_DEPTH} deep")

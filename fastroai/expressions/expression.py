@@ -44,13 +44,13 @@ class Expression:
     __slots__ = ("_code", "_variables", "names", "paths", "text")
 
     text: str
-    """As it was given, without blanks around it."""
+    """The text that was given, without blanks around it."""
     names: frozenset[str]
-    """What it looks up in its data by name: the names at which lookups start, without functions and the
-    variables of comprehensions."""
+    """The names at which lookups in the data start, without functions and the variables of comprehensions."""
     paths: Mapping[tuple[str | int, ...], tuple[int, int]]
-    """These names with the keys and indices after them, as far as the text says them, such as
-    `("order", "items", 0)`; and the line and column where each is first, both from 1."""
+    """These names with the keys and indices after them that the text states, such as `("order", "items", 0)`;
+    and the line and column where each is first, both from 1.
+    """
 
     def __init__(self, text: str, *, functions: Mapping[str, Callable[..., JsonValue]] | None = None) -> None:
         """Parse and check a text.
@@ -58,7 +58,7 @@ class Expression:
         Args:
             text: The expression.
             functions: More functions that it may call, by name: plain ones, not coroutines. They get copies
-                of JSON values and return JSON values; what they raise is a problem of the evaluation.
+                of JSON values and return JSON values. An exception in them is a problem of the evaluation.
 
         Raises:
             ExpressionError: Everything that is wrong with the text, each with its line and column.
@@ -66,7 +66,7 @@ class Expression:
         """
         if not isinstance(text, str):
             raise ExpressionError(shown(text), (ExpressionProblem("an expression is text"),))
-        if len(text) > MAX_CHARACTERS:  # before anything is made of it
+        if len(text) > MAX_CHARACTERS:  # before any other work on the text
             message = f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed"
             raise ExpressionError(shown(text), (ExpressionProblem(message),))
         self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
@@ -85,11 +85,11 @@ class Expression:
         self._variables = compiler.variables
 
     def test(self, data: Mapping[str, object]) -> Outcome:
-        """Whether it holds as a condition. Never raises: what is missing or cannot be evaluated is told.
+        """Return whether the expression holds as a condition. Missing keys and problems do not raise.
 
         Args:
-            data: JSON data by name. A mapping that is not a dict is copied into one; what is in it has to be
-                of the types of JSON themselves.
+            data: JSON data by name. A mapping that is not a dict is copied into one; the values in it have to
+                be of the types of JSON themselves.
         """
         evaluation = self._evaluation(data)
         missing = problem = None
@@ -104,10 +104,10 @@ class Expression:
         return Outcome(self.text, holds, missing, problem, read)
 
     def evaluate(self, data: Mapping[str, object]) -> JsonValue:
-        """Its value, as JSON data that shares nothing with the data that it was given.
+        """Return the value of the expression, as JSON data that shares nothing with the given data.
 
         Raises:
-            ExpressionError: It cannot be evaluated with this data; where a key is missing, `missing` is it.
+            ExpressionError: It cannot be evaluated with this data. `missing` names a missing key.
         """
         evaluation = self._evaluation(data)
         try:
@@ -149,7 +149,7 @@ def _with_functions(functions: Mapping[str, Callable[..., JsonValue]]) -> Mappin
 
 
 def _as_function(name: str, function: Callable[..., JsonValue]) -> Function:
-    """What calls a function with copies, takes nothing but JSON back, and turns exceptions into problems."""
+    """Wrap a function: it gets copies, may return only JSON, and its exceptions become problems."""
 
     def call(evaluation: Evaluation, *arguments: Value) -> Value:
         given = [copied(evaluation, argument, f"an argument of {name}()") for argument in arguments]
@@ -164,10 +164,10 @@ def _as_function(name: str, function: Callable[..., JsonValue]) -> Function:
 
 
 def _arity(function: Callable[..., JsonValue]) -> tuple[int, int | None]:
-    """How many arguments it takes by position: at least, and at most."""
+    """Return how many arguments a function takes by position: at least, and at most."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some functions that are written in C do not say
+    except ValueError:  # some functions written in C have no signature
         return 0, None
     by_position = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     least = sum(1 for one in by_position if one.default is one.empty)

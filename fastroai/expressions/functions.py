@@ -17,10 +17,10 @@ from fastroai.expressions.values import Value, is_number, shown, type_name
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a call does, and how many arguments it takes."""
+    """A function of expressions, and the number of arguments that it takes."""
 
     call: Callable[..., Value]
-    """Its first argument is the evaluation."""
+    """The function, whose first argument is the evaluation."""
     least: int = 1
     most: int | None = 1
     takes_generator: bool = False
@@ -186,4 +186,4 @@ FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType(
         "contains": Function(_contains, least=2, most=2),
     }
 )
-"""By name. `has` is not among them: it takes a lookup, not a value, so that it is part of the language."""
+"""The functions by name. `has` is part of the language instead: it takes a lookup, and not a value."""

@@ -1,4 +1,4 @@
-"""Looking things up in data: keys of dicts and indices of lists, and never an attribute of an object."""
+"""Lookups in data: keys of dicts and indices of lists, and never an attribute of an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ABSENT: Final = object()
 
 
 def by_key(evaluation: Evaluation, table: Value, key: str, path: str) -> Value:
-    """What a dict has under a key. `path` is how the expression writes this lookup."""
+    """Return the value of a dict under a key. `path` is the lookup as the expression writes it."""
     if type(table) is dict:
         evaluation.check_keys(table)
         value = table.get(key, _ABSENT)
@@ -26,7 +26,7 @@ def by_key(evaluation: Evaluation, table: Value, key: str, path: str) -> Value:
 
 
 def by_subscript(evaluation: Evaluation, container: Value, subscript: Value, base: str) -> Value:
-    """What is under a key of a dict, or at an index of a list. `base` is how the expression writes these."""
+    """Return the value at a key of a dict or an index of a list. `base` is the container as written."""
     value = _ABSENT
     if type(container) is dict and type(subscript) is str:
         evaluation.read_text(len(subscript))
@@ -56,14 +56,14 @@ def _found(value: object, path: str) -> Value:
 
 
 def plain(value: object, path: str) -> Value:
-    """The value, if it is plain JSON data."""
+    """Return a value if it is plain JSON data. Raise `Problem` if it is not."""
     if not is_plain(value):
         refuse(value, path)
     return value
 
 
 def refuse(value: object, path: str) -> NoReturn:
-    """Say why a value is not plain JSON data."""
+    """Raise `Problem` with the reason why a value is not plain JSON data."""
     if type(value) is int:
         raise Problem(f"{path} is {shown(value)}; expressions work with up to {MAX_INTEGER_BITS:,}")
     raise Problem(

@@ -1,4 +1,4 @@
-"""Comprehensions at work: rounds over lists and keys, each of which costs steps."""
+"""Rounds of comprehensions over lists and keys, each of which costs steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastroai.expressions.lookup import plain, refuse
 from fastroai.expressions.values import Value, is_plain, type_name
 
 Code: TypeAlias = Callable[[Evaluation], Value]
-"""What an expression, or a part of it, is compiled to."""
+"""The compiled form of an expression, or of a part of it."""
 Rounds: TypeAlias = Callable[[Evaluation], Iterator[Value]]
 
 
@@ -21,18 +21,18 @@ class Loop:
 
     source: Code
     places: Sequence[int]
-    """Of the variables that it binds."""
+    """Places of the variables that the loop binds."""
     unpacks: bool
-    """Whether they are the parts of an item, and not the item."""
+    """Whether the variables are the parts of an item, and not the item itself."""
     conditions: Sequence[Code]
     steps: int
-    """What a round costs."""
+    """Steps that a round costs."""
     text: str
-    """How the expression writes what it goes over."""
+    """The source of the items, as the expression writes it."""
 
 
 def looped(loops: Sequence[Loop], result: Code) -> Rounds:
-    """The values of `result` in all rounds of nested loops."""
+    """Return the code that gives the values of `result` in all rounds of nested loops."""
     rounds = _innermost(loops[-1], result)
     for loop in reversed(loops[:-1]):
         rounds = _around(loop, rounds)
@@ -64,7 +64,7 @@ def _around(loop: Loop, inner: Rounds) -> Rounds:
 
 
 def _binding(loop: Loop) -> Rounds:
-    """The items of a loop, each bound to its variables."""
+    """Return the code that gives the items of a loop, each bound to its variables."""
     source, text, steps, places = loop.source, loop.text, loop.steps, loop.places
     item_of = f"an item of {text}"
 

@@ -1,4 +1,4 @@
-"""What came of a condition, and why."""
+"""The outcome of a condition, with the reason for it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether a condition holds. It is true or false as a whole: `if condition.test(data): ...`.
+    """The outcome of a condition. It is true or false as a whole: `if condition.test(data): ...`.
 
     A condition that met a missing key, or could not be evaluated, does not hold; then `missing` or `problem`
     says so.
     """
 
     text: str
-    """Of the condition."""
+    """The text of the condition."""
     holds: bool
     missing: str | None = None
-    """What it looked up in vain, as the condition writes it: `order.total`, or `items[3]`."""
+    """The lookup that found nothing, as the condition writes it: `order.total`, or `items[3]`."""
     problem: str | None = None
-    """Why it could not be evaluated, such as a comparison of a number with text."""
+    """Why the condition could not be evaluated, such as a comparison of a number with text."""
     read: Mapping[int, str] = field(default_factory=dict)
-    """The values of its lookups, shortened, by where these end in the text."""
+    """The values of lookups, shortened, by where these lookups end in the text."""
 
     def __bool__(self) -> bool:
         return self.holds
 
     def explain(self) -> str:
-        """In one line, with the values that were read: `confidence (0.72) >= 0.8 is false`."""
+        """Return the outcome in one line, with the values read: `confidence (0.72) >= 0.8 is false`."""
         shown, end = "", 0
         for position, value in sorted(self.read.items()):
             shown += f"{self.text[end:position]} ({value})"

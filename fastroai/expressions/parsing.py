@@ -1,4 +1,4 @@
-"""From text to a syntax tree of Python, with limits that keep the parser out of trouble."""
+"""Parse text to a syntax tree of Python, within limits that protect the parser."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from fastroai.forks import ForkGate
 
 _PARSING: Final = threading.Lock()
 _GATE: Final = ForkGate()
-"""Filters of warnings belong to the process. Two threads that replace them at once leave a mess, and so does
-a fork in between."""
+"""Filters of warnings belong to the process. Two threads must not replace them at the same time, and no fork
+may happen in between.
+"""
 _STRINGS: Final = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""")
 _SIGNS: Final = re.compile(rf"(?:[-+~]\s*){{{MAX_DEPTH + 1}}}")
 _FROM_ELSEWHERE: Final = {"&&": "and", "||": "or", "!": "not"}
 
 
 class CannotParse(Exception):
-    """The text is not an expression of Python, or too much of one."""
+    """The text is not an expression of Python, or is too large."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -32,16 +33,16 @@ class CannotParse(Exception):
 
 
 def parsed(source: Source) -> ast.expr:
-    """The syntax tree of a text, which is not too large.
+    """Return the syntax tree of a text. The tree is not too large.
 
     Raises:
-        CannotParse: with the reason and the place.
+        CannotParse: the text is no expression or too large; the error has the reason and the place.
     """
     text = source.text
     _check_text(text)
     try:
         with _GATE, _PARSING, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes such as '\d', which Python takes as they are
+            warnings.simplefilter("ignore")  # about escapes such as '\d', which Python keeps
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         lines = text.count("\n") + 1
@@ -49,7 +50,7 @@ def parsed(source: Source) -> ast.expr:
         raise CannotParse(_explained(error, text), line, max(error.offset or 1, 1)) from None
     except (MemoryError, RecursionError):
         raise CannotParse(f"it is nested too deeply; at most {MAX_DEPTH} levels are allowed") from None
-    except ValueError as error:  # null bytes, and halves of surrogate pairs
+    except ValueError as error:  # null bytes, and lone surrogates
         raise CannotParse(f"it is not valid text: {error}") from None
     _check_size(source, tree)
     return tree
@@ -58,7 +59,7 @@ def parsed(source: Source) -> ast.expr:
 def _check_text(text: str) -> None:
     if not text:
         raise CannotParse("it is empty")
-    # The parser recurses in C: a thread with a small stack cannot afford what the limits of Python let pass.
+    # The parser recurses in C: a thread with a small stack overflows within the limits of Python.
     depth = deepest = 0
     for character in _STRINGS.sub("", text):
         depth += (character in "([{") - (character in ")]}")
@@ -92,10 +93,10 @@ def _check_size(source: Source, tree: ast.expr) -> None:
 
 
 def is_counted(node: ast.AST) -> bool:
-    """Whether a node of the tree stands for something to be done."""
+    """Return whether a node of the tree counts as work."""
     return isinstance(node, ast.expr | ast.comprehension)
 
 
 def nodes_in(*trees: ast.AST) -> Iterator[ast.AST]:
-    """Everything to be done in some trees."""
+    """Yield all nodes of some trees that count as work."""
     return (node for tree in trees for node in ast.walk(tree) if is_counted(node))

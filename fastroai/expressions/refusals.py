@@ -1,4 +1,4 @@
-"""What to tell people about the parts of Python that are no part of expressions."""
+"""Messages about the parts of Python that are not allowed in expressions."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ _LITERALS: Final[Mapping[str, str]] = {"true": "True", "false": "False", "null":
 
 
 def refusal(node: ast.AST) -> str:
-    """Why this kind of node is not allowed, and what to write instead."""
+    """Return why this kind of node is not allowed, and what to write instead."""
     kind = type(node).__name__
     return _NAMES.get(kind, f"{kind} is not allowed in an expression")
 
 
 def name_refusal(name: str) -> str | None:
-    """Why a name cannot be looked up in data, if so."""
+    """Return why a name cannot be looked up in data; `None` if it can."""
     if name in _LITERALS:
         return f"{name!r} is not a name of data; write {_LITERALS[name]}"
     return key_refusal(name)
 
 
 def key_refusal(name: str) -> str | None:
-    """Why a name cannot be a key after a dot, if so."""
+    """Return why a name cannot be a key after a dot; `None` if it can."""
     if name.startswith("__"):
         return f"{name!r} is not allowed: names that begin with two underscores belong to Python"
     return None
 
 
 def call_refusal(called: ast.expr, arguments: str, functions: Iterable[str]) -> str:
-    """Why something that is called cannot be: it is a method, an unknown function, or no name at all."""
+    """Return why something cannot be called: it is a method, an unknown function, or not a name."""
     known = sorted(functions)
     if isinstance(called, ast.Attribute):
         if called.attr in known:

@@ -16,16 +16,16 @@ class Source:
             self._lines.append(self._lines[-1] + len(line) + 1)
 
     def place(self, node: ast.expr) -> tuple[int, int]:
-        """Line and column, in characters, both from 1."""
+        """Return the line and column of a node, in characters, both from 1."""
         start = self._lines[node.lineno - 1]
         return node.lineno, len(self._bytes[start : start + node.col_offset].decode()) + 1
 
     def end(self, node: ast.expr) -> int:
-        """How many characters of the text are before the end of a node."""
+        """Return how many characters of the text come before the end of a node."""
         return len(self._bytes[: self._end(node)].decode())
 
     def of(self, node: ast.expr) -> str:
-        """The text of a node, as it was written."""
+        """Return the text of a node, as it was written."""
         start = self._lines[node.lineno - 1] + node.col_offset
         return self._bytes[start : self._end(node)].decode()
 

@@ -1,4 +1,4 @@
-"""Plain JSON values: telling them from everything else without calling anything of theirs, and showing them.
+"""Plain JSON values: recognised without a call of any of their methods, and shown in messages.
 
 Types are compared by identity. `isinstance`, `==` between types, and sets of types would ask a metaclass.
 """
@@ -10,19 +10,19 @@ from typing import Final, TypeAlias
 from fastroai.expressions.limits import MAX_INTEGER_BITS
 
 Value: TypeAlias = object
-"""What an expression works with: a value for which `is_plain` was true when it was read or made."""
+"""A value in an evaluation: `is_plain` was true for it when it was read or made."""
 
 MAX_SHOWN: Final = 60
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 _MAX_SHOWN_BITS: Final = 128
 
 _name_of_type = type.__dict__["__name__"].__get__
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is of one of the types of JSON data itself, not of a subclass. Does not look inside.
+    """Return whether a value is exactly of a type of JSON data, not of a subclass. Parts are not checked.
 
-    An integer that is larger than what expressions calculate with is none: so no operation has to ask.
+    An integer that is too large for calculations is not plain, so no operation has to check that.
     """
     kind = type(value)
     return (
@@ -38,13 +38,13 @@ def is_plain(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether it can be calculated with, as booleans can."""
+    """Return whether a value can be calculated with, as booleans can."""
     kind = type(value)
     return kind is int or kind is float or kind is bool
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type, whatever its metaclass says."""
+    """Return the name of a value's type, without asking its metaclass."""
     if value is None:
         return "None"
     name: str = _name_of_type(type(value))
@@ -52,7 +52,7 @@ def type_name(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a message: at most about `MAX_SHOWN` characters, and containers by their size."""
+    """Return a value for a message: at most about `MAX_SHOWN` characters, and containers by their size."""
     if type(value) is str:
         return repr(value) if len(value) <= MAX_SHOWN else f"{value[: MAX_SHOWN - 1]!r}…"
     if type(value) is int and value.bit_length() > _MAX_SHOWN_BITS:

@@ -1,4 +1,4 @@
-"""An answer on its way to the log: to a question that is open, checked against its type and options."""
+"""Answers on their way to the log: each is for an open question, and fits its type and options."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fastroai.store.unsealing import unseal_payloads
 
 
 def question_ref(run_id: str, key: str) -> str:
-    """Return the id of a question among those of all runs."""
+    """Return the id of a question that is unique among all runs."""
     return f"{run_id}:{key}"
 
 
 def split_ref(question_id: str) -> tuple[str, str]:
-    """Return the run of a question, and its id there. Raises `ConfigurationError`."""
+    """Split the id of a question into the run and the id in that run. Raises `ConfigurationError`."""
     run_id, colon, key = question_id.rpartition(":") if isinstance(question_id, str) else ("", "", "")
     if not colon or not run_id or not key:
         expected = "the id of a question, such as 'order-1182:3f9a1c20b7d4'"
@@ -40,12 +40,12 @@ def answer_to(
     reviewer: str = "",
     rationale: str = "",
 ) -> AnswerGiven:
-    """Return the answer to an open question of a run, as it is stored.
+    """Return the answer to an open question of a run, in the form in which it is stored.
 
     Raises:
-        QuestionClosed: the run does not wait for it, or its time is over.
+        QuestionClosed: the run does not wait for the answer, or the time of the question is over.
         AnswerRejected: the value is not of the type, or none of the options.
-        ConfigurationError: `reviewer` or `rationale` is no text.
+        ConfigurationError: `reviewer` or `rationale` is not text.
     """
     for option, text in (("reviewer", reviewer), ("rationale", rationale)):
         if not isinstance(text, str):
@@ -69,9 +69,9 @@ def answer_to(
 def answers_to(
     recorded: RecordedRun, answers: Mapping[str, object] | None, now: datetime, *, codec: PayloadCodec | None
 ) -> list[AnswerGiven]:
-    """Return the answers that a run is resumed with, by the ids of the questions. Raises as `answer_to`.
+    """Return the answers with which a run is resumed, given by question. Raises as `answer_to`.
 
-    `now` is by the clock of the store.
+    `now` is the time of the store's clock.
     """
     if answers is not None and not isinstance(answers, Mapping):
         raise ConfigurationError("answers", answers, "a mapping of question ids to answers")
@@ -94,7 +94,7 @@ def last_asked(recorded: RecordedRun, key: str) -> QuestionAsked:
 
 
 def why_closed(recorded: RecordedRun, asked: QuestionAsked, now: datetime) -> str:
-    """Return why a question takes no answer; nothing if it takes one."""
+    """Return why a question takes no answer; empty if it takes one."""
     ended = recorded.ended
     if (given := last_answer(recorded, asked.id)) is not None:
         who = f" by {given.reviewer}" if given.reviewer else ""
@@ -109,7 +109,7 @@ def why_closed(recorded: RecordedRun, asked: QuestionAsked, now: datetime) -> st
 
 
 def last_answer(recorded: RecordedRun, key: str) -> AnswerGiven | None:
-    """Return the answer that nobody can take back; one that did not fit was asked for again since."""
+    """Return the answer that holds for a question: the run has not asked again since it was given."""
     for entry in reversed(recorded.entries):
         if isinstance(entry, AnswerGiven) and entry.id == key:
             return entry

@@ -28,16 +28,16 @@ logger = logging.getLogger("fastroai.human")
 
 
 class Halted(BaseException):
-    """Ends a step that waits. As with a cancellation, `except Exception` does not catch it."""
+    """Ends a step that waits. As with a cancellation, `except Exception` does not catch the exception."""
 
 
 def is_halt(error: BaseException) -> bool:
-    """Whether this ended a step because it waits, perhaps in a group of tasks."""
+    """Return whether an exception ended a step because it waits, perhaps inside of a group of tasks."""
     return any(isinstance(one, Halted) for one in leaves(error))
 
 
 def kept_log(scope: Scope, what: str) -> tuple[Log, DurableRun]:
-    """Return the log of a run, and the run on record, which waits. Raises `ConfigurationError`."""
+    """Return the log of a run that is about to wait, and the run on record. Raises `ConfigurationError`."""
     log = log_of(scope)
     if log is None or log.run is None:
         expected = f"a store that keeps the run, which waits for {what}: execute(..., store=...)"
@@ -46,7 +46,7 @@ def kept_log(scope: Scope, what: str) -> tuple[Log, DurableRun]:
 
 
 def check_deadline(called: str, timeout: float | None, on_timeout: object) -> None:
-    """Check how long something is waited for, which may well be more than an hour, and what follows.
+    """Check the timeout of a wait, which may be longer than an hour, and its `on_timeout`.
 
     Raises:
         ConfigurationError: one of them is invalid.
@@ -69,15 +69,15 @@ def json_schema_of(option: str, declared: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a step asks."""
+    """A question of a step, with its options and its timeout."""
 
     question: object
     answer_type: Any
     options: Sequence[object] | None
     timeout: float | None
-    """Seconds from when it is first asked."""
+    """Seconds from the time when the question is first asked."""
     on_timeout: object
-    """The answer after that time; `NOT_GIVEN` raises `QuestionTimedOut`."""
+    """The answer when the time is over; `NOT_GIVEN` raises `QuestionTimedOut`."""
     to: str
     name: str
 
@@ -91,11 +91,11 @@ class Ask:
             raise ConfigurationError("options", self.options, "a list of the answers that can be given")
 
     def answered(self, scope: Scope, place: str, visit: int) -> object:
-        """Return the answer that is on record for the step at a place; else put the question on record.
+        """Return the recorded answer for the step at a place. If there is none, put the question on record.
 
         Raises:
             Halted: there is no answer yet.
-            QuestionTimedOut: there is none, its time is over, and `on_timeout` is not given.
+            QuestionTimedOut: there is no answer, the time is over, and `on_timeout` is not given.
             ConfigurationError: no store keeps the run, or there is no JSON Schema of the answer.
             ValueNotStorable: the question, or an option, cannot be stored.
         """

@@ -1,4 +1,4 @@
-"""The inbox: the open questions of all runs in a store, and the way for answers to get on record."""
+"""The inbox: the open questions of all runs in a store, and the recording of answers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Inbox:
             print(asked.id, asked.question)
         await inbox.answer("order-1182:3f9a1c20b7d4", True, reviewer="Mia")
 
-    It needs no code of the pipelines. It keeps nothing in memory: each call reads the store.
+    The inbox needs no code of the pipelines. It keeps nothing in memory: each call reads the store.
     """
 
     def __init__(self, store: object, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is that of the runs, if they have one.
+        """`codec` is the codec of the runs, if they have one.
 
         Raises:
-            ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+            ConfigurationError: `store` is not a store of runs, or `codec` is not a codec.
         """
         check_codec(codec)
         self._store: RunStore = adapt_run_store(store)
@@ -57,7 +57,7 @@ class Inbox:
         tenant: str | None = None,
         limit: int | None = None,
     ) -> tuple[Question, ...]:
-        """Return the questions that wait for an answer: those of the newest run first, in the order asked.
+        """Return the questions that wait for an answer, those of the newest run first, in the order asked.
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
         list looks these runs up in an index, and reads their logs only from the first open question on. A run
@@ -88,12 +88,12 @@ class Inbox:
         return (await questions_of_run(self._store, found, self._codec))[:limit] if matches else ()
 
     async def get(self, question_id: str) -> Question:
-        """Return a question, open or not: with its answer, or with the reason why it takes none.
+        """Return a question, open or closed: with its answer, or with the reason why it takes none.
 
         Raises:
-            QuestionClosed: its run has not asked it.
+            QuestionClosed: the run has not asked the question.
             RunNotFound: the store has no such run.
-            RunCorrupt: its record cannot be read.
+            RunCorrupt: the record of the run cannot be read.
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
@@ -113,7 +113,7 @@ class Inbox:
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
     ) -> bool:
-        """Put the answer to a question on record; the process that resumes the run finds it.
+        """Put the answer to a question on record. The process that resumes the run finds it there.
 
         Args:
             question_id: The question.
@@ -126,11 +126,11 @@ class Inbox:
             Whether the run waits for no other answer.
 
         Raises:
-            AnswerRejected: it is not of the type, or none of the options. The question stays open.
-            QuestionClosed: it was answered, its time is over, or its run does not wait for it.
+            AnswerRejected: the value is not of the type, or none of the options. The question stays open.
+            QuestionClosed: the question was answered, its time is over, or its run does not wait for it.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
-            RunCorrupt: its record cannot be read.
+            RunInProgress: a process is running the run.
+            RunCorrupt: the record of the run cannot be read.
             RunStoreUnavailable: the store fails.
         """
         run_id, key = split_ref(question_id)
@@ -163,9 +163,9 @@ class Inbox:
         raise RunConflict(run_id, len(entries))
 
     async def _leave(self, run_id: str, given: AnswerGiven, *, is_due: bool) -> bool:
-        """Remove a question from the header of its run, unless a process has the run by now.
+        """Remove a question from the header of its run, unless a process has taken up the run.
 
-        The run `is_due` from now on, unless it is paused for something else.
+        With `is_due`, the run is due from now on; without it, the run is paused for something else.
         """
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)

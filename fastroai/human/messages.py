@@ -28,7 +28,7 @@ _LONGEST_NAME: Final = 200
 
 
 def check_name(name: object) -> None:
-    """Refuse what cannot be the name of a message. Raises `ConfigurationError`."""
+    """Check the name of a message. Raises `ConfigurationError`."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         raise ConfigurationError("name", name, f"the name of a message, 1 to {_LONGEST_NAME} characters")
 
@@ -36,7 +36,7 @@ def check_name(name: object) -> None:
 async def send_message(
     run_id: str, name: str, value: object = None, *, store: object, codec: PayloadCodec | None = None
 ) -> None:
-    """Send a message to a run, which `ctx.receive` in one of its steps returns.
+    """Send a message to a run. A step of the run gets the message from `ctx.receive`.
 
         await send_message("order-1182", "paid", {"amount": 120}, store=store)
 
@@ -75,7 +75,7 @@ async def send_message(
 async def _announced(
     store: RunStore, run_id: str, name: str, value: JsonValue, codec: PayloadCodec | None
 ) -> RunHeader:
-    """Return the header of the run, which is due soon if it waits for the message."""
+    """Return the header of a run. If the run waits for the message, announce that it is due soon."""
     found = await read_header(store, run_id)
     for _ in range(_TRIES):
         await _check(store, found.header, name, value, codec)
@@ -95,7 +95,7 @@ def _waits_for(header: RunHeader, name: str) -> bool:
 async def _check(
     store: RunStore, header: RunHeader, name: str, value: JsonValue, codec: PayloadCodec | None
 ) -> None:
-    """Refuse a message that nobody can receive. Raises `MessageRejected`."""
+    """Refuse a message that no step can receive. Raises `MessageRejected`."""
     if header.status == "finished":
         raise MessageRejected(header.run_id, name, "the run has finished")
     first = min((*header.questions, *(position for position, _ in header.receives)), default=None)
@@ -117,13 +117,13 @@ async def _check(
 
 
 async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
-    """Have a run that waits for a message resumed. A run that does not wait yet finds the message itself."""
+    """Make a run due that waits for a message. A run that does not wait yet finds the message by itself."""
     for _ in range(_TRIES):
         try:
             found = await read_header(store, sent_to.run_id)
             if found.header.epoch != sent_to.epoch:
                 raise RunNotFound(sent_to.run_id, repr(store))
-        except RunNotFound:  # it was deleted meanwhile
+        except RunNotFound:  # the run was deleted meanwhile
             await store.delete(mail_key(sent_to))
             raise
         header = found.header

@@ -1,7 +1,7 @@
 """Checks JSON against a JSON Schema, as far as it can be without the code that declares the type.
 
-It knows the keywords that pydantic writes for types, models and limits, and passes over others (formats,
-such as dates). The step that asked checks the answer in full, by its type.
+It knows the keywords that pydantic writes for types, models and limits, and ignores others (formats, such as
+dates). The step that asked checks the answer in full, by its type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTHS: Final = {
 
 
 def problems_of(value: JsonValue, schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is wrong with a value, each with its place in it; nothing if it fits."""
+    """Return the problems of a value, each with its place in the value; empty if the value fits."""
     return tuple(_problems(value, schema, "", schema.get("$defs", {})))
 
 
@@ -74,7 +74,7 @@ def _choice_problems(
 def _tagged_problems(
     value: JsonValue, tag: Mapping[str, Any], where: str, known: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Of a union whose field `propertyName` tells the type. pydantic needs it even if it has a default."""
+    """Check a union by the field `propertyName`, which tells the type and is needed even with a default."""
     name, mapping = tag["propertyName"], tag["mapping"]
     if not isinstance(value, dict):
         yield f"{where or 'it'} is of the type {_kind_of(value)}, not object"
@@ -116,7 +116,7 @@ def _inside(where: str, name: str) -> str:
 
 
 def _is_equal(value: JsonValue, other: JsonValue) -> bool:
-    """Whether two values are the same JSON: `True` and `1` are not."""
+    """Return whether two values are the same in JSON, where `True` is not `1`."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 

@@ -1,4 +1,4 @@
-"""Telling people that they are asked, when the question is on record and the run waits."""
+"""Sinks: they tell people of questions, once the question is on record and the run waits."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fastroai.store.runs import DurableRun
 from fastroai.store.unsealing import unseal_payloads
 
 Sink: TypeAlias = Callable[[Question], Awaitable[None] | None]
-"""Tells somebody of a question: an `async` function, or any other, which is called in a worker thread."""
+"""Tells people of a question: an `async` function, or another function, which runs in a worker thread."""
 
 logger = logging.getLogger("fastroai.human")
 
 
 def to_console(asked: Question) -> None:
-    """Print a question, and how to answer it, on standard error. A sink."""
+    """Print a question, with the command that answers it, on standard error. This function is a sink."""
     to = f" to {asked.to}" if asked.to else ""
     lines = (f"question{to}: {asked.question}", f"  fastroai review answer {asked.id} ANSWER")
     print("\n".join(lines), file=sys.stderr)
 
 
 def checked_sinks(sinks: Sequence[Sink]) -> tuple[Sink, ...]:
-    """Return the sinks of a configuration. Raises `ConfigurationError` for anything that is no function."""
+    """Return the sinks of a configuration. Raises `ConfigurationError` for a sink that is not a function."""
     if isinstance(sinks, Sequence) and not isinstance(sinks, str) and all(map(callable, sinks)):
         return tuple(sinks)
     raise ConfigurationError("sinks", sinks, "a list of functions that take a question")
 
 
 async def tell_people(sinks: Sequence[Sink], run: DurableRun, finish: RunFinished | None) -> None:
-    """Tell of the questions that a run has just paused for, each once; of a refused answer, once more.
+    """Tell people of the questions for which a run has just paused: once, and again after a refused answer.
 
-    A sink that raises is logged: the question is in the inbox whatever becomes of it.
+    A sink that raises is logged. The question is in the inbox even then.
     """
     waits_for = () if finish is None else finish.questions
     known = run.recorded.asked.keys() - run.recorded.answers.keys()
@@ -58,5 +58,5 @@ async def _tell(sink: Sink, asked: Question) -> None:
             told = await run_in_thread(partial(sink, asked), what=f"sink {sink!r}")
             if inspect.isawaitable(told):
                 await told
-    except Exception:  # the sink is the user's
+    except Exception:  # a sink is code of the user
         logger.exception("sink %r failed to tell of question %r", sink, asked.id)

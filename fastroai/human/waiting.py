@@ -1,4 +1,4 @@
-"""Waiting in the middle of a step: for a time, or for a message. It is on record, and the step halts."""
+"""Waits in the middle of a step, for a time or a message: the wait goes on record, and the step halts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
-"""Seconds; a sleep that has no more left than this does not halt its step."""
+"""Seconds that a sleep may have left without halting its step."""
 
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
@@ -47,7 +47,7 @@ def deadline_of(until: timedelta | float | datetime, now: float) -> float:
 
 
 async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelta | float | datetime) -> None:
-    """Sleep in the step at a place: in this process if no store keeps the run or little is left, else halt.
+    """Sleep in the step at a place. Halt the step, unless no store keeps the run or little time is left.
 
     Raises:
         Halted: the time is not over.
@@ -56,7 +56,7 @@ async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelt
     log, key = log_of(scope), wait_id(place, name, "sleep")
     now = time() if log is None or log.run is None else log.run.now
     deadline = deadline_of(until, now)
-    if log is None:  # in no run, as in a unit test of a step
+    if log is None:  # outside of runs, as in a unit test of a step
         await asyncio.sleep(max(0.0, deadline - now))
         return
     if key in log.waited:
@@ -80,26 +80,26 @@ async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
-    """What a step waits to be sent."""
+    """A wait of a step for a message."""
 
     name: str
     """The name of the message."""
     value_type: Any
     timeout: float | None
-    """Seconds from when it is first waited for."""
+    """Seconds from the time when the step first waits for the message."""
     on_timeout: object
-    """The value to receive after that time; `NOT_GIVEN` raises `MessageTimedOut`."""
+    """The value to receive when the time is over; `NOT_GIVEN` raises `MessageTimedOut`."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_deadline("ctx.receive", self.timeout, self.on_timeout)
 
     async def received(self, scope: Scope, place: str, visit: int, ordinal: str) -> object:
-        """Return the message that is on record for the step at a place, else the next one of its name.
+        """Return the recorded message for the step at a place, or else the next message of its name.
 
         Raises:
-            Halted: there is none yet.
-            MessageTimedOut: there is none, its time is over, and `on_timeout` is not given.
+            Halted: there is no message yet.
+            MessageTimedOut: there is no message, the time is over, and `on_timeout` is not given.
             ConfigurationError: no store keeps the run, or there is no JSON Schema of the value.
         """
         log, run = kept_log(scope, f"message {self.name!r}")
@@ -123,7 +123,7 @@ class Receive:
             deadline = before.wait.deadline
         wait = Wait(what="message", id=key, name=self.name, deadline=deadline)
         seen = log.received.get(self.name, 0)
-        is_over = deadline is not None and run.now >= deadline  # before messages are looked for
+        is_over = deadline is not None and run.now >= deadline  # checked before the mail, to miss no message
         ended = _ended(scope, wait, visit) if is_over else None
         for number, message in await run.mail(after=seen):
             seen = number

@@ -1,4 +1,4 @@
-"""Other libraries' ways of running things: `fastroai.integrations.langgraph`.
+"""Bridges to other libraries that run agents: `fastroai.integrations.langgraph`.
 
-Nothing is imported here; each module needs the extra of its name.
+This package imports nothing; each of its modules needs the extra of its name.
 """

@@ -1,4 +1,4 @@
-"""LangGraph: a step as a node of its graphs, and its graphs as steps. Needs the extra `langgraph`."""
+"""LangGraph: steps as nodes of its graphs, and its graphs as steps. Needs the extra `langgraph`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from langgraph.typing import NodeInputT as InputT
     from langgraph.typing import StateT as FinalT
 else:
-    InputT, FinalT = TypeVar("InputT"), TypeVar("FinalT")  # LangGraph's have bounds, which are its own
+    InputT, FinalT = TypeVar("InputT"), TypeVar("FinalT")  # those of LangGraph have private bounds
 
 __all__ = ["as_node", "graph_step", "worth_retrying"]
 
@@ -43,12 +43,14 @@ DepsT = TypeVar("DepsT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 
 NodeUpdate: TypeAlias = "Mapping[str, object] | BaseModel | Command[Any] | None"
-"""What LangGraph takes from a node: new values of keys of the state, or a command; dataclasses too."""
+"""A value that LangGraph accepts from a node: new values of keys of the state, or a command. LangGraph
+accepts dataclasses, too.
+"""
 
 Answer: TypeAlias = "Callable[[StepContext[DepsT], tuple[Interrupt, ...]], object]"
 
 _STEP_KEY: Final = "fastroai_step"
-"""In the metadata of checkpoints: the idempotency key of the step whose run made them."""
+"""Key in the metadata of checkpoints: its value is the idempotency key of the step that ran the graph."""
 
 _UPDATE: Final = (
     "the key of the state for the output of step {!r}: it gives {!r}, not a dict, model or dataclass"
@@ -56,10 +58,10 @@ _UPDATE: Final = (
 
 
 def worth_retrying(error: Exception) -> bool:
-    """Whether LangGraph may run a node again: `RetryPolicy(retry_on=worth_retrying)`.
+    """Return whether LangGraph may run a node again: `RetryPolicy(retry_on=worth_retrying)`.
 
-    Not after a failure on which FastroAI has used up its retries, nor after one that trying again cannot
-    help, such as a budget stop or a violated contract.
+    A node is not run again after a failure on which FastroAI has used up its retries, or after one that
+    another try cannot help, such as a budget stop or a violated contract.
     """
     return may_retry(error)
 
@@ -82,7 +84,7 @@ def as_node(
     config: StepConfig | None = None,
     pipeline_config: PipelineConfig | None = None,
 ) -> Runnable[Any, NodeUpdate]:
-    """A step as a node of a LangGraph graph, with its contract, retries, time limits, budget and account.
+    """Return a node of a LangGraph graph that runs a step, with its contract, retries, limits and budget.
 
     The node is a pipeline of one step: the state is its inputs. It works in `invoke` and in `ainvoke`.
 
@@ -92,14 +94,14 @@ def as_node(
 
     Args:
         step: The step. Its code sees the state with `ctx.get_input`.
-        step_id: Its id in errors, traces and accounts; the name of its function unless given.
-        reads: The keys of the state that it sees; all of them unless given.
-        writes: The key of the state for its output; unless given, the output is a dict, model or dataclass
+        step_id: The id of the step in errors, traces and accounts; the name of its function unless given.
+        reads: The keys of the state that the step sees; all of them unless given.
+        writes: The key of the state for the output; unless given, the output is a dict, model or dataclass
             with values for the keys of the same names, or a LangGraph `Command`.
-        deps: What it finds as `ctx.deps`; the context that the graph is called with unless given.
+        deps: The `ctx.deps` of the step; the context that the graph is called with unless given.
         config: Settings of the step.
-        pipeline_config: Settings of the pipeline around it. With a `store`, a node that was cut off, and that
-            LangGraph runs again from its checkpoint, repeats no request that was answered.
+        pipeline_config: Settings of the pipeline around the step. With a `store`, a node that was cut off
+            and that LangGraph runs again from its checkpoint repeats no request that was answered.
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).
@@ -144,7 +146,7 @@ class _Node(Generic[DepsT]):
             raise ConfigurationError("writes", writes, _UPDATE.format(self.step_id, declared.__name__))
 
     async def run(self, state: object) -> NodeUpdate:
-        """Run it in `ainvoke`."""
+        """Run the step in `ainvoke`."""
         inputs, deps, run_id = self._inputs(state), self._deps(), _run_id()
         with _unwrapped_signals(), _visit():
             try:
@@ -154,7 +156,7 @@ class _Node(Generic[DepsT]):
             return self._update(result)
 
     def run_sync(self, state: object) -> NodeUpdate:
-        """Run it in `invoke`, which has a thread for each node where several run at once."""
+        """Run the step in `invoke`, which has a thread for each node where several run at once."""
         return run_blocking(lambda: self.run(state), called="graph.invoke", instead="graph.ainvoke")
 
     def _inputs(self, state: object) -> dict[str, object]:
@@ -170,7 +172,7 @@ class _Node(Generic[DepsT]):
     def _update(self, result: PipelineResult[Any]) -> NodeUpdate:
         from langgraph.types import Command
 
-        for error in result.errors.values():  # with on_error="continue", which is for steps beside this one
+        for error in result.errors.values():  # with on_error="continue", which is for other steps
             raise StepExecutionError(self.step_id, error) from error
         output: object = result.conversation_state if result.stopped_early else result.output
         if isinstance(output, Command):
@@ -178,14 +180,14 @@ class _Node(Generic[DepsT]):
         if self.writes is not None:
             return {self.writes: output}
         if isinstance(output, Mapping):
-            return dict(output)  # LangGraph takes no other mapping
+            return dict(output)  # LangGraph accepts only this mapping
         if not _is_update(type(output)):
             raise ConfigurationError("writes", None, _UPDATE.format(self.step_id, type(output).__name__))
         return cast("NodeUpdate", output)
 
 
 def _is_update(kind: type) -> bool:
-    """Whether LangGraph takes an instance as new values for keys of the state."""
+    """Return whether LangGraph accepts an instance as new values for keys of the state."""
     from langgraph.types import Command
 
     if issubclass(kind, ConversationState):
@@ -203,11 +205,11 @@ def _fields_of(state: object) -> Mapping[str, object]:
     raise ConfigurationError("state", state, "a dict, a pydantic model or a dataclass; send one to the node")
 
 
-# --- where in a run of LangGraph's a node is ---
+# --- the place of a node in a run of LangGraph ---
 
 
 def _runtime() -> Runtime[Any] | None:
-    """LangGraph's; `None` where a node is called by itself, as in a test."""
+    """Return the runtime of LangGraph; `None` where a node is called by itself, as in a test."""
     from langgraph.runtime import get_runtime
 
     return cast("Runtime[Any] | None", get_runtime())
@@ -219,7 +221,7 @@ def _execution() -> ExecutionInfo | None:
 
 
 def _run_id() -> str | None:
-    """The same whenever LangGraph runs the same visit of the node; `None` inside of a run of our own."""
+    """Return the id that each run of this visit has in LangGraph; `None` inside of a run of FastroAI."""
     around = current_scope()
     inside = around is not None and any(scope.kind in RUNS for scope in around.lineage())
     execution = _execution()
@@ -228,11 +230,11 @@ def _run_id() -> str | None:
 
 @contextmanager
 def _visit() -> Iterator[None]:
-    """Tell this visit of the node from others, in a run of our own that is on record.
+    """Give this visit of the node a key of its own, in a run of FastroAI that is on record.
 
-    LangGraph's task id is stable where it has a checkpointer, which takes a thread. Without one the graph
-    starts over in a new process, and comes to the same steps in the same order; in graphs inside of it
-    they may overtake each other, and are run again.
+    LangGraph's task id is stable if the graph has a checkpointer, which needs a thread. Without one, the
+    graph starts over in a new process, and comes to the same steps in the same order. In graphs inside of it,
+    steps may overtake each other, and are run again.
     """
     execution = _execution()
     if execution is None:
@@ -253,15 +255,15 @@ def _step_of_graph() -> str:
     from langgraph.config import get_config
 
     metadata = get_config().get("metadata", {})
-    # The second part of the path is the node's name, or the number of what was sent to it.
+    # The second part of the path is the node's name, or the number of the `Send` to it.
     return f"{metadata['langgraph_step']}-{metadata['langgraph_path'][1]}"
 
 
-# --- LangGraph's control flow, which it raises ---
+# --- LangGraph's control flow by exceptions ---
 
 
 def _signals_are_final(error: BaseException, context: FailureContext) -> FailureClass | None:
-    """An interrupt, or a command to a parent graph, is no failure that a step might retry."""
+    """Classify an interrupt, or a command to a parent graph, as a signal that no step may retry."""
     from langgraph.errors import GraphBubbleUp
 
     return FailureClass.TERMINAL if isinstance(error, GraphBubbleUp) else None
@@ -296,21 +298,21 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
     ) -> None:
         self.graph, self.inputs, self.output, self.answer = graph, inputs, output, answer
         self.config, self.graph_config = config, graph_config
-        # `True` and `False` are for graphs inside of others.
+        # `True` and `False` are for graphs inside of other graphs.
         self._has_checkpoints = not isinstance(graph.checkpointer, bool | None)
 
     def __repr__(self) -> str:
         return f"<step of LangGraph's {self.graph.get_name()!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """What `output` says that it returns."""
+        """Return the type that `output` declares to return."""
         return returned_type(self.output) if callable(self.output) else None
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Run the graph to its end, from its last checkpoint where it has one.
+        """Run the graph to its end, from its last checkpoint if it has one.
 
         Raises:
-            LangGraphStopped: it waits for an answer, or has used up its recursion limit.
+            LangGraphStopped: the graph waits for an answer, or has used up its recursion limit.
         """
         from langgraph.errors import GraphRecursionError
 
@@ -327,7 +329,7 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
         return self._output(final.value)
 
     def _config(self, context: StepContext[DepsT]) -> RunnableConfig:
-        """With a thread where there are checkpoints: the same in every attempt at this step of this run."""
+        """Return the configuration of LangGraph. With checkpoints, attempts at this step share a thread."""
         config = cast("RunnableConfig", dict(self.graph_config or {}))
         if self._has_checkpoints:
             key = context.idempotency_key
@@ -338,12 +340,12 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
     async def _entry(
         self, context: StepContext[DepsT], config: RunnableConfig
     ) -> InputT | Command[Any] | None:
-        """What the graph is called with; `None` goes on from its last checkpoint."""
+        """Return the input of the graph; `None` lets the graph go on from its last checkpoint."""
         from langgraph.types import Command
 
         if self._has_checkpoints:
             before: StateSnapshot = await self.graph.aget_state(config)
-            # On a thread that the user names, an earlier run may have been.
+            # If the user names the thread, its checkpoint may come from an earlier run.
             is_ours = dict(before.metadata or {}).get(_STEP_KEY) == context.idempotency_key
             if before.interrupts:
                 answer = None if self.answer is None else self.answer(context, before.interrupts)
@@ -413,7 +415,7 @@ def graph_step(
     config: StepConfig | None = None,
     graph_config: RunnableConfig | None = None,
 ) -> BaseStep[DepsT, Any]:
-    """A compiled LangGraph graph as a step: what its nodes spend through FastroAI is charged to the step.
+    """Return a step that runs a compiled LangGraph graph. What nodes spend through FastroAI is charged to it.
 
         Pipeline("desk", {"triage": graph_step(graph, output="reply"), "send": send}, {"send": ["triage"]})
 
@@ -423,17 +425,18 @@ def graph_step(
 
     Args:
         graph: The graph.
-        inputs: Makes what it is called with; by default the inputs of the run, and the outputs of the step's
+        inputs: Makes the input of the graph; by default the inputs of the run, and the outputs of the step's
             direct dependencies under their ids.
-        output: Makes the output of its final state, or a key of that; the whole of it unless given.
-        answer: Called with the context and what the graph waits for, where it was interrupted; gives the
-            answer, or `None` where there is none yet.
+        output: Makes the output of the step from the final state, or names a key of that state; the whole
+            state unless given.
+        answer: Called with the context and the interrupts, if the graph was interrupted. Returns the answer,
+            or `None` if there is none yet.
         config: Settings of the step.
-        graph_config: LangGraph's, such as `{"recursion_limit": 50}`.
+        graph_config: The configuration of LangGraph, such as `{"recursion_limit": 50}`.
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).
-        ConfigurationError: what is not a compiled graph.
+        ConfigurationError: `graph` is not a compiled graph.
     """
     _check_installed("graph_step")
     if not hasattr(graph, "ainvoke") or not hasattr(graph, "checkpointer"):

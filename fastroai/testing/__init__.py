@@ -1,6 +1,6 @@
-"""What users test with: a model server with a ledger, a suite for stores, and a context for one step.
+"""Tools for users' tests: a model server with a ledger, a suite for stores, and a context for one step.
 
-Importing this package, as pytest does at every start through the plugin, loads none of it: a name is
+Importing this package, as pytest does at every start through the plugin, loads none of its modules: a name is
 imported when it is first used.
 """
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ModelServer",
-    # what it answers
+    # answers of the server
     "Fault",
     "Reply",
     "ToolCall",
     "Usage",
-    # what it was asked
+    # requests to the server
     "Message",
     "ServedRequest",
     "Tool",
     "ToolResult",
-    # what it served
+    # records of the server
     "Ledger",
     "LedgerEntry",
     "LedgerTotals",

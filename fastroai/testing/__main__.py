@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     _log_requests()
-    # What a supervisor sends is to end it as Ctrl-C does, totals included.
+    # A supervisor's signal ends the process as Ctrl-C does, totals included.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         print(f"The model server of FastroAI listens at {server.url}. Ctrl-C ends it. To reach it:\n")

@@ -1,10 +1,10 @@
-"""From a reply to an answer: content in its final place, usage counted, ids given.
+"""Answers made from replies: content in its final place, usage counted, ids given.
 
-**The server's own count**, used where a reply has no `usage`: a token is four bytes of UTF-8, rounded up.
+**The server's own count** is used if a reply has no `usage`: a token is four bytes of UTF-8, rounded up.
 Input is everything that the request says to the model: system text, messages, tool calls, tool results, the
 tools with their schemas, and the output schema; at least 1. Output is the text, and names and arguments of
-the tool calls. Neither can exceed the bytes of the request or of the answer. As with a provider,
-`max_tokens` ends an answer that is longer; a reply that brings its usage is sent as it is.
+the tool calls. Neither can exceed the bytes of the request or of the answer. As with a provider, `max_tokens`
+ends an answer that is longer; a reply with its own usage is sent unchanged.
 """
 
 import json
@@ -25,7 +25,7 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call as it goes out."""
+    """A tool call in the form in which it is sent."""
 
     id: str
     name: str
@@ -34,34 +34,34 @@ class Call:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """All that a protocol has to say about one request."""
+    """The answer to one request, with all that a protocol needs to write it."""
 
     request: ServedRequest
     id: str
     created: int
-    """Seconds since 1970."""
+    """Time when the answer was made, in seconds since 1970."""
     model: str
     service_tier: str | None
     text: str
     calls: tuple[Call, ...]
     usage: Usage
     shown_usage: Usage | None
-    """`None`: the answer does not tell its usage."""
+    """The usage that the answer reports; `None`: the answer reports none."""
     finish_reason: FinishReason | None
-    """`None`: the answer does not tell why it ended."""
+    """Why the answer ended; `None`: the answer does not say it."""
     chunk_size: int
 
     def pieces(self, text: str) -> Iterator[str]:
-        """`text` in the pieces in which a stream brings it."""
+        """Yield a text in the pieces that a stream sends."""
         for start in range(0, len(text), self.chunk_size):
             yield text[start : start + self.chunk_size]
 
 
 def make_answer(request: ServedRequest, reply: Reply) -> Answer:
-    """The answer that says `reply` to `request`.
+    """Return the answer that gives `reply` to `request`.
 
     Raises:
-        NoReplyError: if the reply cannot be said in the protocol of the request.
+        NoReplyError: if the protocol of the request cannot express the reply.
     """
     fault = reply.fault.kind if reply.fault else None
     token = uuid4().hex
@@ -96,7 +96,7 @@ def make_answer(request: ServedRequest, reply: Reply) -> Answer:
 
 
 def _content(request: ServedRequest, reply: Reply, *, wrong_schema: bool) -> tuple[str, tuple[Call, ...]]:
-    """Text and calls, with structured data put where the request wants it."""
+    """Return the text and the calls of an answer, with structured data where the request wants it."""
     calls = tuple(
         Call(
             call.id or "",
@@ -120,14 +120,14 @@ def _content(request: ServedRequest, reply: Reply, *, wrong_schema: bool) -> tup
 
 
 def _is_wrapper(schema: JsonObject, data: object) -> bool:
-    """Whether `schema` is the object in which PydanticAI asks for an output that is no object."""
+    """Return whether `schema` is the object in which PydanticAI wraps an output that is not an object."""
     return list(schema.get("properties", {})) == ["response"] and not (
         isinstance(data, dict) and "response" in data
     )
 
 
 def _within(max_tokens: int | None, text: str, calls: tuple[Call, ...]) -> tuple[str, tuple[Call, ...]]:
-    """The beginning of an answer, as far as `max_tokens` reach."""
+    """Return the beginning of an answer, cut off at `max_tokens`."""
     if max_tokens is None:
         return text, calls
     left = max_tokens * _BYTES_PER_TOKEN

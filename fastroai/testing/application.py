@@ -1,4 +1,4 @@
-"""The Starlette application: from an HTTP request through rules and ledger to its answer."""
+"""The Starlette application: it takes a request through rules and ledger to its answer."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger("fastroai.testing")
 def make_application(
     rules: Rules, ledger: Ledger, *, latency: float, keep_alive: bool, hang_up: Callable[[Scope], None]
 ) -> Starlette:
-    """One endpoint for each protocol. `hang_up` closes the connection that a request came by."""
+    """Return an application with an endpoint for each protocol. `hang_up` closes a connection."""
     endpoints = [_Endpoint(wire, rules, ledger, latency, keep_alive, hang_up) for wire in WIRES]
     return Starlette(
         routes=[Route(endpoint.wire.path, endpoint, methods=["POST"]) for endpoint in endpoints],
@@ -44,11 +44,11 @@ async def _not_found(request: Request, error: Exception) -> JSONResponse:
 
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""The largest body of a request, which the server keeps in its ledger."""
+"""Maximum number of bytes in the body of a request, which the server keeps in its ledger."""
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body, or so much of it that it is too much."""
+    """Return the body of a request. Stop reading when it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -74,11 +74,11 @@ class _Endpoint:
         try:
             raw_body = await _body(request)
         except ClientDisconnect:
-            return  # it never arrived
+            return  # the request never arrived
         await self._answer(dict(request.headers), raw_body)(scope, receive, send)
 
     def _answer(self, headers: Mapping[str, str], raw_body: bytes) -> Delivery:
-        """Decide what to send, and enter it into the ledger before a byte of it leaves."""
+        """Decide what to send, and put that into the ledger before the first byte is sent."""
         entry = LedgerEntry(
             protocol=self.wire.name,
             request_id=f"req_{uuid4().hex}",
@@ -102,7 +102,7 @@ class _Endpoint:
         except NoReplyError as error:
             if error.__cause__:
                 logger.warning("%s", error, exc_info=error.__cause__)
-            # SDKs repeat a 500 by default. This one would come again, and hide its message behind the wait.
+            # SDKs repeat a 500 by default. This error would come again, and the wait would hide its message.
             return self._refuse(entry, 500, str(error), {"x-should-retry": "false"})
 
     def _deliver(self, entry: LedgerEntry, reply: Reply, answer: Answer) -> Delivery:
@@ -165,7 +165,7 @@ class _Endpoint:
 
 
 def _log(entry: LedgerEntry) -> None:
-    """One line for a request that has ended."""
+    """Log one line about a request that has ended."""
     usage = entry.usage
     ended = entry.ended or entry.started
     logger.info(

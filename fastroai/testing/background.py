@@ -1,4 +1,4 @@
-"""The thread, the event loop and the HTTP server in it."""
+"""The thread of the model server, with its event loop and its HTTP server."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.types import Scope
 
 _PATIENCE = 10.0
-"""Seconds that starting and stopping may take."""
+"""Maximum number of seconds that starting and stopping may take."""
 
 
 class BackgroundServer:
@@ -20,7 +20,7 @@ class BackgroundServer:
         self._listener = listener
         config = uvicorn.Config(
             make(self._hang_up),
-            # asyncio and h11 come with uvicorn; what else is installed must not change what tests see.
+            # asyncio and h11 come with uvicorn. Other installed packages must not change how tests behave.
             loop="asyncio",
             http="h11",
             ws="none",
@@ -60,7 +60,7 @@ class BackgroundServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, told to stop by an event rather than by polling ten times a second."""
+    """A uvicorn server that an event stops, instead of polling ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

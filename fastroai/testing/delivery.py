@@ -1,4 +1,4 @@
-"""Writing an answer to its client, with the faults of the wire: late, slow, hanging, cut, garbled."""
+"""Sending an answer to its client, with the faults of a connection: late, slow, hanging, cut, garbled."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -13,46 +13,46 @@ _PIECES_OF_A_BODY = 4
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes that are written at once."""
+    """Bytes that are sent at once."""
 
     data: bytes
     content: bool = True
-    """Whether they bring a piece of the content, by which faults count."""
+    """Whether the bytes have a piece of the content. Faults count these pieces."""
 
 
 def body_chunks(body: bytes) -> list[Chunk]:
-    """A body that is not streamed, in four pieces, so that it can be slow, hang or be cut like a stream."""
+    """Return a body in four pieces, so that it can be slow, hang or be cut as a stream can."""
     size = -(-len(body) // _PIECES_OF_A_BODY) or 1
     return [Chunk(body[start : start + size]) for start in range(0, len(body), size)]
 
 
 def garbled(chunks: Sequence[Chunk], after: int) -> list[Chunk]:
-    """The same chunks, with one that is not JSON after so many pieces of content."""
+    """Return the same chunks with one that is not JSON, after `after` pieces of content."""
     stop = _stop_at(chunks, after)
     data = chunks[stop].data
     half = data[: len(data) // 2]
-    # An event stays an event: its name and its end remain, its data is cut.
+    # An event stays an event: its name and its end remain, and its data is cut.
     broken = half.rstrip(b"\n") + b"\n\n" if data.endswith(b"\n\n") else half
     return [*chunks[:stop], Chunk(broken), *chunks[stop + 1 :]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """An ASGI application that writes one answer, and reports how that ended."""
+    """An ASGI application that sends one answer, and reports how the sending ended."""
 
     status: int
     headers: Mapping[str, str]
     chunks: Sequence[Chunk]
     on_end: Callable[[bool, bool], None]
-    """Called once, with: completed, the client left."""
+    """Called once, with two flags: the answer is complete; the client has left."""
     hang_up: Callable[[Scope], None]
-    """Closes the connection of a request, after what has been written."""
+    """Closes the connection of a request, after everything that was sent."""
     fault: Fault | None = None
     latency: float = 0.0
     chunk_delay: float = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the answer."""
+        """Send the answer."""
         gone = asyncio.create_task(_disconnected(receive))
         connection = _Connection(scope, send, gone, self.hang_up)
         completed = False
@@ -89,12 +89,12 @@ class Delivery:
 
 
 class _ConnectionEndedError(Exception):
-    """There is nobody to write to any more."""
+    """The client has left, so nothing more can be sent."""
 
 
 @dataclass
 class _Connection:
-    """The way to one client. Every pause ends when the client leaves."""
+    """The connection to one client. Every pause ends when the client leaves."""
 
     scope: Scope
     send: Send
@@ -103,10 +103,10 @@ class _Connection:
     hung_up: bool = False
 
     async def pause(self, seconds: float | None) -> None:
-        """Wait so long, or, with `None`, for ever.
+        """Wait for some seconds, or with `None` for ever.
 
         Raises:
-            _ConnectionEndedError: when the client leaves.
+            _ConnectionEndedError: if the client leaves.
         """
         await asyncio.wait([self.gone], timeout=seconds)
         if self.gone.done():
@@ -136,9 +136,9 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _stop_at(chunks: Sequence[Chunk], after: int) -> int:
-    """Before which chunk a fault strikes that is to come after so many pieces of content.
+    """Return the number of the chunk before which a fault strikes, after `after` pieces of content.
 
-    At the latest after the last piece, so that the end of the answer is always struck.
+    It strikes after the last piece at the latest, so that the end of the answer is always hit.
     """
     content = [number for number, chunk in enumerate(chunks) if chunk.content]
     if after < len(content):

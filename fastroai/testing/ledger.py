@@ -1,4 +1,4 @@
-"""The ledger: every request that the server served, with its exact usage."""
+"""The ledger: every request that the server has served, with its exact usage."""
 
 import asyncio
 import threading
@@ -18,37 +18,37 @@ State: TypeAlias = Literal["arrived", "finished"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LedgerEntry:
-    """One request and what became of it: a snapshot, replaced when the answer has ended."""
+    """One request and its answer: a snapshot, which is replaced when the answer has ended."""
 
     ordinal: int = 0
-    """1 for the first since the ledger was empty."""
+    """Number of the request since the ledger was last empty, from 1."""
     protocol: ProtocolName
     model: str = ""
-    """That the answer names; of a request that could not be read, empty."""
+    """The model that the answer names; empty if the request could not be read."""
     streamed: bool = False
     status: int | None = None
-    """HTTP status; `None` where no status line is sent."""
+    """HTTP status; `None` if no status line is sent."""
     billed: bool = False
     usage: Usage = field(default_factory=Usage)
-    """What is billed, whole even if the client left early; zero if nothing is."""
+    """The billed usage: complete even if the client left early; zero if nothing is billed."""
     fault: str | None = None
     error: str | None = None
     """The message of an error answer."""
     request_id: str
-    """As in the header of the answer."""
+    """The id in the header of the answer."""
     response_id: str | None = None
-    """As in the body of the answer; `None` for an error."""
+    """The id in the body of the answer; `None` for an error."""
     headers: Mapping[str, str]
     body: JsonObject = field(default_factory=dict)
-    """Empty if the request's body could not be read; `raw_body` has it."""
+    """The body of the request; empty if it could not be read. `raw_body` has its bytes."""
     raw_body: bytes
     started: datetime
     ended: datetime | None = None
-    """`None` while the answer is under way."""
+    """Time when the answer ended; `None` while it goes on."""
     completed: bool = False
-    """The last byte was handed to the connection."""
+    """Whether the last byte was handed to the connection."""
     client_disconnected: bool = False
-    """The connection ended before the answer had: the client left, or the server was stopped."""
+    """Whether the connection ended before the answer: the client left, or the server was stopped."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class _Waiter:
 
 
 class Ledger:
-    """What a server served, in the order in which it arrived. Safe to read from any thread.
+    """The requests that a server has served, in the order of their arrival. Safe to read from any thread.
 
-    An entry has its status, usage and ids before the first byte of the answer leaves, so a client that has
-    its answer finds its entry. That the answer has `ended` may come a moment later: wait for it with
-    `wait_for(n, state="finished")`.
+    An entry has its status, usage and ids before the first byte of the answer is sent, so a client that has
+    its answer finds its entry. The field `ended` may be set a moment later: wait for it with `wait_for(n,
+    state="finished")`.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Ledger:
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All requests."""
+        """The entries of all requests, in the order of their arrival."""
         with self._lock:
             return tuple(self._entries.values())
 
@@ -92,7 +92,7 @@ class Ledger:
         return tuple(entry for entry in self.entries if entry.billed)
 
     def totals(self) -> LedgerTotals:
-        """Requests, billed requests, and the sum of their usage."""
+        """Return the number of requests, of billed requests, and the sum of their usage."""
         entries = self.entries
         return LedgerTotals(
             requests=len(entries),
@@ -108,10 +108,10 @@ class Ledger:
     async def wait_for(
         self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """Wait until so many requests have arrived, or finished, and return all entries.
+        """Wait until `count` requests have arrived, or finished. Return all entries.
 
         Raises:
-            TimeoutError: if that takes longer than `timeout` seconds.
+            TimeoutError: if the wait takes longer than `timeout` seconds.
         """
         with self._waiting(count, state) as waiter:
             try:
@@ -123,7 +123,7 @@ class Ledger:
     def wait_for_sync(
         self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
-        """As `wait_for`, for a test without an event loop. It blocks its thread."""
+        """Wait as `wait_for` does, in a test without an event loop. Blocks its thread."""
         with self._waiting(count, state) as waiter:
             try:
                 waiter.future.result(timeout)
@@ -132,7 +132,7 @@ class Ledger:
         return self.entries
 
     def record(self, entry: LedgerEntry) -> LedgerEntry:
-        """Add a request that has arrived; its ordinal is given here."""
+        """Add a request that has arrived, and return it with its ordinal."""
         with self._lock:
             entry = replace(entry, ordinal=len(self._entries) + 1)
             self._entries[entry.request_id] = entry
@@ -140,7 +140,7 @@ class Ledger:
         return entry
 
     def finish(self, entry: LedgerEntry, *, completed: bool, client_disconnected: bool) -> LedgerEntry:
-        """Note that the answer to a request has ended, and how."""
+        """Note how the answer to a request has ended."""
         entry = replace(
             entry, ended=datetime.now(UTC), completed=completed, client_disconnected=client_disconnected
         )
@@ -166,7 +166,7 @@ class Ledger:
     def _wake(self) -> None:
         for waiter in [waiter for waiter in self._waiters if self._count(waiter.state) >= waiter.count]:
             self._waiters.remove(waiter)
-            # A waiter whose task was cancelled in its own thread takes no result any more.
+            # The task of a waiter may be cancelled in its own thread; it then takes no result.
             if waiter.future.set_running_or_notify_cancel():
                 waiter.future.set_result(None)
 

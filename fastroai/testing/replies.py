@@ -1,4 +1,4 @@
-"""What the server answers: a reply, its usage, and what is to go wrong with it."""
+"""Replies of the server, with their usage and their faults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -38,10 +38,10 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     input_audio_tokens: int = 0
-    """Chat Completions only; the other protocols have no place for it."""
+    """Audio tokens of the input. Only Chat Completions can report them."""
     reasoning_tokens: int = 0
     output_audio_tokens: int = 0
-    """Chat Completions only; the other protocols have no place for it."""
+    """Audio tokens of the output. Only Chat Completions can report them."""
 
     def __post_init__(self) -> None:
         for name in _TOKEN_COUNTS:
@@ -82,7 +82,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong with one answer. Made by the class methods, which say who pays."""
+    """A fault of one answer. Class methods make faults, and say whether the answer is billed."""
 
     kind: FaultKind
     billed: bool
@@ -96,7 +96,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """As the ledger shows it: `"status 429"`, `"cut"`."""
+        """The name in the ledger, such as `"status 429"` or `"cut"`."""
         return f"status {self.code}" if self.kind == "status" else self.kind
 
     @property
@@ -108,7 +108,7 @@ class Fault:
     def status(
         cls, code: int, *, retry_after: float | datetime | None = None, message: str | None = None
     ) -> "Fault":
-        """An HTTP error such as 429, 500, 503 or 529. Not billed.
+        """Fail with an HTTP error such as 429, 500, 503 or 529. Not billed.
 
         `retry_after` becomes the `Retry-After` header: a number is seconds, an aware `datetime` an HTTP date.
 
@@ -121,18 +121,18 @@ class Fault:
 
     @classmethod
     def slow(cls, *, before_headers: float = 0.0, between_chunks: float = 0.0) -> "Fault":
-        """A whole answer, but late, or slow between its pieces, by so many seconds. Billed."""
+        """Send a whole answer, but late, or slowly between its pieces; both in seconds. Billed."""
         _check_seconds("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
         return cls("slow", True, before_headers=before_headers, between_chunks=between_chunks)
 
     @classmethod
     def hang(cls, *, after: int | None = None) -> "Fault":
-        """No answer until the client goes away, or none after so many pieces of content. Billed."""
+        """Send no answer until the client leaves, or nothing after `after` pieces of content. Billed."""
         return cls("hang", True, after=None if after is None else _count("Fault.hang", after))
 
     @classmethod
     def cut(cls, *, after: int = 1) -> "Fault":
-        """The connection closes after so many pieces of content, without the end of the answer. Billed.
+        """Close the connection after `after` pieces of content, without the end of the answer. Billed.
 
         A piece is an event with text or arguments in it; an answer without streaming comes in four pieces.
         At least the last piece is always missing.
@@ -141,33 +141,33 @@ class Fault:
 
     @classmethod
     def disconnect(cls, *, billed: bool = True) -> "Fault":
-        """The connection closes before any answer. Billed, since the provider may have done the work."""
+        """Close the connection before any answer. Billed, since the provider may have done the work."""
         return cls("disconnect", billed)
 
     @classmethod
     def malformed(cls, *, after: int = 1) -> "Fault":
-        """A body that is not JSON; when streaming, such an event after so many pieces of content. Billed."""
+        """Send a body, or an event after `after` pieces of content, that is not JSON. Billed."""
         return cls("malformed", True, after=_count("Fault.malformed", after))
 
     @classmethod
     def wrong_schema(cls) -> "Fault":
-        """Valid JSON that does not fit the output schema that the request demands. Billed."""
+        """Send valid JSON that does not fit the output schema that the request demands. Billed."""
         return cls("wrong_schema", True)
 
     @classmethod
     def missing_usage(cls) -> "Fault":
-        """An answer that does not say its usage (Anthropic: a usage object without counts). Billed."""
+        """Send an answer without its usage (Anthropic: with a usage object that has no counts). Billed."""
         return cls("missing_usage", True)
 
     @classmethod
     def missing_finish_reason(cls) -> "Fault":
-        """An answer that does not say why it ended. Billed."""
+        """Send an answer that does not say why it ended. Billed."""
         return cls("missing_finish_reason", True)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, in no protocol yet: the server says it in the one that the client speaks.
+    """One answer, independent of protocols: the server writes it in the protocol that the client speaks.
 
     Raises:
         ValueError: for both `text` and `data`, negative times, or an empty chunk.
@@ -180,9 +180,9 @@ class Reply:
     """Structured output: anything that pydantic can write as JSON. It is sent as the call of the output tool
     if the request has one, else as the text."""
     usage: Usage | None = None
-    """Default: the server's own count, see `fastroai.testing.answers`."""
+    """The usage to report. Default: the server's own count, see `fastroai.testing.answers`."""
     finish_reason: FinishReason | None = None
-    """Default: what the content says."""
+    """Why the answer ends. Default: the reason that fits the content."""
     fault: Fault | None = None
     latency: float = 0.0
     """Seconds before the first byte."""
@@ -191,9 +191,9 @@ class Reply:
     chunk_delay: float = 0.0
     """Seconds between two pieces of a stream."""
     model: str | None = None
-    """The model that the answer names, such as a dated snapshot. Default: the one that was asked for."""
+    """The model that the answer names, such as a dated snapshot. Default: the requested model."""
     service_tier: str | None = None
-    """Default: the one that was asked for."""
+    """The service tier that the answer names. Default: the requested one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Response headers besides the server's own, such as the cost that a gateway states."""
 

@@ -1,4 +1,4 @@
-"""What the server was asked, in no protocol any more."""
+"""Requests to the server, in a form that does not depend on the protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from fastroai.testing.replies import ToolCall
 ProtocolName: TypeAlias = Literal["openai-responses", "openai-chat", "anthropic"]
 
 JsonObject: TypeAlias = dict[str, Any]
-"""An object of somebody's JSON: `Any` ends in the protocol modules, which read it."""
+"""A JSON object from outside. `Any` ends in the protocol modules, which read the object."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """Something that the user or the model said."""
+    """A message of the user or the model."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -22,10 +22,10 @@ class Message:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool returned to the model."""
+    """The result of a tool, as the request gives it to the model."""
 
     name: str
-    """Of the tool; empty if the conversation has no such call."""
+    """The name of the tool; empty if the conversation has no such call."""
     call_id: str
     text: str
 
@@ -42,7 +42,7 @@ class Tool:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedRequest:
-    """One request for an answer of a model: what rules read."""
+    """One request to a model, as rules read it."""
 
     protocol: ProtocolName
     model: str
@@ -55,30 +55,30 @@ class ServedRequest:
     tools: tuple[Tool, ...]
     tool_choice: Literal["auto", "required", "none"]
     allowed_tools: frozenset[str] | None
-    """The names among which the request wants the model to choose; `None`: all."""
+    """The names of the tools that the model may choose; `None` allows all tools."""
     output_schema: JsonObject | None
-    """JSON Schema of the text that the request demands; `None`: any text."""
+    """JSON Schema that the text of the answer must fit; `None`: any text."""
     stream: bool
     include_usage: bool
-    """Whether a stream is to end with its usage: Chat Completions tells it only when asked to."""
+    """Whether a stream has to end with its usage: Chat Completions reports it only on demand."""
     max_tokens: int | None
     service_tier: str | None
     headers: Mapping[str, str]
-    """With names in lower case."""
+    """Headers of the request, with names in lower case."""
     body: JsonObject
     raw_body: bytes
 
     @property
     def prompt(self) -> str:
-        """The last thing that the user said."""
+        """The last message of the user."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
     def output_tool(self) -> Tool | None:
         """The tool whose call is the structured output, if there is one.
 
-        The protocols do not tell output tools from others, so this knows PydanticAI: they are named
-        `final_result…`; or, where a call is demanded, the last tool is one.
+        The protocols do not mark output tools, so this property knows PydanticAI: an output tool is named
+        `final_result…`; otherwise, if a call is demanded, it is the last tool.
         """
         if self.tool_choice == "none":
             return None

@@ -1,4 +1,4 @@
-"""Which reply a request gets: scripts first, then rules, then a default."""
+"""Choosing the reply to a request: scripts first, then rules, then a default."""
 
 import threading
 from collections import deque
@@ -15,7 +15,7 @@ Answer: TypeAlias = Callable[[ServedRequest], Reply] | Reply
 
 
 class NoReplyError(Exception):
-    """There is no reply to a request; the message says why, and what to do."""
+    """A request has no reply. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class _Rule:
 
 
 class Rules:
-    """Scripts, rules and pending faults of one server. Safe to change while it serves."""
+    """The scripts, rules and pending faults of one server. They may be changed while it serves."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all scripts, rules and faults."""
         with self._lock:
             self._scripts: dict[str | None, deque[Reply]] = {}
             self._rules: list[_Rule] = []
@@ -44,7 +44,7 @@ class Rules:
             self._scripts.setdefault(model, deque()).extend(replies)
 
     def add_rule(self, when: When | None, answer: Answer) -> None:
-        """Add a rule, after those that there are."""
+        """Add a rule after the existing rules."""
         with self._lock:
             self._rules.append(_Rule(when, answer))
 
@@ -54,9 +54,9 @@ class Rules:
             self._faults.extend([fault] * count)
 
     def reply_to(self, request: ServedRequest) -> Reply:
-        """The reply to a request, taken from its script.
+        """Return the reply to a request, and take it out of its script.
 
-        A request that a pending fault hits leaves the script as it is: its retry gets the reply.
+        A request with a pending fault leaves the script as it is: its retry gets the reply.
 
         Raises:
             NoReplyError: for an exhausted script without rules, a rule that failed, or a demanded schema
@@ -82,7 +82,7 @@ class Rules:
 
 def _reply_by_rule(rules: Sequence[_Rule], request: ServedRequest) -> Reply | None:
     for number, rule in enumerate(rules, start=1):
-        # The one place that runs the user's code: whatever it raises, the client has to get an answer.
+        # The user's code runs only here. The client has to get an answer whatever this code raises.
         try:
             if rule.when is not None and not rule.when(request):
                 continue
@@ -96,7 +96,7 @@ def _reply_by_rule(rules: Sequence[_Rule], request: ServedRequest) -> Reply | No
 
 
 def _default_reply(request: ServedRequest) -> Reply:
-    """An echo; or, where structured output is demanded, the smallest that fits. It calls no other tool."""
+    """Return an echo, or the smallest structured output that fits if one is demanded."""
     tool = request.output_tool
     schema = tool.schema if tool else request.output_schema
     if schema is None:

@@ -1,4 +1,4 @@
-"""What every store of runs must do, as pytest tests for yours. They need no asyncio plugin."""
+"""Tests that every store of runs must pass, with pytest. They need no asyncio plugin."""
 
 # ruff: noqa: D102  the name of a test is a sentence
 
@@ -65,7 +65,7 @@ _ODD_KEYS: Final = (
 
 
 def _in_loops(suite: type[SuiteT]) -> type[SuiteT]:
-    """Let each test of a suite that is async run in an event loop of its own."""
+    """Let each async test of a suite run in an event loop of its own."""
     for name, test in vars(suite).copy().items():
         if iscoroutinefunction(test):
             setattr(suite, name, _in_a_loop(test))
@@ -89,7 +89,7 @@ async def _outcome(operation: Awaitable[None]) -> RevisionConflict | None:
 
 
 async def _append_anywhere(store: RunStore, key: str, value: bytes) -> None:
-    """Append after whatever is there, though others may be quicker."""
+    """Append after the present values, even if other clients append at the same time."""
     revision = 0
     for _ in range(_ATTEMPTS):
         conflict = await _outcome(store.append(key, [value], revision=revision))
@@ -105,25 +105,26 @@ def _names(found: Sequence[StoredKey]) -> list[str]:
 
 @_in_loops
 class RunStoreSuite:
-    """Tests of a `RunStore`, sync or async. Subclass it, and say how the store is opened:
+    """Tests of a `RunStore`, sync or async. Make a subclass with a fixture that opens the store:
 
         class TestMyStore(RunStoreSuite):
             @pytest.fixture
             def open_store(self, tmp_path):
                 return lambda: MyStore(tmp_path / "runs")
 
-    Two calls of what the fixture gives make two clients of the same data. They are made where no event loop
-    runs, and closed by `aclose()` if they have it. The data may hold other keys; the tests delete theirs.
+    Two calls of the fixture's function make two clients of the same data. They are made where no event loop
+    runs, and are closed with `aclose()` if they have it. The data may hold other keys; the tests delete their
+    own.
     """
 
     @pytest.fixture
     def open_store(self) -> Callable[[], object]:
-        """A function that opens the store. Yours."""
+        """Return a function that opens the store. Your subclass overrides this fixture."""
         raise NotImplementedError(f"{type(self).__name__} must override the fixture open_store")
 
     @pytest.fixture
     def stores(self, open_store: Callable[[], object]) -> Iterator[tuple[RunStore, RunStore]]:
-        """Two clients of the same data."""
+        """Yield two clients of the same data."""
         opened = [open_store(), open_store()]
         yield adapt_run_store(opened[0]), adapt_run_store(opened[1])
 
@@ -133,7 +134,7 @@ class RunStoreSuite:
 
     @pytest.fixture
     def prefix(self, stores: tuple[RunStore, RunStore]) -> Iterator[str]:
-        """What the keys of a test begin with."""
+        """Yield the prefix of all keys of a test."""
         prefix = f"suite-{uuid.uuid4().hex}/"
         yield prefix
 
@@ -145,17 +146,17 @@ class RunStoreSuite:
 
     @pytest.fixture
     def store(self, stores: tuple[RunStore, RunStore]) -> RunStore:
-        """One client."""
+        """Return one client."""
         return stores[0]
 
     @pytest.fixture
     def other(self, stores: tuple[RunStore, RunStore]) -> RunStore:
-        """A second client of the same data."""
+        """Return a second client of the same data."""
         return stores[1]
 
     @pytest.fixture
     def key(self, prefix: str) -> str:
-        """A new key."""
+        """Return a new key."""
         return prefix + "key"
 
     # --- reading and appending ---
@@ -359,7 +360,7 @@ class RunStoreSuite:
         await store.delete(key)
         await store.delete(key)
 
-    # --- several at once ---
+    # --- several clients at once ---
 
     async def test_clients_see_at_once_what_the_others_wrote(
         self, store: RunStore, other: RunStore, key: str
@@ -435,7 +436,7 @@ class RunStoreSuite:
 
         writing = asyncio.create_task(write())
         while not writing.done():
-            await asyncio.sleep(0)  # a store in memory may not give way
+            await asyncio.sleep(0)  # a store in memory may never yield to other tasks
             stored = await other.read(key)
             whole: dict[int, tuple[bytes, ...]] = {
                 0: (b"all",) if stored.revision else (),
@@ -474,7 +475,7 @@ class RunStoreSuite:
                 await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait([writing])
-            # This comes after whatever is still on its way, or wins over it.
+            # This append comes after all writes on their way, or wins over them.
             await _append_anywhere(store, key, b"next")
             stored = await other.read(key)
             if write == "append":
@@ -500,7 +501,7 @@ class RunStoreSuite:
     async def test_a_store_serves_one_event_loop_while_another_is_blocked(
         self, store: RunStore, key: str
     ) -> None:
-        """As a thread renews the lease of a run while a step blocks the event loop."""
+        """A thread renews the lease of a run in this way, while a step blocks the event loop."""
         await store.append(key, [b"1"], revision=0)
         pending = asyncio.create_task(store.read(key))
         await asyncio.sleep(0)  # it has begun

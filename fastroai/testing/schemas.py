@@ -1,4 +1,4 @@
-"""JSON that fits a JSON Schema, as small as possible; and JSON that does not."""
+"""JSON that fits a JSON Schema, as small as possible, and JSON that does not fit."""
 
 import json
 import re
@@ -34,7 +34,7 @@ _FORMATS = {
     "ipvanyinterface": "127.0.0.1/8",
     "json-string": "null",
 }
-"""One string for each format that pydantic writes into schemas and that not every string has."""
+"""One string for each format that pydantic writes into schemas and that not every string fits."""
 
 _TYPE_OF_KEYWORD = {
     "properties": "object",
@@ -53,7 +53,7 @@ class NoInstanceError(ValueError):
 
 
 class TooLargeError(NoInstanceError):
-    """An instance would take more memory than a test has for it."""
+    """An instance would take more memory than a test should use."""
 
 
 _MOST_VALUES = 100_000
@@ -61,10 +61,10 @@ _MOST_CHARACTERS = 1_000_000
 
 
 def smallest_instance(schema: JsonObject) -> object:
-    """The smallest JSON value that this module finds for `schema`; the same one every time.
+    """Return the smallest JSON value that this module finds for `schema`; the same one every time.
 
-    Optional properties are left out, arrays are as short as they may be, numbers near zero, and of several
-    alternatives the one is taken whose JSON text is shortest.
+    Optional properties are left out, arrays are as short as possible, and numbers near zero. Of several
+    alternatives, the one with the shortest JSON text is taken.
 
     Raises:
         NoInstanceError: for a pattern that no simple string matches, a schema without a finite instance,
@@ -79,7 +79,7 @@ def smallest_instance(schema: JsonObject) -> object:
 
 
 def unfit_instance(schema: JsonObject) -> JsonObject:
-    """A JSON object that does not fit `schema`: every property has a value of the wrong type."""
+    """Return a JSON object that does not fit `schema`: every property has a value of the wrong type."""
     filler = _Filler(schema)
     properties = filler.resolve(schema).get("properties", {})
     wrong: JsonObject = {name: filler.unfit(property_) for name, property_ in properties.items()}
@@ -87,7 +87,7 @@ def unfit_instance(schema: JsonObject) -> JsonObject:
 
 
 class _Filler:
-    """Fills the parts of one schema; knows its definitions, and which of them it is inside of."""
+    """Fills the parts of one schema. It knows the definitions, and which of them are being filled."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -95,7 +95,7 @@ class _Filler:
         self._open_references: list[str] = []
 
     def _take(self, values: int) -> None:
-        """Count values before they are made: an array of arrays soon has more than there is memory for."""
+        """Count values before they are made: arrays of arrays soon take more memory than there is."""
         self._left -= values
         if self._left < 0:
             raise TooLargeError(f"what fits the schema has more than {_MOST_VALUES:,} values")
@@ -116,7 +116,7 @@ class _Filler:
             self._open_references.pop()
 
     def resolve(self, schema: JsonObject) -> JsonObject:
-        """The schema that a `$ref` points to, with what stands beside the `$ref`."""
+        """Return the schema that a `$ref` points to, merged with the keywords beside the `$ref`."""
         seen: set[str] = set()
         while "$ref" in schema:
             reference = schema["$ref"]
@@ -128,7 +128,7 @@ class _Filler:
         return schema
 
     def _target(self, reference: str) -> JsonObject:
-        """What a JSON pointer into the whole schema points to."""
+        """Return the schema that a JSON pointer into the whole schema points to."""
         target: Any = self._root
         for key in reference.removeprefix("#").split("/")[1:]:
             name = key.replace("~1", "/").replace("~0", "~")
@@ -140,12 +140,12 @@ class _Filler:
         return target
 
     def unfit(self, schema: JsonObject) -> object:
-        """A value of a type that `schema` does not allow: text for an object, else an object."""
+        """Return a value of a type that `schema` does not allow: text for an object, otherwise an object."""
         schema = self.resolve(schema)
         return "wrong" if schema.get("type") == "object" or "properties" in schema else {"wrong": True}
 
     def _merged(self, schema: JsonObject) -> JsonObject:
-        """`schema` with the schemas of its `allOf` written into it."""
+        """Return `schema` merged with the schemas of its `allOf`."""
         if "allOf" not in schema:
             return schema
         merged = {key: value for key, value in schema.items() if key != "allOf"}
@@ -251,18 +251,18 @@ class _Filler:
 
 
 def _number(schema: JsonObject, *, whole: bool) -> int | float:
-    """The number nearest to zero within the bounds."""
+    """Return the number nearest to zero within the bounds."""
     bounds = {name: Fraction(str(schema[name])) for name in _BOUNDS if name in schema}
     step = Fraction(str(schema["multipleOf"])) if "multipleOf" in schema else Fraction(1) if whole else None
     if step and whole:
-        step = Fraction(step.numerator)  # the multiples of 3/2 that are whole are those of 3
+        step = Fraction(step.numerator)  # whole multiples of 3/2 are multiples of 3
 
     candidates = [Fraction(0)]
     for bound in bounds.values():
         start = bound // step * step if step else bound
         candidates += [start + shift * (step or 1) for shift in (-1, 0, 1)]
     if not step:
-        candidates.append(sum(bounds.values(), Fraction(0)) / max(len(bounds), 1))  # between close bounds
+        candidates.append(sum(bounds.values(), Fraction(0)) / max(len(bounds), 1))  # if bounds are close
 
     for value in sorted(candidates, key=abs):
         if all(_BOUNDS[name](value, bound) for name, bound in bounds.items()):

@@ -1,4 +1,4 @@
-"""The model server that tests start."""
+"""The model server for tests."""
 
 import asyncio
 import ipaddress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _API_KEY = "model-server-needs-no-key"
 _SECONDS_TO_CONNECT = 60.0
 _SECONDS_TO_ANSWER = 600.0
-"""The SDKs' own."""
+"""Seconds to wait for an answer, as in the SDKs."""
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
@@ -27,9 +27,9 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 class ModelServer:
     """A local model server that speaks OpenAI Responses, OpenAI Chat Completions and Anthropic Messages.
 
-    It answers by script, then by rule, then with a default: an echo, or the smallest output that fits the
-    demanded schema. Its `ledger` holds every request with its exact usage. Start it with `async with`,
-    `with`, or the pytest fixture `model_server`.
+    Its answers come from a script, then from rules, then from a default: an echo, or the smallest output that
+    fits the demanded schema. Its `ledger` holds every request with its exact usage. Start the server with
+    `async with`, `with`, or the pytest fixture `model_server`.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class ModelServer:
         keep_alive: bool = False,
         allow_remote: bool = False,
     ) -> None:
-        """Set up a server that does not run yet.
+        """Set up a server, which does not run yet.
 
-        `port=0` takes a free one. `latency` is the seconds before the first byte of every answer.
-        `keep_alive` keeps connections open between requests, as providers do; by default there is one request
-        for each, so that a client that nobody closes leaves no open socket behind. `allow_remote` permits a
-        host that is not loopback: the server asks nobody for a key.
+        `port=0` takes a free port. `latency` is the seconds before the first byte of every answer.
+        `keep_alive` keeps connections open between requests, as providers do. By default each request has its
+        own connection, so that a client that nobody closes leaves no open socket behind. `allow_remote`
+        permits a host that is not loopback: the server asks nobody for a key.
 
         Raises:
             ValueError: for a host that is not loopback, or a negative latency.
@@ -65,7 +65,7 @@ class ModelServer:
         self._running: BackgroundServer | None = None
         self._address: tuple[str, int] | None = None
         self.ledger = Ledger()
-        """Every request that arrived."""
+        """The ledger of every request that arrived."""
         if script:
             self.script(*script)
 
@@ -77,7 +77,7 @@ class ModelServer:
         Raises:
             ImportError: without the extra `testing`.
             OSError: if the port is taken.
-            RuntimeError: if it runs already.
+            RuntimeError: if the server runs already.
         """
         if self._running:
             raise RuntimeError(f"the model server runs already, at {self.url}")
@@ -87,7 +87,7 @@ class ModelServer:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
-            # As `fastroai.errors.how_to_install` says it, which the server does not import.
+            # The same text as in `fastroai.errors.how_to_install`, which the server does not import.
             how = "pip install -e '.[testing]' in the checkout of FastroAI"
             raise ImportError(f"fastroai.testing needs starlette and uvicorn: {how}") from error
 
@@ -109,7 +109,7 @@ class ModelServer:
         return self
 
     def stop(self) -> None:
-        """Stop, and drop the connections that are open. The ledger stays."""
+        """Stop, and close all open connections. The ledger stays."""
         if self._running:
             self._running.stop()
             self._running = self._address = None
@@ -126,11 +126,11 @@ class ModelServer:
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.stop)
 
-    # reaching it
+    # addresses
 
     @property
     def url(self) -> str:
-        """`http://127.0.0.1:PORT`.
+        """The URL of the server: `http://127.0.0.1:PORT`.
 
         Raises:
             RuntimeError: before the server has started.
@@ -154,7 +154,7 @@ class ModelServer:
         return self.url
 
     def environment(self) -> dict[str, str]:
-        """The environment variables with which clients that know nothing of this server reach it."""
+        """Return environment variables that direct ordinary clients to this server."""
         return {
             "OPENAI_BASE_URL": self.openai_url,
             "OPENAI_API_KEY": _API_KEY,
@@ -163,7 +163,7 @@ class ModelServer:
         }
 
     def model(self, reference: str) -> "Model":
-        """A PydanticAI model that asks this server, with the SDK's own retries off.
+        """Return a PydanticAI model that asks this server, with the SDK's own retries off.
 
         It waits a minute for a connection, not the SDK's 5 s: where a test sends a thousand requests at once
         on a busy machine, many connect late, and none has failed.
@@ -198,12 +198,12 @@ class ModelServer:
             "expected 'openai:NAME', 'openai-chat:NAME' or 'anthropic:NAME'"
         )
 
-    # telling it what to answer
+    # answers
 
     def script(self, *replies: Reply, model: str | None = None) -> None:
-        """Queue replies, for requests of one model, or of any that has none of its own.
+        """Queue replies for requests of one model, or of all models that have no script of their own.
 
-        Once a script is used up, a request that no rule answers gets an error that says so.
+        When a script is used up, a request that no rule answers gets an error that says so.
         """
         self._rules.add_script(replies, model)
 
@@ -213,7 +213,7 @@ class ModelServer:
     def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
     def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
-        """Answer the requests for which `when` is true, or all; the first rule that fits counts.
+        """Answer the requests for which `when` is true, or all requests. The first rule that fits counts.
 
         Without `answer` it is a decorator: `@server.rule(lambda request: "refund" in request.prompt)`.
         Rules run on the server's thread, one at a time, and hold up all its requests while they do.

@@ -1,4 +1,4 @@
-"""A context for a unit test of one step, without a pipeline around it."""
+"""A context for a unit test of one step, without a pipeline."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def step_context(
             assert await reply(ctx) == "On its way."
             assert ctx.usage.request_count == 1
 
-    The step is called once, by you: no retries, time limits and contracts of its own are around it.
+    You call the step, once: no retries, time limits or contracts surround it.
 
     Args:
-        inputs: What the step reads with `ctx.get_input`.
-        deps: What it finds as `ctx.deps`.
+        inputs: The values that the step reads with `ctx.get_input`.
+        deps: The `ctx.deps` of the step.
         outputs: Outputs of the steps that it depends on, by step id.
-        context: What it finds as `ctx.shared`.
-        config: What holds for the calls of agents in it, and its budget.
+        context: The `ctx.shared` of the step.
+        config: Settings for the calls of agents in the step, and its budget.
         step_id: The id of the step.
     """
     resolved = resolve(config or StepConfig(), pipeline=PipelineConfig())

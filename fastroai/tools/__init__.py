@@ -1,4 +1,4 @@
-"""Tools that tell the model what went wrong instead of ending its run."""
+"""Tools that tell the model about a failure instead of ending its run."""
 
 from fastroai.tools.safe import safe_tool
 from fastroai.tools.toolsets import FunctionToolsetBase, SafeToolset

@@ -1,4 +1,4 @@
-"""Which exceptions of a tool are not its failure, but a message to whoever runs the agent."""
+"""Exceptions of tools that are not failures, but messages to the caller of the agent."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _CONTROL = (
     ToolFailed,
     ToolFailedError,
     ToolRetryError,
-    RunCancelled,  # PydanticAI itself tells the model of a cancelled sub-agent
+    RunCancelled,  # PydanticAI itself tells the model of a cancelled agent
     UsageLimitExceeded,
-    UserError,  # a mistake in the program, which a model cannot mend
+    UserError,  # a mistake in the program, which a model cannot fix
     FastroAIError,
 )
 
 _FAILURES_OF_WORK_INSIDE = (RunTimedOut, StepExecutionError, TimeLimitExceeded)
-"""An agent or step that a tool runs failed or took too long: to the tool, a failure like any other."""
+"""An agent or step inside of a tool failed or took too long. To the tool, that is an ordinary failure."""
 
 
 def passes_through(error: Exception) -> bool:
-    """Whether an exception must leave a safe tool unchanged.
+    """Return whether an exception must leave a safe tool unchanged.
 
-    That is PydanticAI's control flow, stops and mistakes of FastroAI (budgets first of all), and a group with
-    such an exception in it. Cancellation is no `Exception`, so it is never asked about.
+    These exceptions are PydanticAI's control flow, stops and mistakes of FastroAI (budgets first of all), and
+    a group with such an exception in it. Cancellation is no `Exception`, so it never gets here.
     """
     if isinstance(error, ExceptionGroup):
         return any(passes_through(member) for member in error.exceptions)

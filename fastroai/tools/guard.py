@@ -1,4 +1,4 @@
-"""How a call of a tool is kept safe: its time limit, its retries, and the words for its failure."""
+"""Guards around calls of tools: time limit, retries, and the message about a failure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from fastroai.tools.control import passes_through
 T = TypeVar("T")
 
 OnTimeout: TypeAlias = str | Callable[[], str]
-"""What the model reads after a timeout: the text, or a function that writes it."""
+"""The message to the model after a timeout: a text, or a function that returns it."""
 OnError: TypeAlias = str | Callable[[Exception], str]
-"""What the model reads after a failure: the text, in which `{error}` stands for the type and the message of
-the exception, or a function of the exception that writes it."""
+"""The message to the model after a failure: a text, in which `{error}` stands for the type and the message of
+the exception, or a function of the exception that returns it.
+"""
 
 DEFAULT_TIMEOUT: Final = 30.0
-"""Seconds. A tool that hangs must not hang its agent for ever."""
+"""Seconds that an attempt may take by default, so that a tool that hangs does not hang its agent for ever."""
 
 _LONGEST_MESSAGE: Final = 1_000
-"""Characters of an exception's message that the model is shown: it is billed for them."""
+"""Maximum number of characters of an exception's message that the model sees, as it is billed for them."""
 
 _logger = logging.getLogger("fastroai.tools")
 
@@ -40,7 +41,7 @@ class _Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The options of `safe_tool` and `SafeToolset`, checked, and what they do.
+    """The checked options of `safe_tool` and `SafeToolset`, and the calls that follow them.
 
     Raises:
         ConfigurationError: an option has an invalid value.
@@ -62,9 +63,9 @@ class Guard:
     async def call(
         self, tool: str, attempt: Callable[[], Awaitable[T]], cost: Callable[[], Spend] | None = None
     ) -> T | str:
-        """The result of the first attempt that succeeds; else what to tell the model of the last one.
+        """Return the result of the first attempt that succeeds, or else the message about the last failure.
 
-        What each attempt costs, if it costs anything, is set aside before it begins.
+        If attempts cost money, the cost of each is set aside before it begins.
         """
         attempts = self.retries + 1
         number = 0
@@ -85,13 +86,13 @@ class Guard:
     async def _pay(
         self, tool: str, attempt: Callable[[], Awaitable[T]], cost: Callable[[], Spend]
     ) -> T | _Failure:
-        """The wait for the money is no part of the attempt, whose time does not run yet."""
+        """Make an attempt after its cost is set aside. Its time does not run while it waits for the money."""
         result: T | _Failure | None = None
         try:
             async with cost() as spend:
                 result = await self._try(tool, attempt)
                 if isinstance(result, _Failure):
-                    raise result.error  # it goes on record as the reason that nobody knows the cost
+                    raise result.error  # goes on record as the reason for the unknown cost
                 spend.settle()
         except Exception as error:
             if not isinstance(result, _Failure) or error is not result.error:
@@ -105,14 +106,15 @@ class Guard:
                 try:
                     return await attempt()
                 except Exception as error:
-                    # Caught inside the clock, so that what leaves it is its own: tools raise timeouts too.
+                    # Caught inside the clock, since tools raise timeouts too: only the clock's own timeout
+                    # may leave it.
                     if passes_through(error):
                         raise
                     failure = _Failure(error)
         except TimeLimitExceeded as error:
             return _Failure(error, timed_out=True)
         if _cancellations() > cancellations:
-            # The tool answered a cancellation from outside with an exception of its own.
+            # The tool has answered a cancellation from outside with an exception of its own.
             raise asyncio.CancelledError from failure.error
         return failure
 
@@ -127,7 +129,7 @@ class Guard:
             answer, arguments = self.on_error, (failure.error,)
         if callable(answer):
             return _written(answer, arguments, default)
-        # Not `str.format`: a text may have other braces, and the exception's must not be fields.
+        # Not `str.format`: a text may have other braces, and those of an exception must not become fields.
         return default if answer is None else answer.replace("{error}", _described(failure.error))
 
 
@@ -139,7 +141,7 @@ def _described(error: Exception) -> str:
 
 
 def _written(write: Callable[..., str], arguments: tuple[Exception, ...], default: str) -> str:
-    """What the caller's function writes. A fault in it is logged, and must not end the agent's run."""
+    """Return the text of the caller's function. A fault in it is logged, and must not end the agent's run."""
     try:
         text: object = write(*arguments)
     except Exception as error:
@@ -166,7 +168,7 @@ def _check_answer(option: str, answer: object, *, arguments: int, expected: str)
 
 
 def _takes(function: Callable[..., object], arguments: int) -> bool:
-    """Whether it can be called with so many arguments. Some built-ins do not say, and are believed."""
+    """Return whether a function takes this many arguments. Built-ins without a signature are accepted."""
     try:
         signature = inspect.signature(function)
     except ValueError:

@@ -18,13 +18,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Cost: TypeAlias = Amount | Callable[..., Amount]
-"""US dollars that one attempt of a tool costs, or a function of the call's arguments that says so."""
+"""US dollars that one attempt of a tool costs, or a function of the call's arguments that returns them."""
 
 _SAFE_ATTRIBUTE = "__fastroai_safe_tool__"
 
 
 class SafeToolDecorator(Protocol):
-    """What `safe_tool(...)` with options returns."""
+    """The decorator that `safe_tool(...)` with options returns."""
 
     @overload
     def __call__(
@@ -78,18 +78,18 @@ def safe_tool(
     Args:
         function: The tool, where the decorator is used without options.
         timeout: Seconds for each attempt; `None` for no limit.
-        retries: Extra attempts after a failure or a timeout, at once: for tools that may run twice. What
-            cannot get better, or was already retried inside, is not tried again.
+        retries: Extra attempts after a failure or a timeout, at once: for tools that may run twice. A failure
+            that cannot get better, or was already retried inside, is not tried again.
         max_retries: The same as `retries`, as earlier versions call it.
-        on_timeout: What the model reads after a timeout: a text, or a function that writes it.
-        on_error: What the model reads after a failure: a text, in which `{error}` stands for the type and the
-            message of the exception, or a function of the exception. The default names the tool and the type
-            of the exception. Its message goes to the log and not to the provider, as it may say what nobody
-            outside is to know.
-        cost: US dollars that each attempt costs, or a function of the call's arguments that says it. They are
-            set aside in all budgets and spend limits around before the tool runs, and charged under the
-            tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at this cost.
-            For a price that is known only afterwards, use `fastroai.spend` in the tool.
+        on_timeout: The message to the model after a timeout: a text, or a function that returns it.
+        on_error: The message to the model after a failure: a text, in which `{error}` stands for the type and
+            the message of the exception, or a function of the exception. The default names the tool and the
+            type of the exception. The exception's message goes to the log and not to the provider, as it may
+            have private data.
+        cost: US dollars that each attempt costs, or a function of the call's arguments that returns them.
+            The money is set aside in all budgets and spend limits around before the tool runs, and charged
+            under the tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at
+            this cost. For a price that is known only afterwards, use `fastroai.spend` in the tool.
 
     Cancellation, PydanticAI's control exceptions (`ModelRetry`, `ToolFailed`, `CallDeferred`,
     `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.
@@ -106,7 +106,7 @@ def safe_tool(
 
 
 def is_safe_tool(function: object) -> bool:
-    """Whether `safe_tool` made this function."""
+    """Return whether `safe_tool` made this function."""
     return getattr(function, _SAFE_ATTRIBUTE, False) is True
 
 
@@ -135,7 +135,7 @@ def _guarded(
 def _cost_of(
     tool: str, cost: Callable[..., Amount], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Decimal:
-    """What a call costs by the function that was given for it; `ConfigurationError` for what is no cost."""
+    """Return the cost of a call by the caller's function. Raises `ConfigurationError` for an invalid cost."""
     option = f"tool {tool!r}: cost"
     try:
         inspect.signature(cost).bind(*args, **kwargs)

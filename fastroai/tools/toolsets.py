@@ -1,4 +1,4 @@
-"""Toolsets: a base for your own, and one that makes every tool in it safe."""
+"""Toolsets: a base class for your own, and a toolset that makes every tool in it safe."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
 
     Args:
         wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.
-        tools: The same, for functions and `Tool`s.
+        tools: Functions and `Tool`s, given by name in place of `wrapped`.
         name: The id of a toolset of functions.
         timeout: Seconds for each attempt of a call; `None` for no limit.
-        retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries`, which lets the model
-            try again, is another thing.
-        on_timeout: What the model reads after a timeout.
-        on_error: What the model reads after a failure.
+        retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries` is different: it lets
+            the model try again.
+        on_timeout: The message to the model after a timeout.
+        on_error: The message to the model after a failure.
 
     Raises:
         ConfigurationError: an option has an invalid value.
@@ -56,7 +56,7 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         on_timeout: OnTimeout | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        # Fields as well as a guard: PydanticAI copies toolsets for a run with `dataclasses.replace`.
+        # The options are fields besides the guard, as PydanticAI copies toolsets with `dataclasses.replace`.
         self.timeout, self.retries = timeout, retries
         self.on_timeout, self.on_error = on_timeout, on_error
         self._guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
@@ -67,7 +67,7 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        """Call a tool; return its result, or what to tell the model of its failure."""
+        """Call a tool. Return its result, or the message to the model about its failure."""
         if _is_safe_already(tool):
             return await super().call_tool(name, tool_args, ctx, tool)
         return await self._guard.call(name, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool))
@@ -98,7 +98,7 @@ class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
         on_timeout: OnTimeout | None = None,
         on_error: OnError | None = None,
     ) -> SafeToolset[AgentDepsT]:
-        """This toolset with every tool made safe; the options are those of `SafeToolset`."""
+        """Return this toolset with every tool made safe. The options are those of `SafeToolset`."""
         return SafeToolset(self, timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
 
 
@@ -119,7 +119,7 @@ def _as_toolset(
 
 
 def _is_safe_already(tool: ToolsetTool[AgentDepsT]) -> bool:
-    """Whether the function behind a tool is decorated with `safe_tool`."""
+    """Return whether the function behind a tool is decorated with `safe_tool`."""
     toolset = tool.toolset
     if not isinstance(tool, FunctionToolsetTool) or not isinstance(toolset, FunctionToolset):
         return False

@@ -1,4 +1,4 @@
-"""What a flow asks for next, as answers say it."""
+"""Answers that say what is to be done next in a flow."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def ended_of(
 
 
 def rejected(call: FlowCall, step_id: str, status: Literal["ensure_failed", "schema_failed"]) -> ExecuteStep:
-    """Return a step whose result was not accepted, to be done again; by its id in its own flow."""
+    """Return the answer for a step to be done again, as its result was not accepted."""
     _, _, record = call.state(step_id)
     answer = _step(call, step_id, status)
     return answer.model_copy(update={"violations": record.violations[-1]})
 
 
 def _around(call: FlowCall, step_id: str, reverted_to: str | None) -> ExecuteStep | AwaitGate | ExecuteFlow:
-    """Return a step within the steps whose flows it is in, from the outermost flow on."""
+    """Return the answer for a step, wrapped in an `ExecuteFlow` for each flow around it, outermost first."""
     plan, step = call.spec(step_id)
     answer: ExecuteStep | AwaitGate | ExecuteFlow
     answer = _step(call, step_id, "execute_step") if step.gate is None else _gate(call, step_id)
@@ -105,7 +105,7 @@ def _common(call: FlowCall, step_id: str) -> dict[str, Any]:
 
 
 def _violations_of(flow: FlowState, routed_from: str | None) -> tuple[str, ...]:
-    """Return what was wrong with the last result of the step that has led to another."""
+    """Return the violations of the last result of `routed_from`, the step that led to this one."""
     if routed_from is None or routed_from not in flow.steps:
         return ()
     record = flow.records[flow.steps[routed_from].record]

@@ -1,4 +1,4 @@
-"""What calls answer that drive a workflow from outside: the same for Python, the command line and MCP.
+"""Answers of the calls that drive a workflow from outside: the same for Python, the command line and MCP.
 
 Each answer says by its `status` what to do next. An error is an answer as well: `status` is `error`, and
 `error_type` says which one.
@@ -15,17 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from fastroai.workflows.spec.document import GatePolicy, Mode
 
 ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
-"""Who decided at a gate."""
+"""The one who decided at a gate: a person, an agent, or the system."""
 
 GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
 
 IterationOutcome: TypeAlias = Literal["continue", "exit_success", "exit_max", "exit_abort"]
-"""What a report or an abort means for a loop."""
+"""The effect of a report or an abort on a loop."""
 
 EndStatus: TypeAlias = Literal["complete", "killed", "failed"]
 
 FlowStatus: TypeAlias = Literal["in_progress", "complete", "killed", "failed", "cancelled", "unreadable"]
-"""How far a flow is. In lists, flows that were cancelled count as killed."""
+"""The status of a flow. Lists show cancelled flows as killed."""
 
 ErrorType: TypeAlias = Literal[
     "invalid_spec",
@@ -57,32 +57,34 @@ ErrorType: TypeAlias = Literal[
     "checkpoint_not_found",
     "not_revertible",
 ]
-"""What went wrong.
+"""The kind of error that an `ErrorAnswer` reports.
 
 `invalid_spec`: the spec has problems, all of which are in `problems`. `invalid_input`: the inputs are not
 those that the flow takes, or an argument is no JSON or too large. `unknown_flow`: the spec has no flow of
-this name. `flow_exists`, `flow_not_found`: by its id in the store. `not_a_workflow`: the run is one of a
-pipeline or graph. `flow_running`: another process runs it. `flow_ended`: nothing is due in it any more.
-`flow_unreadable`: its record is damaged. `conflict`: another call changed the flow first; nothing of this one
-is on record, so read the flow with `resume` and decide again. `store_unavailable`: the store fails.
+this name. `flow_exists`: the store already has a flow with this id. `flow_not_found`: the store has no flow
+with this id. `not_a_workflow`: the run is one of a pipeline or graph. `flow_running`: another process runs
+the flow. `flow_ended`: nothing is due in the flow any more. `flow_unreadable`: the record of the flow is
+damaged. `conflict`: another call changed the flow first; nothing of this call is on record, so read the flow
+with `resume` and decide again. `store_unavailable`: the store fails.
 
-`step_not_found`, `step_not_due`: `available` has the steps that are. `invalid_result`, `invalid_usage`: no
-JSON, or too large, or not of the form that is asked for. `gate_step_requires_gate_resolve`,
-`not_a_gate_step`: the call is for the other kind of step. `invalid_outcome`, `invalid_resolved_by`,
-`missing_on_revise`: of a gate. `child_flow_unfinished`: a step that runs a flow is done when that flow is.
-`no_iterations`: the step has no `max_iterations`. `iteration_active`: finish or abort the loop first.
-`iteration_not_active`: start one first. `iteration_ended`: the loop is over, so report the step.
-`invalid_label`, `checkpoint_not_found`, `not_revertible`: of checkpoints.
+`step_not_found`, `step_not_due`: `available` has the steps that are due. `invalid_result`, `invalid_usage`:
+the value is not JSON, is too large, or does not have the form that is asked for.
+`gate_step_requires_gate_resolve`, `not_a_gate_step`: the call is for the other kind of step.
+`invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call does not fit the gate.
+`child_flow_unfinished`: a step that runs a flow is done when its flow is. `no_iterations`: the step has no
+`max_iterations`. `iteration_active`: finish or abort the loop first. `iteration_not_active`: start a loop
+first. `iteration_ended`: the loop is over, so report the step. `invalid_label`, `checkpoint_not_found`,
+`not_revertible`: the call does not fit the checkpoints of the flow.
 """
 
 
 class Answer(BaseModel):
-    """What a call answers."""
+    """The answer of one call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as plain data, without fields that have their defaults."""
+        """Return the answer as plain data, without fields that have their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -97,7 +99,7 @@ class _Next(Answer):
     """A step that is due."""
 
     flow_id: str
-    """Pass it, and `step_id`, to the call that reports the step."""
+    """Id of the flow. Pass it, with `step_id`, to the call that reports the step."""
     flow: str
     """The name of the flow."""
     step_id: str
@@ -105,25 +107,25 @@ class _Next(Answer):
     """Position in the flow, from 1."""
     total_steps: int
     round: int = 0
-    """How often a gate has sent the flow back."""
+    """Number of times that a gate has sent the flow back."""
     routed_from: str | None = None
-    """The step that has led here by `on_fail`, `next` or a gate, where it is not the one before."""
+    """The step that led here by `on_fail`, `next` or a gate; `None` if this step follows the one before."""
     reverted_to: str | None = None
     """The label of the checkpoint that the call went back to."""
     skipped: tuple[Skipped, ...] = ()
     violations: tuple[str, ...] = ()
-    """What was wrong with the result that led here: of this step, or of the step in `routed_from`."""
+    """Violations of the result that led here: a result of this step, or of the step in `routed_from`."""
 
 
 class LoopState(Answer):
     """A loop of a step, as it is now."""
 
     iteration: int
-    """How many results were reported."""
+    """Number of results that were reported."""
     outcome: IterationOutcome
     accumulated_count: int = 0
     dry_streak: int = 0
-    """How many reports in a row have brought nothing new."""
+    """Number of reports in a row that brought no new item."""
 
 
 class ExecuteStep(_Next):
@@ -167,13 +169,13 @@ class AwaitGate(_Next):
     intent: str
     inputs: dict[str, JsonValue]
     on_approve: str | None
-    """The step that follows; null: the flow is complete."""
+    """The step that follows an approval; null: an approval completes the flow."""
     on_revise: str | None
-    """The step from which on everything is done again; null: the gate cannot revise."""
+    """The step from which the flow is done again after `revise`; null: the gate cannot revise."""
     on_kill: str | None
-    """The step that cleans up before the flow ends; null: it ends at once."""
+    """The step that cleans up before the flow ends; null: the flow ends at once."""
     timeout: float | None
-    """Seconds until it is killed by itself."""
+    """Seconds that the gate waits for a decision, before it kills the flow by itself."""
     expires_at: datetime | None = None
 
 
@@ -191,19 +193,19 @@ class StepRecord(Answer):
     """What happened at a step, in a `trace`."""
 
     type: Literal["step", "gate", "skip", "policy"]
-    """`policy`: a gate that was approved by its policy."""
+    """The kind of record. `policy` is a gate that its policy has approved."""
     step_id: str
     outcome: str
-    """`open`, `skipped`; of a step `succeeded` or `failed`; of a gate `approve`, `revise` or `kill`."""
+    """`open` or `skipped`; of a step also `succeeded` or `failed`; of a gate `approve`, `revise`, `kill`."""
     attempts: int = 0
     duration_ms: float = 0.0
     step_mode: Literal["function", "inline", "flow"] | None = None
     function: str | None = None
     agent: str | None = None
     violations: tuple[str, ...] = ()
-    """What was wrong with each result that was not accepted, in order."""
+    """Violations of each result that was not accepted, in order."""
     error: str = ""
-    """Why it failed, where that was not a check."""
+    """Why the step failed, if not by a check."""
     resolved_by: ResolvedBy | None = None
     rationale: str = ""
     policy: GatePolicy | None = None
@@ -211,7 +213,7 @@ class StepRecord(Answer):
     iteration_outcome: IterationOutcome | None = None
     child_flow_id: str | None = None
     cost_usd: Decimal = Decimal(0)
-    """Known cost in US dollars of what was reported for it."""
+    """Known cost of this step in US dollars, flows inside of it included."""
     tokens: int = 0
 
 
@@ -225,9 +227,9 @@ class FlowEnded(Answer):
     trace: tuple[StepRecord, ...]
     total_duration_ms: float
     reason: str = ""
-    """Why it ended, for people."""
+    """Why the flow ended, for people."""
     reason_code: str = ""
-    """Why it ended, for programs: `step_failed`, `budget_exceeded`, `max_rounds`, `killed`, ..."""
+    """Why the flow ended, for programs: `step_failed`, `budget_exceeded`, `max_rounds`, `killed`, ..."""
     step_id: str | None = None
     """The step that failed."""
     violations: tuple[str, ...] = ()
@@ -249,12 +251,12 @@ class IterationAnswer(Answer):
     """Why the criterion could not be evaluated; then the loop goes on."""
     outcome: IterationOutcome = "continue"
     accumulated_count: int | None = None
-    """How many different items there are so far."""
+    """Number of different items so far."""
     new_count: int | None = None
-    """How many of them this report has brought."""
+    """Number of different items that this report has added."""
     dry_streak: int | None = None
     extraction_error: str | None = None
-    """Why no items could be read from the result; then they do not count, and neither does the dry streak."""
+    """Why no items could be read from the result. The report then changes neither items nor dry streak."""
 
 
 class Committed(Answer):
@@ -306,20 +308,20 @@ class AuditAnswer(Answer):
     steps_completed: int
     total_steps: int
     trace: tuple[StepRecord, ...]
-    """Of the round that goes on, or was the last."""
+    """Records of the steps in the current or last round."""
     round: int
     rounds: tuple[RoundRecord, ...]
     iterations: dict[str, tuple[IterationRecord, ...]]
-    """By step, in this round."""
+    """Reports to loops in this round, by step."""
     archived_iterations: tuple[dict[str, tuple[IterationRecord, ...]], ...]
-    """The same of each round before."""
+    """Reports to loops in each earlier round, by step."""
     child_audits: dict[str, tuple[AuditAnswer, ...]]
-    """By step, each time that it ran its flow."""
+    """Audits of inner flows, by step: one for each time that the step ran its flow."""
     total_duration_ms: float
     cost_usd: Decimal
     """Known cost in US dollars."""
     cost_complete: bool
-    """Whether all that was reported could be priced."""
+    """Whether all reported usage could be priced."""
     tokens: int
     output: JsonValue = None
     reason: str = ""
@@ -336,7 +338,7 @@ class ListedFlow(Answer):
     started_at: datetime | None
     updated_at: datetime | None
     awaits: bool = False
-    """Whether it waits for a decision at a gate."""
+    """Whether the flow waits for a decision at a gate."""
     error: str | None = None
 
 
@@ -358,7 +360,7 @@ class Problem(Answer):
     flow: str | None = None
     step: str | None = None
     allowed: tuple[str, ...] = ()
-    """What could be there instead."""
+    """Values that are allowed in this place."""
     nearest: str | None = None
     """The allowed name that is most like the one that was found."""
 
@@ -372,7 +374,7 @@ class ErrorAnswer(Answer):
     flow_id: str | None = None
     step_id: str | None = None
     available: tuple[str, ...] = ()
-    """What would have been possible in place of what was given."""
+    """Values that would have been valid instead, such as ids of steps or labels of checkpoints."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -389,7 +391,7 @@ class ReportedUsage(BaseModel):
 
 
 NextAnswer: TypeAlias = ExecuteStep | AwaitGate | ExecuteFlow | FlowEnded | ErrorAnswer
-"""What is to be done next, or how the flow has ended."""
+"""The answer of calls that move a flow on: what is to be done next, or how the flow has ended."""
 
 
 def error(

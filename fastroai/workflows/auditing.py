@@ -1,4 +1,4 @@
-"""What happened in a flow, as answers have it: its steps, its rounds, its loops, its inner flows."""
+"""Audits of flows, as answers: their steps, rounds, loops and inner flows."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from fastroai.workflows.machine.state import FlowKey, FlowState, Record
 
 
 def records_of(call: FlowCall, flow: FlowState, records: Iterable[Record]) -> tuple[StepRecord, ...]:
-    """Return records of a flow, as answers have them."""
+    """Return records of a flow in the form that answers have."""
     return tuple(_record(call, flow, one) for one in records)
 
 
 def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
-    """Return the audit of a flow, with those of the flows inside of it."""
+    """Return the audit of a flow, with the audits of the flows inside of it."""
     plan = call.machine.plan_of(flow)
     rounds = tuple(
         RoundRecord(round=number, steps=records_of(call, flow, records))
         for number, records in enumerate(flow.rounds)
     )
     trace = records_of(call, flow, flow.records)
-    latest = {one.step_id: one.outcome for one in trace}  # jumps do a step again, with another record
+    latest = {one.step_id: one.outcome for one in trace}  # a step that a jump repeats has several records
     children = {
         step.id: tuple(audit_of(call, child) for child in _flows_at(call, plan.step_id(step.id), flow.key))
         for step in plan.flow.steps
@@ -40,7 +40,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
     }
     ended = call.told.recorded.ended
     status = _status(call, flow)
-    usage = _spent(call, flow) if flow.path else _usage(call, "")  # of the run, with what was reverted
+    usage = _spent(call, flow) if flow.path else _usage(call, "")  # usage of the run includes reverted work
     return AuditAnswer(
         status=status,
         flow_id=call.flow_id(flow.path),
@@ -65,7 +65,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
 
 
 def duration_ms(call: FlowCall, flow: FlowState) -> float:
-    """Return for how long a flow has run so far, or ran."""
+    """Return the milliseconds that a flow has run: until its end, or until its last entry so far."""
     clock = call.replay.clocks.get(flow.key)
     if clock is None:
         return 0.0
@@ -91,7 +91,7 @@ def _front(flow: FlowState) -> str:
 
 
 def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]:
-    """Yield the flows that a step has run, first begun first."""
+    """Yield the flows that a step has run, in the order in which they began."""
     state = call.machine.state
     for one in (*state.past.get(path, ()), *filter(None, (state.flows.get(path),))):
         if one.parent == parent:
@@ -148,14 +148,14 @@ def _record(call: FlowCall, flow: FlowState, record: Record) -> StepRecord:
 
 
 def _child(call: FlowCall, flow: FlowState, record: Record) -> FlowState | None:
-    """Return the flow that was run in an entry of a step."""
+    """Return the inner flow that one record of a step stands for; `None` if the step ran none."""
     if record.child is None:
         return None
     return next((one for one in _flows_at(call, record.child[0], flow.key) if one.key == record.child), None)
 
 
 def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
-    """Return what was spent in an entry of a step, at any depth."""
+    """Return the usage of one record of a step, inner flows at any depth included."""
     step_id = call.machine.plan_of(flow).step_id(record.step)
     usage = Usage.of([one for visit in record.visits for one in _records(call, _place(step_id, visit))])
     child = _child(call, flow, record)
@@ -163,7 +163,7 @@ def _spent_on(call: FlowCall, flow: FlowState, record: Record) -> Usage:
 
 
 def _spent(call: FlowCall, flow: FlowState) -> Usage:
-    """Return what was spent in a flow that was not reverted, at any depth."""
+    """Return the usage of a flow, inner flows at any depth included, reverted work excluded."""
     total = Usage()
     for record in _every(flow):
         total += _spent_on(call, flow, record)
@@ -188,7 +188,7 @@ def _iterations(reported: object) -> dict[str, tuple[IterationRecord, ...]]:
 
 
 def iteration_of(one: Reported) -> IterationRecord:
-    """Return a report to a loop, without its result."""
+    """Return a report to a loop in the form that answers have, without its result."""
     return IterationRecord(
         iteration=one.iteration,
         outcome=one.outcome,

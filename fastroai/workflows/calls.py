@@ -1,4 +1,4 @@
-"""One call that drives a workflow: what it finds, what it reports, and what follows from that by itself."""
+"""One call that drives a workflow: it reads the flow, reports facts, and does all that needs no agent."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Exceeded:
 
     message: str
     flow: str | None
-    """The place of the flow whose budget it is; `None` if it is that of the step."""
+    """Path of the flow that has the budget; `None` if the step itself has it."""
 
 
 class FlowCall:
-    """A flow as one call sees it. `path` is the inner flow that it is about; empty for the outermost."""
+    """A flow as one call sees it. `path` is the inner flow that the call is about, or empty."""
 
     def __init__(self, told: ToldRun[DrivenWorkflow], path: str) -> None:
         self.told, self.path = told, path
@@ -41,12 +41,12 @@ class FlowCall:
 
     @property
     def driven(self) -> DrivenWorkflow:
-        """The workflow, told from its log."""
+        """The workflow, rebuilt from its log."""
         return self.told.driven
 
     @property
     def replay(self) -> WorkflowReplay:
-        """What was decided, with times and spending."""
+        """The replay of the run, with decisions, times and spending."""
         return self.driven.replay
 
     @property
@@ -54,18 +54,18 @@ class FlowCall:
         """The state machine."""
         return self.driven.machine
 
-    # --- what it finds ---
+    # --- reading the flow ---
 
     def flow_id(self, path: str) -> str:
-        """Return the id of a flow."""
+        """Return the id of the flow at a path."""
         return f"{self.run_id}/{path}" if path else self.run_id
 
     def full_id(self, step_id: str) -> str:
-        """Return the id in the run of a step of the flow that the call is about."""
+        """Return the id that a step of this call's flow has in the run."""
         return f"{self.path}.{step_id}" if self.path else step_id
 
     def short_id(self, full: str) -> str:
-        """Return the id of a step in the flow that the call is about, or in the run if it is not there."""
+        """Return the id that a step has in this call's flow; its id in the run for a step of another flow."""
         return full.removeprefix(f"{self.path}.") if self.path else full
 
     @property
@@ -78,7 +78,7 @@ class FlowCall:
 
     @property
     def gate_waits(self) -> dict[Unit, facts.Wait]:
-        """What gates wait for, also those at which a run of FastroAI itself has paused."""
+        """Waits of gates, including gates at which a run of FastroAI itself has paused."""
         state = self.machine.state
         halted = {
             unit: waits[0] for unit, waits in state.halted.items() if self.spec(unit[0])[1].gate is not None
@@ -90,7 +90,7 @@ class FlowCall:
         return step_id, self.machine.step(step_id).visit
 
     def spec(self, step_id: str) -> tuple[FlowPlan, StepSpec]:
-        """Return a step of the plan, with its flow."""
+        """Return a step of the plan, with the plan of its flow."""
         return self.driven.plan.steps[step_id]
 
     def state(self, step_id: str) -> tuple[FlowState, StepState, Record]:
@@ -98,16 +98,16 @@ class FlowCall:
         machine = self.machine
         return machine.flow_of(step_id), machine.step(step_id), machine.record(step_id)
 
-    # --- what it reports ---
+    # --- reporting facts ---
 
     def report(self, fact: Reported) -> None:
-        """Add a fact, and what the machine decides then."""
+        """Tell the machine a fact, which goes on record with the call."""
         self.told.add(self.driven.stored(fact))
 
     async def done(
         self, step_id: str, result: JsonValue, spent: RequestRecord | None = None
     ) -> CheckFailure | None:
-        """Check a result, and report it, or why it is not accepted, which is returned."""
+        """Check a result and report the outcome. Return the check that failed; `None` if all passed."""
         visit = self.unit(step_id)[1]
         failure = await self._checked(step_id, result)
         if spent is not None:
@@ -150,13 +150,13 @@ class FlowCall:
         return None
 
     def answer(self, unit: Unit, answer: GateAnswer) -> None:
-        """Report what was decided at a gate."""
+        """Report the decision at a gate."""
         wait = self.machine.state.asking.get(unit)
         question = "" if wait is None else wait.id
         self.report(facts.AnswerGiven(unit[0], answer.to_json(), visit=unit[1], id=question))
 
     async def _checked(self, step_id: str, result: JsonValue) -> CheckFailure | None:
-        """Files can be slow to read: other calls go on meanwhile."""
+        """Check a result. Files can be slow to read, so checks that read them run in a thread."""
         _, step = self.spec(step_id)
         checks, inputs = self.driven.checks, self.machine.inputs(step_id)
         if any("file_" in one.text for one in step.ensure):
@@ -164,7 +164,7 @@ class FlowCall:
         return checks.of_result(step, result, inputs)
 
     async def follow(self) -> None:
-        """Do what needs nobody: ask at gates, or approve them; check what inner flows have given."""
+        """Do all that needs no agent: ask at gates or approve them, and check the outputs of inner flows."""
         while (unit := next(self._own(), None)) is not None:
             step_id, visit = unit
             _, _, record = self.state(step_id)
@@ -200,7 +200,7 @@ class FlowCall:
         }
         before = self.replay.asked.get((step_id, visit))
         if before is not None:
-            deadline = before.deadline  # the gate waits on, whoever drives the flow
+            deadline = before.deadline  # the first deadline holds, even if FastroAI's own run has set it
         else:
             deadline = None if gate.timeout is None else now + gate.timeout
         options = ("approve", "kill") if gate.on_revise is None else ("approve", "revise", "kill")
@@ -237,7 +237,7 @@ class FlowCall:
         return None
 
     def needs_prices(self, step_id: str) -> bool:
-        """Whether a budget in US dollars holds for a step."""
+        """Return whether a budget in US dollars holds for a step."""
         _, step = self.spec(step_id)
         budgets = [*step.budgets]
         for around in self.machine.around(self.machine.flow_of(step_id)):

@@ -1,4 +1,4 @@
-"""Whether a result passes: the schema of its step, its contract, and what `ensure` says, in this order."""
+"""Checks of a result, in this order: the schema of its step, its contract, the conditions of `ensure`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 CheckKind: TypeAlias = Literal["schema", "contract", "ensure"]
-"""What a result did not pass."""
+"""The kind of check that a result has failed."""
 
 _STATUS: Final[Mapping[CheckKind, Literal["ensure_failed", "schema_failed"]]] = {
     "schema": "schema_failed",
@@ -39,26 +39,27 @@ _ERROR_TYPE: Final[Mapping[CheckKind, str]] = {
     "ensure": "EnsureFailed",
 }
 _ALL_ERRORS_UP_TO: Final = 20_000
-"""Characters of a result whose violations of a schema are all found; of a longer one, only the first is. The
-library finds all or one, and a list of a million wrong items would take it seconds."""
+"""Characters of a result up to which all violations of a schema are found. In a longer result, only the first
+violation is found. The library finds all or one, and a list of a million wrong items would take it seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFailure:
-    """What a result did not pass, and why. Checks after it were not made."""
+    """The check that a result has failed, and why. Later checks were not made."""
 
     kind: CheckKind
     violations: tuple[str, ...]
-    """At most 50, each of at most 500 characters."""
+    """The violations: at most 50, each of at most 500 characters."""
 
     @property
     def status(self) -> Literal["ensure_failed", "schema_failed"]:
-        """The status that answers give it: `schema_failed` or `ensure_failed`."""
+        """The status of the answer about this failure: `schema_failed` or `ensure_failed`."""
         return _STATUS[self.kind]
 
     @property
     def error_type(self) -> str:
-        """The name that facts give it: `SchemaFailed`, `ContractFailed` or `EnsureFailed`."""
+        """The type of error in facts about this failure, such as `ContractFailed` or `EnsureFailed`."""
         return _ERROR_TYPE[self.kind]
 
 
@@ -67,21 +68,21 @@ class Checks:
     """The checks of a spec. Schemas are compiled when they are first needed, and kept."""
 
     def __init__(self, spec: WorkflowSpec, workspace: Workspace | None = None) -> None:
-        """Args: `workspace` has the files that `ensure` asks for; without it, `ensure` fails that asks."""
+        """Args: `workspace` has the files that conditions of `ensure` ask for; without it, they fail."""
         self._spec, self._workspace = spec, workspace
         self._contracts: dict[str, jsonschema_rs.Validator] = {}
-        # By identity: the spec keeps the schemas, so no other one can come to have the same.
+        # By `id`: the spec keeps its schemas alive, so no other schema can get the same id.
         self._schemas: dict[int, jsonschema_rs.Validator] = {}
 
     def of_result(
         self, step: StepSpec, result: JsonValue, inputs: Mapping[str, JsonValue]
     ) -> CheckFailure | None:
-        """Return what a result of a step did not pass; `None` if it passes.
+        """Return the check that a result of a step fails; `None` if the result passes.
 
         Args:
             step: A step of the spec.
             result: JSON data, which `oversize` lets pass.
-            inputs: What the step was given, by name: `input` in an `ensure`.
+            inputs: The inputs of the step by name, which `ensure` reads as `input`.
         """
         if step.output_schema is not None:
             violations = _violations(self._schema(step.output_schema), result)
@@ -97,14 +98,14 @@ class Checks:
         return CheckFailure("ensure", violations) if violations else None
 
     def of_contract(self, name: str, value: JsonValue) -> CheckFailure | None:
-        """Return what a value lacks that a contract of the spec asks for; `None` if it has all."""
+        """Check a value against a contract of the spec; return `None` if it passes."""
         if name not in self._contracts:
             self._contracts[name] = compiled(contract_schema(self._spec.contracts[name]))
         violations = _violations(self._contracts[name], value)
         return CheckFailure("contract", violations) if violations else None
 
     def fits(self, name: str, value: JsonValue) -> tuple[str, ...]:
-        """Return what is wrong with a value, by a contract of the spec; nothing if it passes."""
+        """Return the violations of a contract of the spec by a value; empty if the value passes."""
         failed = self.of_contract(name, value)
         return () if failed is None else failed.violations
 
@@ -144,7 +145,7 @@ def _bounded(violations: Iterable[str]) -> tuple[str, ...]:
 
 
 def oversize(value: JsonValue) -> str | None:
-    """Return why a result is too large to be looked at; `None` if it is not."""
+    """Return why a result is too large to be checked; `None` if its size is allowed."""
     waiting: list[tuple[JsonValue, int]] = [(value, 0)]
     characters = 0
     while waiting:

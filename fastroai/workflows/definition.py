@@ -1,4 +1,4 @@
-"""The shape of a workflow as plain data, kept with its runs: what decides which steps run after which."""
+"""The definition of a workflow: its shape as plain data, kept with its runs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import StepSpec
 
 TAG: Final = "workflow"
-"""The tag of every run of a workflow, by which they are listed."""
+"""The tag of every run of a workflow, used to list these runs."""
 
 
 def define(plan: WorkflowPlan, width: int | None) -> dict[str, JsonValue]:
-    """Return the shape, and the text of the spec: a process that lacks the file goes on from there.
+    """Return the shape of a workflow with the text of its spec, so that a process without the file can go on.
 
-    `width` says how many units run at once.
+    `width` is the number of units that run at once; `None` means no limit.
     """
     return {
         "name": plan.entry.flow.name,
@@ -45,12 +45,12 @@ def _edges(flow: FlowPlan, step: StepSpec) -> Iterator[str]:
 
 
 def spec_in(definition: JsonValue) -> str | None:
-    """Return the text of the spec that a definition holds; `None` if it is not that of a workflow."""
+    """Return the text of the spec that a definition holds; `None` if it is not one of a workflow."""
     text = definition.get("spec") if isinstance(definition, dict) else None
     return text if isinstance(text, str) else None
 
 
 def width_in(definition: JsonValue) -> int | None:
-    """Return how many units run at once in runs of a definition; `None` without a limit."""
+    """Return how many units run at once according to a definition; `None` means no limit."""
     width = definition.get("width") if isinstance(definition, dict) else None
     return width if isinstance(width, int) else None

@@ -32,10 +32,10 @@ Reported: TypeAlias = (
     | facts.SpendingRecorded
     | OfWorkflow
 )
-"""What calls report of a workflow."""
+"""Facts of a workflow that calls report."""
 
 MOST_SPECS: Final = 32
-"""How many specs are kept as they were read."""
+"""Number of specs that are kept after they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class Loaded:
 
 
 class Specs:
-    """Specs by their text. As many are kept as were used last."""
+    """Specs that were read, by their text. Those used last are kept."""
 
     def __init__(self, workspace: Workspace | None) -> None:
         self._workspace = workspace
         self._kept: OrderedDict[tuple[str, str | None], Loaded] = OrderedDict()
 
     def load(self, text: str, flow: str | None) -> Loaded:
-        """Return the plan of a spec that begins with a flow, by default its entry flow.
+        """Read a spec that begins with `flow`, by default with its entry flow, and return it ready to be run.
 
         Raises:
             WorkflowValidationError: the spec cannot run.
-            KeyError: it has no such flow.
+            KeyError: the spec has no such flow.
         """
         loaded = self._kept.pop((text, flow), None)
         if loaded is None:
@@ -71,7 +71,7 @@ class Specs:
 
 
 class DrivenWorkflow:
-    """A workflow whose steps somebody else does. See `ToldState`."""
+    """A workflow whose steps are done outside of FastroAI. See `ToldState`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class DrivenWorkflow:
 
     @property
     def machine(self) -> WorkflowMachine:
-        """Its state machine."""
+        """The state machine of the workflow."""
         return self.replay.machine
 
     @property
@@ -105,18 +105,18 @@ class DrivenWorkflow:
         return self.machine.waits
 
     def stored(self, fact: Reported) -> Sequence[PartEntry]:
-        """Return a fact as the log has it."""
+        """Return a fact in the form in which the log stores it."""
         return (seal_payloads(fact, self._codec),)
 
 
 class NotAWorkflow(Exception):
-    """A run that is one of a pipeline or graph."""
+    """The run is not one of a workflow, but of a pipeline or graph."""
 
 
 def retold(
     specs: Specs, recorded: RecordedRun, inputs: Mapping[str, object], codec: PayloadCodec | None
 ) -> DrivenWorkflow:
-    """Return a workflow as its log has it.
+    """Rebuild a workflow from its log.
 
     Raises:
         NotAWorkflow: the run is not one of a workflow.

@@ -73,11 +73,11 @@ from fastroai.workflows.spec.document import IterationSpec
 from fastroai.workflows.spec.files import Workspace
 
 MAX_TEXT: Final = 10_000
-"""Characters of a reason or a rationale."""
+"""Maximum number of characters in a reason or a rationale."""
 MAX_LABEL: Final = 200
-"""Characters of the label of a checkpoint."""
+"""Maximum number of characters in the label of a checkpoint."""
 MAX_CHECKPOINTS: Final = 100
-"""Checkpoints of a flow."""
+"""Maximum number of checkpoints of a flow."""
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -90,12 +90,12 @@ class Refused(Exception):
 
 
 def refuse(error_type: ErrorType, message: str, step_id: str | None = None, *available: str) -> Refused:
-    """Return why a call cannot be carried out."""
+    """Return the exception for a call that cannot be carried out."""
     return Refused(error(error_type, message, step_id=step_id, available=available))
 
 
 def _answered(call: F) -> F:
-    """Answer errors of a call about a flow, rather than raise them."""
+    """Wrap a call about a flow, so that it returns its errors as answers."""
 
     @wraps(call)
     async def answered(runs: WorkflowRuns, flow_id: str, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ def _answered(call: F) -> F:
 
 
 def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
-    """Return the answer for an error. Raises it if it is one that no call is to blame for."""
+    """Return the answer for an error. Raise the error again if it has no answer."""
     match raised:
         case RunNotFound():
             message = f"There is no flow {flow_id!r}. Begin one with plan."
@@ -140,15 +140,15 @@ def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
 
 
 class WorkflowRuns:
-    """Runs of workflows whose steps somebody else does: an agent, or a person.
+    """Runs of workflows whose steps are done from outside, by an agent or a person.
 
         runs = WorkflowRuns(store)
         answer = await runs.plan(spec_text, inputs={"topic": "tides"})
         while answer.status == "execute_step":
             answer = await runs.step_done(answer.flow_id, answer.step_id, result)
 
-    Each call reads what is new in the log, checks and decides, and appends the new facts at the revision that
-    it has read, or nothing. So calls can come from any process.
+    Each call reads what is new in the log, decides, and appends all its facts in one write. The write is
+    refused if another process has written since. So calls can come from any process.
 
     `flow_id` is the id of the run, or of a flow inside of it: `<run>/<step>`. `step_id` is the id of a step
     in that flow, or its path from there: `review.draft`. Errors are answers, too: see `ErrorType`.
@@ -164,11 +164,11 @@ class WorkflowRuns:
         clock: Callable[[], float] = time,
     ) -> None:
         """Args:
-        store: Where flows are kept.
+        store: The store that keeps the flows.
         calculator: Prices the usage that is reported.
-        workspace: The directory that `file_exists` and `file_contains` see; without one, they see none.
-        codec: Encrypts what users have in flows.
-        clock: Gives the seconds since 1970.
+        workspace: The directory that `file_exists` and `file_contains` see; without one, they see no file.
+        codec: Encrypts values of users in flows.
+        clock: Returns the seconds since 1970.
         """
         self.store, self._codec = adapt_run_store(store), codec
         self._calculator = CostCalculator() if calculator is None else calculator
@@ -263,7 +263,7 @@ class WorkflowRuns:
         result: JsonValue,
         usage: ReportedUsage | Mapping[str, JsonValue] | None = None,
     ) -> NextAnswer:
-        """Check the result of a step, and return the next one, or what is wrong with the result."""
+        """Check the result of a step. Return the next step, or what is wrong with the result."""
         async with self._opened(flow_id) as call:
             full = _due_step(call, step_id)
             given = _json(result, "the result", "invalid_result")
@@ -287,14 +287,14 @@ class WorkflowRuns:
     async def gate_resolve(
         self, flow_id: str, step_id: str, outcome: str, rationale: str = "", resolved_by: str = "human"
     ) -> NextAnswer:
-        """Approve, revise or kill at a gate."""
+        """Resolve a gate: approve, revise or kill."""
         async with self._opened(flow_id) as call:
             full = _known_step(call, step_id)
             _, step = call.spec(full)
             if step.gate is None:
                 message = f"Step {step_id!r} is no gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
-            if any(halted == full for halted, _ in call.machine.state.halted):  # FastroAI ran it itself
+            if any(halted == full for halted, _ in call.machine.state.halted):  # in a run of FastroAI itself
                 self._runs.resume(call.told)
                 await call.follow()
             _check_due(call, step_id, full)
@@ -323,7 +323,7 @@ class WorkflowRuns:
 
     @_answered
     async def skip_step(self, flow_id: str, step_id: str, reason: str = "") -> NextAnswer:
-        """Leave a step out that is due; its output is null."""
+        """Skip a step that is due; its output is null."""
         async with self._opened(flow_id) as call:
             full = _due_step(call, step_id)
             call.report(facts.SkipRequested(full, visit=call.unit(full)[1], reason=_short(reason)))
@@ -332,7 +332,7 @@ class WorkflowRuns:
 
     @_answered
     async def commit(self, flow_id: str, label: str) -> Committed | ErrorAnswer:
-        """Set a checkpoint. One of the same label is replaced."""
+        """Set a checkpoint. It replaces an earlier one of the same label."""
         async with self._opened(flow_id) as call:
             name, checkpoints = _label(label), call.machine.checkpoints
             _check_goes_on(call)
@@ -351,7 +351,7 @@ class WorkflowRuns:
 
     @_answered
     async def revert(self, flow_id: str, label: str) -> NextAnswer:
-        """Go back to a checkpoint. What happened since stays on record, and what was spent stays spent."""
+        """Go back to a checkpoint. Everything since then stays on record, and money that was spent counts."""
         async with self._opened(flow_id) as call:
             name, checkpoints = _label(label), call.machine.checkpoints
             if name not in checkpoints:
@@ -405,7 +405,7 @@ class WorkflowRuns:
     async def iteration_abort(
         self, flow_id: str, step_id: str, reason: str = ""
     ) -> IterationAnswer | ErrorAnswer:
-        """End a loop before its time."""
+        """End a loop early."""
         async with self._opened(flow_id) as call:
             full = _in_loop(call, step_id)
             call.report(facts.IterationAborted(full, visit=call.unit(full)[1], reason=_short(reason)))
@@ -417,7 +417,7 @@ class WorkflowRuns:
 
     @_answered
     async def check_timeouts(self, flow_id: str) -> NextAnswer | NoTimeout:
-        """Kill at a gate whose time is over; say so if there is none."""
+        """Kill the flow at a gate whose time is over; return `NoTimeout` if there is no such gate."""
         async with self._opened(flow_id, times_out=False) as call:
             if await self._time_out(call):
                 return next_of(call)
@@ -450,7 +450,7 @@ class WorkflowRuns:
 
     @_answered
     async def due(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. Unlike `resume`, put nothing on record."""
+        """Return what is due now, or how the flow has ended. Unlike `resume`, this puts nothing on record."""
         run_id, _, path = flow_id.partition("/")
         async with self._runs.opened(run_id) as told:
             call = FlowCall(told, path)
@@ -462,7 +462,7 @@ class WorkflowRuns:
 
     @_answered
     async def resume(self, flow_id: str) -> NextAnswer:
-        """Return what is due now, or how the flow has ended. A run that was cancelled goes on."""
+        """Return what is due now, or how the flow has ended. A run that can go on is resumed."""
         async with self._opened(flow_id) as call:
             stopped, finish = call.machine.state.stopped, call.told.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due
@@ -483,10 +483,10 @@ class WorkflowRuns:
 
     @asynccontextmanager
     async def _opened(self, flow_id: str, *, times_out: bool = True) -> AsyncIterator[FlowCall]:
-        """Give a flow as it is now, after what has happened to it since the last call.
+        """Open a flow for a call, and bring it up to date with everything that happened since the last call.
 
-        Somebody may have answered at a gate in the inbox, the process that ran it may have died, and a gate
-        may have run out of time.
+        In the meantime, a person may have answered at a gate in the inbox, the process that ran the flow may
+        have died, and a gate may have run out of time.
         """
         run_id, _, path = flow_id.partition("/")
         check_run_id(run_id)
@@ -502,7 +502,7 @@ class WorkflowRuns:
             yield call
 
     async def _time_out(self, call: FlowCall) -> bool:
-        """Kill at gates that have run out of time, and put that on record; return whether there are any."""
+        """Kill the flow at gates that have run out of time, and put that on record. Return whether it did."""
         is_late = False
         while (late := call.late) is not None:
             if call.told.recorded.ended is not None:
@@ -513,7 +513,7 @@ class WorkflowRuns:
         return is_late
 
     async def _save(self, call: FlowCall) -> None:
-        """Do what follows by itself, and put everything on record."""
+        """Do all that needs no agent, and put everything on record."""
         await call.follow()
         await self._runs.save(call.told)
 
@@ -551,7 +551,7 @@ class WorkflowRuns:
         )
 
 
-# --- what calls are about ---
+# --- the flow and the step that a call is about ---
 
 
 def _goes_on(told: ToldRun[DrivenWorkflow]) -> bool:
@@ -563,14 +563,14 @@ def _goes_on(told: ToldRun[DrivenWorkflow]) -> bool:
 
 
 def _check_path(call: FlowCall) -> None:
-    """Refuse an inner flow that is not there, or has not begun."""
+    """Refuse a call about an inner flow that does not exist or has not begun."""
     if call.path and call.path not in call.machine.state.flows:
         known = tuple(call.flow_id(path) for path in call.machine.state.flows)
         raise refuse("flow_not_found", f"No flow runs at step {call.path!r}.", None, *known)
 
 
 def _known_step(call: FlowCall, step_id: str) -> str:
-    """Return the id in the run of a step of the spec."""
+    """Return the id that a step has in the run. Refuse the call if the spec has no such step."""
     full = call.full_id(step_id)
     if full not in call.driven.plan.steps:
         due = _short_ids(call)
@@ -581,7 +581,7 @@ def _known_step(call: FlowCall, step_id: str) -> str:
 
 
 def _due_step(call: FlowCall, step_id: str) -> str:
-    """Return the id in the run of a step that is due and is no gate."""
+    """Return the id that a step has in the run. Refuse the call if the step is a gate or is not due."""
     full = _known_step(call, step_id)
     _, step = call.spec(full)
     if step.gate is not None:
@@ -602,7 +602,7 @@ def _check_due(call: FlowCall, step_id: str, full: str) -> None:
 
 
 def _check_goes_on(call: FlowCall) -> None:
-    """Refuse a flow in which nothing is due any more."""
+    """Refuse the call if the flow has ended."""
     finish = call.told.finish
     if finish is not None and finish.status != "paused":
         ended = ended_of(call, finish)
@@ -629,7 +629,7 @@ def _iteration(call: FlowCall, step_id: str, full: str) -> IterationSpec:
 
 
 def _in_loop(call: FlowCall, step_id: str) -> str:
-    """Return the id in the run of a step whose loop goes on."""
+    """Return the id that a step has in the run. Refuse the call if the step has no active loop."""
     full = _due_step(call, step_id)
     _iteration(call, step_id, full)
     loop = call.machine.record(full).loop
@@ -644,7 +644,7 @@ def _in_loop(call: FlowCall, step_id: str) -> str:
 
 
 def _json(value: object, what: str, error_type: ErrorType) -> JsonValue:
-    """Return a value, if it is JSON and not too large."""
+    """Return a value as JSON data. Refuse the call if the value is no JSON, or too large."""
     try:
         plain = value_to_json(value, None, what)
     except ValueNotStorable as raised:

@@ -1,4 +1,4 @@
-"""What a flow is begun with: its inputs, checked and completed."""
+"""Inputs of a flow, checked and completed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.workflows.spec.fields import expected, fits
 
 
 def input_problems(flow: FlowSpec, given: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Return what is wrong with the inputs of a flow."""
+    """Return the problems of the inputs of a flow; empty if there are none."""
     problems = [
         f"there is no input {name!r}.{nearest_hint(name, flow.input)}"
         for name in given
@@ -28,7 +28,7 @@ def input_problems(flow: FlowSpec, given: Mapping[str, JsonValue]) -> tuple[str,
 
 
 def with_defaults(flow: FlowSpec, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the inputs of a flow, with the defaults of those that are not given."""
+    """Return the inputs of a flow, with defaults for inputs that are not given."""
     filled = {
         name: given.get(name, field.default)
         for name, field in flow.input.items()

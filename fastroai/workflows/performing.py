@@ -1,4 +1,4 @@
-"""How FastroAI carries out the steps of a workflow itself: by agents, and by functions of the caller."""
+"""The agents and functions that carry out steps when FastroAI runs a workflow itself."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ Agents = Mapping[str, FastroAgent[Any, Any]]
 
 _ANY_OBJECT: Final[Mapping[str, JsonValue]] = {"type": "object", "additionalProperties": True}
 _PREVIOUS: Final = "previous_result"
-"""The name of the answer that failed, among the data of the next attempt."""
+"""The name of the failed result, among the data of the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one attempt at a step is given."""
+    """The data of one attempt at a step."""
 
     inputs: Mapping[str, JsonValue]
     previous: JsonValue = None
     """The result of the attempt, or of the iteration, before this one."""
     violations: Sequence[str] = ()
-    """What was wrong with it."""
+    """Violations of `previous`."""
     name: str | None = None
-    """Tells the agent call from others of the step, when the run is resumed."""
+    """Name of the agent call, which tells it from other calls of the step when the run is resumed."""
 
 
 class Performer(ABC):
@@ -57,11 +57,11 @@ class Performer(ABC):
 
     @abstractmethod
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the result of one attempt, which nobody has checked yet."""
+        """Return the result of one attempt, not yet checked."""
 
 
 class Performers:
-    """What carries out the steps of a workflow, by step id. Gates and sub-flows have none."""
+    """The performers of the steps of a workflow, by step id. Gates and sub-flows have none."""
 
     def __init__(
         self, plan: WorkflowPlan, functions: Callables, agents: Agents, model: Model | str | None
@@ -69,7 +69,7 @@ class Performers:
         """Find an agent, a model or a function for each step.
 
         Raises:
-            ConfigurationError: everything that is missing or is of no use, at once.
+            ConfigurationError: something is missing or of no use; the message lists all problems at once.
         """
         self._plan, self._functions, self._agents, self._model = plan, functions, agents, model
         problems = [*self._unknown(), *self._missing()]
@@ -94,7 +94,7 @@ class Performers:
         return _Asking(step, function, agent, schema, model=None if brought is None else step.model)
 
     def _schema(self, flow: FlowPlan, step: StepSpec) -> Mapping[str, JsonValue] | None:
-        """Return the schema of the result of an agent; `None` for a text."""
+        """Return the schema of the result of an agent; `None` if the result is text."""
         if step.output_schema is not None:
             return step.output_schema
         if step.output_contract is not None:
@@ -160,14 +160,14 @@ def _reads_fields(flow: FlowPlan, step: StepSpec) -> bool:
 
 
 class _Computing(Performer):
-    """Calls a function of the caller with the inputs by name; plain functions run in a thread."""
+    """Calls a function of the caller with the inputs by name. A function that is not async has a thread."""
 
     def __init__(self, function: FunctionSpec, call: Callable[..., object]) -> None:
         self._name, self._call = function.name, call
         self._takes_context = _takes_context(call)
 
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return what the function returns, as JSON."""
+        """Return the result of the function as JSON data."""
         call = partial(self._call, context) if self._takes_context else self._call
         if inspect.iscoroutinefunction(self._call):
             result: object = await call(**task.inputs)  # type: ignore[misc]  # it is a coroutine function
@@ -187,7 +187,7 @@ def _takes_context(call: Callable[..., object]) -> bool:
 
 
 class _Asking(Performer):
-    """Asks an agent for a result by the schema of the step."""
+    """Asks an agent for a result that fits the schema of the step."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Asking(Performer):
         self._instructions = "\n\n".join(filter(None, (intent, context, checks if step.ensure else "")))
 
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the answer of the agent, whatever it says."""
+        """Return the answer of the agent, not yet checked."""
         asked = _AnyAnswer(self._agent, self._output_type)
         response = await context.run(asked, self._prompt(task), model=self._model, name=task.name)
         return value_to_json(response.output, None, "the answer")
@@ -223,7 +223,7 @@ class _Asking(Performer):
 
 
 class _AnyAnswer:
-    """An agent whose answer is taken as it is; one that is no output, too: the checks say what is wrong."""
+    """An agent that gets no second try at its output. Output that PydanticAI rejects raises `NotAnOutput`."""
 
     def __init__(self, agent: AgentLike[Any], output_type: Any) -> None:
         self._agent, self._output_type = agent, output_type
@@ -240,12 +240,12 @@ class _AnyAnswer:
                 raise NotAnOutput(_read(said_in(messages))) from error
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:
-        """Stream the answer; nobody asks for that here."""
+        """Stream the answer. Workflows do not use this method; the protocol of agents has it."""
         return self._agent.dispatch_stream(call)
 
 
 class NotAnOutput(Exception):
-    """An answer that PydanticAI rejects."""
+    """PydanticAI has rejected the answer of a model as output; `said` is that answer."""
 
     def __init__(self, said: JsonValue) -> None:
         self.said = said

@@ -1,4 +1,4 @@
-"""The plan of a workflow: its flows written out, one for each place in which a flow runs."""
+"""The plan of a workflow: its flows, written out for each place in which a flow runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FlowPlan:
     """A flow in its place: the entry flow, or a sub-flow of a step."""
 
     path: str
-    """The step that runs it, such as `review` or `review.draft`; empty for the entry flow."""
+    """Path of the step that runs the flow, such as `review` or `review.draft`; empty for the entry flow."""
     flow: FlowSpec
     order: Mapping[str, int]
     """The position of each step, by its id in the flow."""
@@ -31,12 +31,12 @@ class FlowPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPlan:
-    """What a run of a workflow can do."""
+    """The flows and steps of a workflow, as its runs see them."""
 
     spec: WorkflowSpec
     entry: FlowPlan
     steps: Mapping[str, tuple[FlowPlan, StepSpec]]
-    """Every step by its id in the run, with the flow that it is a step of."""
+    """Every step by its id in the run, with the flow that contains it."""
 
 
 def plan_of(spec: WorkflowSpec, flow: str | None = None) -> WorkflowPlan:

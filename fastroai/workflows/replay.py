@@ -1,4 +1,4 @@
-"""A run of a workflow as its log has it: what that is to the state machine, and what it took and cost."""
+"""The replay of a workflow: its state machine is told the log of a run; times and spending are summed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ logger: Final = logging.getLogger("fastroai.workflows")
 
 @dataclass(slots=True)
 class Account:
-    """What was spent somewhere, as it was reported."""
+    """Sums of the spending that was reported."""
 
     usd: Decimal = Decimal(0)
     """Known cost in US dollars."""
     tokens: int = 0
     is_complete: bool = True
-    """Whether all of it could be priced."""
+    """Whether all of the spending could be priced."""
 
     def add(self, record: RequestRecord) -> None:
-        """Count another record."""
+        """Add a record to the sums."""
         if record.cost_usd is not None:
             self.usd = EXACT.add(self.usd, record.cost_usd)
         self.tokens += record.tokens.total_tokens
@@ -50,7 +50,7 @@ class Account:
 
 @dataclass(slots=True)
 class Clock:
-    """When a flow began, and for how long its gates have waited, in seconds."""
+    """When a flow began, in seconds since 1970, and how many seconds its gates have waited."""
 
     began: float
     waited: float = 0.0
@@ -58,7 +58,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Took:
-    """When a unit began and ended, in seconds since 1970."""
+    """When a unit began and ended, in seconds since 1970, and what it spent."""
 
     began: float
     ended: float | None = None
@@ -67,7 +67,7 @@ class Took:
 
 
 class WorkflowReplay(Replay):
-    """A workflow of a run. Its machine undoes itself what a resumption undoes."""
+    """The replay of a workflow. When the run is resumed, its machine itself undoes work in progress."""
 
     machine: WorkflowMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -81,16 +81,16 @@ class WorkflowReplay(Replay):
         width: int | None = None,
         fits: Fits | None = None,
     ) -> None:
-        """At the beginning. `width` and `fits` are those of the machine."""
+        """Begin the replay with a new machine, which gets `width` and `fits`."""
         self._codec = codec
         self.took: dict[Unit, Took] = {}
         self.spent: defaultdict[FlowKey | tuple[str, int], Account] = defaultdict(Account)
-        """By flow, and by entry of a step: what was reported, whatever was reverted since."""
+        """Reported spending by flow, and by entry of a step, including work that was reverted since."""
         self.clocks: dict[FlowKey, Clock] = {}
         self.asked: dict[Unit, facts.QuestionAsked] = {}
-        """What gates have asked, whether FastroAI ran the flow or somebody else."""
+        """Questions that gates have asked, whether FastroAI ran the flow or it was driven from outside."""
         self.answered: dict[Unit, GateAnswer] = {}
-        """What people have decided at gates while FastroAI ran the flow."""
+        """Decisions of people at gates, made while FastroAI ran the flow."""
         super().__init__(
             WorkflowMachine(plan, width=width, fits=fits, part=part),
             facts.RunStarted(inputs=inputs, part=part),
@@ -109,7 +109,7 @@ class WorkflowReplay(Replay):
                 self._end(entry)
                 self.over(entry, self._live(position, entry))
             case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
-                # The step asks anew when FastroAI itself resumes the run, and finds the answer.
+                # When FastroAI itself resumes the run, the step asks again, and finds the answer.
                 self._note(position, entry)
             case facts.QuestionAsked():
                 self._check_due(position, entry)
@@ -132,7 +132,7 @@ class WorkflowReplay(Replay):
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.RunFinished():
-                pass  # decided here, too
+                pass  # the machine decides the end itself
             case (
                 facts.EdgesResolved() | facts.BranchTimedOut() | facts.ValueWritten() | facts.MessagesAdded()
             ):
@@ -141,7 +141,7 @@ class WorkflowReplay(Replay):
                 assert_never(entry)
 
     def resumed(self) -> Collection[int]:
-        """See `Replay`. What was decided and did not get on record is decided still; units start anew."""
+        """See `Replay`. Skips that were decided and are not on record stay decided; units start anew."""
         self.due.clear()
         self.decided = [one for one in self.decided if isinstance(one, facts.StepSkipped)]
         self.tell(facts.RunResumed(part=self.machine.part))
@@ -156,7 +156,7 @@ class WorkflowReplay(Replay):
         """Do nothing: a workflow has no forks."""
 
     def go_on(self, stretches: Iterable[Stretch]) -> None:
-        """See `Replay`: `RunResumed` was told after each of them."""
+        """See `Replay`. Do nothing: `RunResumed` was told after each of the stretches."""
 
     # --- entry by entry ---
 
@@ -248,7 +248,7 @@ class WorkflowReplay(Replay):
             took.ended = entry.timestamp
 
     def _spend(self, entry: facts.SpendingRecorded) -> None:
-        """Count what an agent has reported for a step; in native runs, the scopes of the run count."""
+        """Count usage that was reported for a step. In runs by FastroAI itself, the scopes count."""
         unit = next((one for one, due in self.due.items() if due.place == entry.place), None)
         if unit is None:
             return
@@ -284,7 +284,7 @@ def replayed(
     width: int | None = None,
     fits: Fits | None = None,
 ) -> WorkflowReplay:
-    """Return a workflow of a run as the log has it. Raises `RunCorrupt` if the log is not that of it."""
+    """Replay a workflow from the log of a run. Raises `RunCorrupt` if the log does not fit the workflow."""
     part = recorded.opened.part
     return retold(
         lambda: WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits), recorded, part.place
@@ -294,10 +294,10 @@ def replayed(
 def first_divergence(
     plan: WorkflowPlan, name: str, trace: RunTrace, *, width: int | None, fits: Fits | None
 ) -> Divergence | None:
-    """Return the first entry that a machine would not have decided, or the place where one is missing.
+    """Return the first entry that a machine would not have decided, or the place where an entry is missing.
 
     Raises:
-        ConfigurationError: it is the trace of a run of a pipeline or graph.
+        ConfigurationError: the trace is one of a pipeline or graph.
     """
     if (other := other_run(trace, "workflow", name)) is not None:
         return other

@@ -1,4 +1,4 @@
-"""What a run of a workflow gives back that FastroAI runs itself."""
+"""The result of a workflow that FastroAI runs itself."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled", "paused"]
-"""How a run of a workflow ended. A `paused` one waits for the decision of a gate, or was paused."""
+"""How a run of a workflow ended. A `paused` run waits for a decision at a gate, or was paused on request."""
 
 
 class WorkflowUsage(RunUsage):
-    """What a whole run has spent, and each step of it, by its path, all its attempts together."""
+    """Usage of a whole run, and of each step by its path, with all attempts together."""
 
     def __init__(self, scope: Scope, units: BegunUnits) -> None:
-        """From the scope of a run that has ended, and the attempts at its steps."""
+        """Take the scope of a run that has ended, and the attempts at its steps."""
         super().__init__(scope)
         self._units = units
 
     def __getstate__(self) -> dict[str, object]:
-        """Plain data for pickling and copying: usage of steps instead of their live scopes."""
+        """Return plain data for pickling and copying: usage of steps instead of their live scopes."""
         return {**self.__dict__, "by_step": self.by_step, "_units": BegunUnits()}
 
     def model_dump(self) -> dict[str, object]:
-        """Return the sums, and those of each step, as values that JSON can hold."""
+        """Return the sums of the run, and those of each step, as values that JSON can hold."""
         return {**super().model_dump(), "steps": self.by_step}
 
     @cached_property
@@ -52,31 +52,31 @@ class WorkflowUsage(RunUsage):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkflowResult:
-    """How a run of a workflow ended, and all that it gave."""
+    """How a run of a workflow ended, with its outputs, its usage and its trace."""
 
     run_id: str
     status: WorkflowStatus
     output: JsonValue
-    """The output of the flow: that of its last step; `None` unless the flow is complete."""
+    """The output of the flow, which is that of its last step; `None` unless the flow is complete."""
     outputs: Mapping[str, JsonValue]
-    """The latest output of each step, by its path; of a step that failed its checks, its last result."""
+    """The latest output of each step, by its path; for a step that failed its checks, its last result."""
     violations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By step, what was wrong with its last result, if it has failed."""
+    """Violations of the last result of each step that failed, by path."""
     round: int = 0
-    """How often gates have sent the flow back."""
+    """Number of times that gates have sent the flow back."""
     usage: WorkflowUsage
     reason: str
-    """Why it ended so, for people."""
+    """Why the run ended, for people."""
     reason_code: ReasonCode | None
-    """The same for programs, as a word."""
+    """Why the run ended, as a code for programs."""
     error: BaseException | None = None
-    """The exception that stopped it, if one did."""
+    """The exception that stopped the run, if one did."""
     waits: tuple[Wait, ...] = ()
-    """What a paused run waits for, and until when."""
+    """The waits of a paused run, with their deadlines."""
     questions: tuple[Question, ...] = ()
-    """The gates of a paused run, first asked first."""
+    """The questions of gates at which a paused run waits, first asked first."""
     log: RunLog = field(repr=False, compare=False)
-    """What `trace` is made of."""
+    """The log from which `trace` is made."""
 
     @property
     def ok(self) -> bool:
@@ -84,16 +84,16 @@ class WorkflowResult:
         return self.status == "complete"
 
     def model_dump(self) -> dict[str, Any]:
-        """Return the result as values of JSON, without what `trace` is made of."""
+        """Return the result as values of JSON, without the log."""
         return dump(self)
 
     @property
     def trace(self) -> RunTrace:
-        """What happened: every attempt at every step, why it was made, and what it gave and cost."""
+        """The trace of the run: every attempt at every step, why it was made, its output and its cost."""
         return self.log.trace
 
     def explain(self) -> str:
-        """Why each step ran, a line each."""
+        """Explain why each step ran, a line each."""
         return self.trace.explain()
 
 

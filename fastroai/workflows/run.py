@@ -1,4 +1,4 @@
-"""One run of a workflow by FastroAI itself: its machine, its work and its runner, and what they come to."""
+"""One run of a workflow by FastroAI itself: its machine, its work, its runner and its result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WorkflowSetup:
     performers: Performers
     checks: Checks
     config: ResolvedConfig
-    """The settings of each step."""
+    """The settings that hold for every step."""
     max_concurrency: int | None
     calculator: CostCalculator
 
@@ -59,7 +59,7 @@ class WorkflowSetup:
         workspace: Path | str | None,
         config: PipelineConfig,
     ) -> WorkflowSetup:
-        """Make a workflow ready; `workspace` is the folder whose files its checks see."""
+        """Prepare a workflow for its runs; `workspace` is the folder whose files its checks see."""
         return cls(
             plan=plan,
             performers=performers,
@@ -70,13 +70,13 @@ class WorkflowSetup:
         )
 
     def machine(self, part: Part) -> WorkflowMachine:
-        """The state machine of a new run."""
+        """Return the state machine of a new run."""
         return WorkflowMachine(self.plan, width=self.max_concurrency, fits=self.checks.fits, part=part)
 
     def replayed(
         self, inputs: Mapping[str, Any], recorded: RecordedRun, codec: PayloadCodec | None
     ) -> WorkflowReplay:
-        """A run that goes on, as its log has it."""
+        """Return the replay of a run that goes on."""
         return replayed(
             self.plan, inputs, recorded, codec=codec, width=self.max_concurrency, fits=self.checks.fits
         )
@@ -115,7 +115,7 @@ class WorkflowRun:
         work.connect(self.runner.tell, self.runner.units)
         self.work = work
         self.decisions: Sequence[Decision]
-        """What is to be done first."""
+        """The decisions to perform first."""
         if replay is None:
             self.decisions = self.machine.handle(opened.started)
         else:
@@ -125,7 +125,7 @@ class WorkflowRun:
         self.log = RunLog(opened.log.facts)
 
     def result(self, finish: RunFinished, error: BaseException | None) -> WorkflowResult:
-        """How the run ended, and all that it gave."""
+        """Return how the run ended, with its outputs and its usage."""
         machine = self.machine
         status = "killed" if finish.reason_code == "killed" else _STATUSES[finish.status]
         is_paused = status == "paused"

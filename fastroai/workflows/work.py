@@ -1,4 +1,4 @@
-"""What a workflow makes of the visits that its machine starts, when FastroAI runs it itself."""
+"""The work of a workflow that FastroAI runs itself: its visits, and what their outcomes mean."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from fastroai.workflows.spec.document import IterationSpec, StepSpec
 _QUESTION: Final = "decision"
 """The name of the question that a gate asks."""
 _TIMED_OUT: Final = "timed out"
-"""What the question gives when its time is over; no option, so that nobody can answer it."""
+"""The answer to a question whose time is over. It is not an option, so no person can give it."""
 _LEAST_USD: Final = Decimal("0.000001")
-"""US dollars that a used-up budget is said to have left: no request can be paid with them."""
+"""US dollars that are left of a used-up budget: too few to pay for any request."""
 
 
 class Tell(Protocol):
-    """Lets the machine know of something, and puts it on record."""
+    """Tells the machine a fact, and puts it on record."""
 
     def __call__(self, fact: Told, stored: facts.AnyFact | None = None) -> None:
-        """`stored` is the same fact as a store has it."""
+        """Tell `fact`. `stored` is the same fact in the form in which a store has it."""
         ...
 
 
@@ -77,13 +77,13 @@ class WorkflowWork:
         self._units = BegunUnits()
 
     def connect(self, tell: Tell, units: BegunUnits) -> None:
-        """Take what the runner offers: a way to tell the machine, and the units that it has begun."""
+        """Take the runner's way to tell the machine, and the units that the runner has begun."""
         self._tell, self._units = tell, units
 
     # --- scopes ---
 
     def scope_around(self, step_id: str) -> Scope:
-        """Return the scope of the innermost flow around a step that has a budget; else that of the run."""
+        """Return the scope of the innermost flow with a budget around a step, or else that of the run."""
         for flow in self.machine.around(self.machine.flow_of(step_id)):
             if flow.path and (known := self._flow_scope(flow.path, flow.number)) is not None:
                 return known
@@ -100,7 +100,7 @@ class WorkflowWork:
         return self._flows[path, number]
 
     def close(self) -> None:
-        """The run is over: nothing is charged to its flows any more."""
+        """Close the scopes of inner flows, as the run is over: nothing is charged to them any more."""
         for scope in reversed(self._flows.values()):
             scope.close()
 
@@ -109,7 +109,7 @@ class WorkflowWork:
     def perform(
         self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
     ) -> Coroutine[Any, Any, object]:
-        """Run one attempt at a step, and check what comes of it."""
+        """Run one attempt at a step, and check its result."""
         step_id = started.step_id
         return run_step(
             _Visit(self, started),
@@ -121,7 +121,7 @@ class WorkflowWork:
         )
 
     def tell(self, fact: facts.IterationStarted | facts.IterationReported) -> None:
-        """Put on record what happened in the loop of a step."""
+        """Put on record that a loop of a step has begun, or has a new result."""
         assert self._tell is not None
         stored: facts.AnyFact | None = None
         if isinstance(fact, facts.IterationReported) and self._codec is not None:
@@ -129,7 +129,7 @@ class WorkflowWork:
         self._tell(fact, stored)
 
     def left(self, step_id: str) -> Budget | None:
-        """Return what the attempts before this one have left of the budgets of a step."""
+        """Return the rest of a step's budgets after the attempts before this one; `None` without a budget."""
         budgets = self.plan.steps[step_id][1].budgets
         if not budgets:
             return None
@@ -137,10 +137,10 @@ class WorkflowWork:
         spent = [one.spent() for one in before]
         return _least(budgets, spent, sum(one.duration_ms for one in before))
 
-    # --- what becomes of them ---
+    # --- outcomes of visits ---
 
     def finished(self, started: facts.StepStarted, begun: BegunUnit, output: object) -> facts.StepFinished:
-        """Return the result as the outcome."""
+        """Return the fact that a visit has finished with this output."""
         return facts.StepFinished(
             started.step_id,
             output,
@@ -156,7 +156,7 @@ class WorkflowWork:
         """Do nothing: the machine has the outputs."""
 
     def failed(self, started: facts.StepStarted, fact: facts.StepFailed) -> None:
-        """Note what was wrong with the result, or whose budget is used up."""
+        """Add to the fact the violations of the result, or the flow whose budget is used up."""
         assert fact.raised is not None
         for error in leaves(fact.raised):
             if isinstance(error, ResultRejected):
@@ -178,10 +178,10 @@ class WorkflowWork:
         """Do nothing: a visit leaves nothing behind."""
 
     def follow(self, change: Changed) -> None:
-        """Do nothing: the machine decides nothing besides."""
+        """Do nothing: only graphs have changes to follow."""
 
     def stored(self, fact: Kept) -> Kept | None:
-        """Return a result as a store has it."""
+        """Return a fact in the form in which a store has it; `None` if the form is the same."""
         if self._codec is None or not isinstance(fact, facts.StepFinished | facts.StepFailed):
             return None
         return replace(fact, output=seal(fact.output, self._codec))
@@ -201,7 +201,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         """Return a result that has passed its checks.
 
         Raises:
-            ResultRejected: it has not.
+            ResultRejected: the result has failed a check.
         """
         if self._step.gate is not None:
             return await self._decide(context)
@@ -233,7 +233,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         return Task(inputs, previous, record.violations[-1])
 
     async def _iterate(self, context: StepContext[Any], spec: IterationSpec, task: Task) -> JsonValue:
-        """Repeat the step until its result is good enough, as the machine sees it."""
+        """Repeat the step until the machine ends its loop, and return the merged result."""
         work, performer = self._work, self._work.performers.by_step[self._step_id]
         visit = self._started.visit
         work.tell(facts.IterationStarted(self._step_id, visit=visit))
@@ -260,7 +260,7 @@ class _Visit(BaseStep[Any, JsonValue]):
             raise ResultRejected(self._step_id, wrong.error_type, wrong.violations, result)
 
     async def _decide(self, context: StepContext[Any]) -> JsonValue:
-        """Ask a person for the decision at a gate, unless its policy says what it is."""
+        """Return the decision at a gate: that of its policy, or else the one that a person is asked for."""
         step, machine = self._step, self._work.machine
         gate, record = step.gate, machine.record(self._step_id)
         assert gate is not None
@@ -288,7 +288,7 @@ class _Visit(BaseStep[Any, JsonValue]):
 
 
 def _rationale(context: StepContext[Any]) -> str:
-    """Return why a person has decided so, as the inbox has put it on record."""
+    """Return the reason that a person gave for a decision, as the inbox has put it on record."""
     run = run_of(context.scope)
     key = facts.question_id(step_place(context.scope), _QUESTION)
     given = None if run is None else run.recorded.answers.get(key)
@@ -296,7 +296,7 @@ def _rationale(context: StepContext[Any]) -> str:
 
 
 def _least(budgets: tuple[Budget, ...], spent: list[Usage], ms: float) -> Budget:
-    """Return the budget that holds where all of these do, less what was spent."""
+    """Return the smallest limit of each measure among some budgets, less spending and time so far."""
     usd = [one.usd for one in budgets if one.usd is not None]
     tokens = [one.tokens for one in budgets if one.tokens is not None]
     times = [one.ms for one in budgets if one.ms is not None]

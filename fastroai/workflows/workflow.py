@@ -51,7 +51,7 @@ from fastroai.workflows.spec.reading import load_spec
 
 
 class Workflow:
-    """A spec, ready to be run, drawn, or bound to what carries its steps out.
+    """A spec, ready to be run, drawn, or bound to the agents and functions that carry out its steps.
 
         workflow = Workflow.load(Path("review.workflow.yaml"))
         result = await workflow.run(
@@ -66,7 +66,7 @@ class Workflow:
     """
 
     def __init__(self, spec: WorkflowSpec, *, flow: str | None = None) -> None:
-        """Take a valid spec, which runs `flow`, by default its entry flow."""
+        """Take a valid spec and the flow to run, by default its entry flow."""
         if flow is not None and flow not in spec.flows:
             known = ", ".join(map(repr, spec.flows))
             raise ConfigurationError(
@@ -80,8 +80,8 @@ class Workflow:
         """Read a spec: its text, or the `Path` of a file.
 
         Raises:
-            WorkflowValidationError: it is not valid; with every problem, its line and its column.
-            ConfigurationError: it has no flow of that name.
+            WorkflowValidationError: the spec is not valid; every problem is listed with its line and column.
+            ConfigurationError: the spec has no flow of that name.
         """
         return cls(load_spec(source), flow=flow)
 
@@ -99,15 +99,15 @@ class Workflow:
         return self.plan.entry.flow.input
 
     def to_mermaid(self) -> str:
-        """The flow as Mermaid text, with every way between its steps."""
+        """Return the flow as Mermaid text, with every way between its steps."""
         return mermaid(draw_flow(self.spec, self.name))
 
     def to_svg(self) -> str:
-        """The flow as an SVG image, with every way between its steps."""
+        """Return the flow as an SVG image, with every way between its steps."""
         return svg(draw_flow(self.spec, self.name))
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a run of it decided, on its recorded outcomes; `None` if nothing differs."""
+        """Repeat the decisions of a recorded run. Return the first difference; `None` if there is none."""
         fits = Checks(self.spec).fits
         width = width_in(trace.definition)
         return first_divergence(self.plan, self.name, trace, width=width, fits=fits)
@@ -121,11 +121,11 @@ class Workflow:
         workspace: Path | str | None = None,
         config: PipelineConfig | None = None,
     ) -> BoundWorkflow:
-        """Give its steps what carries them out. The result has all that pipelines have.
+        """Bind the steps to agents and functions. The result has the methods of a pipeline.
 
         Args:
             functions: Callables by the names of `compute` functions. They get the inputs of the step by name,
-                after a `StepContext` if their first parameter is one, and return what has a form in JSON.
+                after a `StepContext` if their first parameter is one, and return a value that JSON can hold.
             agents: Agents by the names that steps use (`agent: claude`), or by names of functions.
             model: The model of steps whose spec names none.
             workspace: The folder that `file_exists` and `file_contains` see; without one, they see no file.
@@ -133,7 +133,7 @@ class Workflow:
                 flow has one.
 
         Raises:
-            ConfigurationError: everything that is missing or of no use.
+            ConfigurationError: something is missing or of no use; the message lists all problems.
         """
         performers = Performers(self.plan, functions or {}, agents or {}, model)
         return BoundWorkflow(self, performers, workspace, config or PipelineConfig())
@@ -150,12 +150,12 @@ class Workflow:
         deps: Any = None,
         **options: Unpack[OpenOptions],
     ) -> WorkflowResult:
-        """Run it. What it is bound to is as in `bind`, the other options as in `Pipeline.execute`.
+        """Run the workflow. See `bind` for the arguments up to `config`, `Pipeline.execute` for the others.
 
         The result says how it ended. Gates need a store: `store=`, or that of the config.
 
         Raises:
-            ConfigurationError: something is missing that a step needs; nothing has run.
+            ConfigurationError: a step lacks an agent, a model or a function; nothing has run.
             ContractViolation: the inputs are not those of the flow.
         """
         bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
@@ -175,7 +175,7 @@ class Workflow:
     ) -> WorkflowResult:
         """Go on with a run that was interrupted, waits at a gate, or failed by an exception.
 
-        What it is bound to is as in `bind`, the other options as in `Pipeline.resume`.
+        See `bind` for the arguments up to `config`, `Pipeline.resume` for the others.
         """
         bound = self.bind(functions=functions, agents=agents, model=model, workspace=workspace, config=config)
         return await bound.resume(run_id, deps=deps, **options)
@@ -185,7 +185,7 @@ class Workflow:
 
 
 class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
-    """A workflow with all that carries its steps out; made by `Workflow.bind`."""
+    """A workflow with the agents and functions that carry out its steps; made by `Workflow.bind`."""
 
     kind: ClassVar[RunKind] = "workflow"  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -218,21 +218,21 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data: what must not change while a run goes on."""
+        """The shape of the workflow as plain data, which must not change while a run goes on."""
         return define(self.workflow.plan, self.config.max_concurrency)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """As `Workflow.replay`."""
+        """See `Workflow.replay`."""
         return self.workflow.replay(trace)
 
     async def fork(self, run_id: str, **options: Never) -> Never:  # type: ignore[override]
-        """Refuse: a workflow goes back to checkpoints, with `fastroai flow revert`."""
+        """Refuse to fork a run: a workflow goes back to checkpoints, with `fastroai flow revert`."""
         raise ConfigurationError(
             "fork", run_id, "a run of a pipeline, graph or router; a workflow has checkpoints"
         )
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """What a run costs: at most what the budget of the flow allows, as nobody knows where it goes."""
+        """Return the most that a run can cost: the budget of the flow. Without one, the cost is unknown."""
         quote = Quote.unknown(
             "a workflow, whose steps run as often as its checks say; give the flow a budget"
         )
@@ -290,6 +290,6 @@ _TYPES: Final[Mapping[FieldType, Any]] = {
 
 
 def _type_of(field: FieldSpec) -> Any:
-    """Return the type of an input. One that may be missing may be null, too."""
+    """Return the type of an input. An input that may be missing may also be null."""
     of = _TYPES[field.type] if field.values is None else Literal[tuple(field.values)]
     return of if field.required and not field.has_default else NotRequired[of | None]

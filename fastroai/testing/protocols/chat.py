@@ -17,7 +17,7 @@ from fastroai.testing.requests import JsonObject, Tool
 
 
 class Chat(Wire):
-    """`POST /v1/chat/completions`."""
+    """The protocol of `POST /v1/chat/completions`."""
 
     name = "openai-chat"
     path = "/v1/chat/completions"
@@ -50,7 +50,7 @@ class Chat(Wire):
         )
 
     def body(self, answer: Answer) -> JsonObject:
-        """A completion."""
+        """Return a completion."""
         message: JsonObject = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.calls:
             message["tool_calls"] = [
@@ -66,7 +66,7 @@ class Chat(Wire):
         return body if answer.shown_usage is None else body | {"usage": _usage(answer.shown_usage)}
 
     def events(self, answer: Answer) -> Iterator[ServerEvent]:
-        """The chunks of a completion, and the mark of their end."""
+        """Yield the chunks of a completion, and the mark of their end."""
         usage = answer.shown_usage if answer.request.include_usage else None
         chunk = _completion(answer, "chat.completion.chunk")
         if answer.request.include_usage:
@@ -93,12 +93,12 @@ class Chat(Wire):
         yield ServerEvent("[DONE]")
 
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """An error."""
+        """Return an error."""
         return openai_error(status, message)
 
 
 def _completion(answer: Answer, kind: str) -> JsonObject:
-    """What a completion and each of its chunks have in common."""
+    """Return the fields that a completion and each of its chunks have in common."""
     tier = answer.service_tier
     return {
         "id": f"{Chat.id_prefix}{answer.id}",

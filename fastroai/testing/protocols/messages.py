@@ -28,7 +28,7 @@ _ERROR_TYPES = {
 
 
 class Messages(Wire):
-    """`POST /v1/messages`."""
+    """The protocol of `POST /v1/messages`."""
 
     name = "anthropic"
     path = "/v1/messages"
@@ -55,7 +55,7 @@ class Messages(Wire):
             tools=tuple(
                 Tool(tool["name"], tool.get("description") or "", tool["input_schema"])
                 for tool in body.get("tools") or ()
-                if tool.get("type", "custom") == "custom"  # the others run at Anthropic
+                if tool.get("type", "custom") == "custom"  # other tools run at Anthropic
             ),
             tool_choice=_tool_choice(body.get("tool_choice") or {}),
             output_schema=((body.get("output_config") or {}).get("format") or {}).get("schema"),
@@ -63,20 +63,20 @@ class Messages(Wire):
         )
 
     def body(self, answer: Answer) -> JsonObject:
-        """A message."""
+        """Return a message."""
         content = [_block(answer, part) | _filled(part) for part in _parts(answer)]
         ending = {"content": content, "stop_reason": _STOP_REASONS.get(answer.finish_reason or "")}
         return _message(answer, answer.shown_usage) | ending
 
     def events(self, answer: Answer) -> Iterator[ServerEvent]:
-        """The events of a message."""
+        """Yield the events of a message."""
         for event in self._events(answer):
             assert isinstance(event.data, dict)
             yield ServerEvent({"type": event.name} | event.data, event.name, content=event.content)
 
     def _events(self, answer: Answer) -> Iterator[ServerEvent]:
         usage = answer.shown_usage
-        # A message opens with its input counted and its output hardly begun; the totals come at the end.
+        # A message begins with the full count of its input and hardly any output; the totals come at the end.
         begun = usage and Usage(
             usage.input_tokens,
             min(1, usage.output_tokens),
@@ -94,7 +94,7 @@ class Messages(Wire):
         yield ServerEvent({}, "message_stop")
 
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """An error."""
+        """Return an error."""
         error = {"type": _ERROR_TYPES.get(status, "api_error"), "message": message}
         return {"type": "error", "error": error, "request_id": request_id}
 
@@ -112,7 +112,7 @@ def _tool_choice(choice: JsonObject) -> ToolChoice:
 
 
 def _message(answer: Answer, usage: Usage | None) -> JsonObject:
-    """A message that has just begun."""
+    """Return a message that has just begun."""
     tier = answer.service_tier
     tier = "standard" if tier in (None, "auto", "standard_only") else tier
     return {
@@ -134,20 +134,20 @@ def _parts(answer: Answer) -> Iterator[str | Call]:
 
 
 def _block(answer: Answer, part: str | Call) -> JsonObject:
-    """A content block that has just begun."""
+    """Return a content block that has just begun."""
     if isinstance(part, str):
         return {"type": "text", "text": ""}
     return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
 
 
 def _filled(part: str | Call) -> JsonObject:
-    """What a whole content block has in place of that."""
+    """Return the fields that a complete content block has in place of empty ones."""
     if isinstance(part, str):
         return {"text": part}
     try:
         return {"input": json.loads(part.arguments)}
     except ValueError:
-        return {"input": part.arguments}  # arguments that are no JSON: as near as a whole message can come
+        return {"input": part.arguments}  # arguments that are not JSON: the closest that a message can get
 
 
 def _deltas(answer: Answer, part: str | Call) -> Iterator[JsonObject]:
@@ -161,9 +161,9 @@ def _deltas(answer: Answer, part: str | Call) -> Iterator[JsonObject]:
 
 def _usage(usage: Usage | None) -> JsonObject:
     if usage is None:
-        return {}  # clients read counts from the object without asking whether it is there
+        return {}  # clients read counts from this object without a check that it exists
     counts: JsonObject = {
-        # Anthropic counts the cached parts of the input beside it, not in it.
+        # Anthropic does not include the cached parts in its count of the input.
         "input_tokens": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,

@@ -19,7 +19,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class Responses(Wire):
-    """`POST /v1/responses`."""
+    """The protocol of `POST /v1/responses`."""
 
     name = "openai-responses"
     path = "/v1/responses"
@@ -54,7 +54,7 @@ class Responses(Wire):
         )
 
     def body(self, answer: Answer) -> JsonObject:
-        """The object of a response that has ended."""
+        """Return the object of a response that has ended."""
         reason = _INCOMPLETE.get(answer.finish_reason or "")
         return _response(answer) | {
             "status": None if answer.finish_reason is None else "incomplete" if reason else "completed",
@@ -64,7 +64,7 @@ class Responses(Wire):
         }
 
     def events(self, answer: Answer) -> Iterator[ServerEvent]:
-        """The events of a response, numbered as they come."""
+        """Yield the events of a response, numbered in their order."""
         for number, event in enumerate(self._events(answer)):
             assert isinstance(event.data, dict)
             data = {"type": event.name, "sequence_number": number} | event.data
@@ -88,12 +88,12 @@ class Responses(Wire):
         yield ServerEvent({"response": body}, end)
 
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """An error."""
+        """Return an error."""
         return openai_error(status, message)
 
 
 def _response(answer: Answer) -> JsonObject:
-    """What the object of a response has from its beginning to its end."""
+    """Return the fields that the object of a response has from its beginning to its end."""
     tier = answer.service_tier
     return {
         "id": f"{Responses.id_prefix}{answer.id}",

@@ -1,4 +1,4 @@
-"""What every protocol does: read a request, say an answer whole or as events, say an error."""
+"""The base of all protocols: it reads requests, and writes answers, streams and errors."""
 
 import json
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from fastroai.testing.requests import JsonObject, Message, ProtocolName, ServedR
 
 
 class BadRequestError(Exception):
-    """A request that is not one of the protocol; the message says what is wrong."""
+    """A request does not fit the protocol. The message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -22,28 +22,28 @@ class ServerEvent:
     data: JsonObject | str
     name: str | None = None
     content: bool = False
-    """Whether it brings a piece of text or of arguments."""
+    """Whether the event has a piece of text or of arguments."""
 
     def encode(self) -> bytes:
-        """The event as bytes: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+        """Return the event as bytes: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
         data = self.data if isinstance(self.data, str) else json.dumps(self.data, separators=(",", ":"))
         return (f"event: {self.name}\n" if self.name else "").encode() + f"data: {data}\n\n".encode()
 
 
 class Wire(ABC):
-    """One protocol."""
+    """A protocol that the server speaks."""
 
     name: ClassVar[ProtocolName]
     path: ClassVar[str]
     request_id_header: ClassVar[str]
     id_prefix: ClassVar[str]
-    """Of the id of an answer."""
+    """Prefix of the id of an answer."""
 
     def parse(self, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest:
         """Read a request.
 
         Raises:
-            BadRequestError: if it is not one of this protocol.
+            BadRequestError: if the request does not fit this protocol.
         """
         try:
             body = json.loads(raw_body)
@@ -83,24 +83,24 @@ class Wire(ABC):
 
     @abstractmethod
     def body(self, answer: Answer) -> JsonObject:
-        """The answer as one JSON object."""
+        """Return the answer as one JSON object."""
 
     @abstractmethod
     def events(self, answer: Answer) -> Iterator[ServerEvent]:
-        """The answer as a stream."""
+        """Yield the answer as the events of a stream."""
 
     @abstractmethod
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
-        """An error as a JSON object."""
+        """Return an error as a JSON object."""
 
 
 ToolChoice: TypeAlias = tuple[Literal["auto", "required", "none"], frozenset[str] | None]
-"""Whether a tool must be called, and the names among which the model chooses; `None`: all."""
+"""Whether a tool must be called, and the tools that the model may choose, by name; `None` allows all."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks of the answer, which each protocol says in its own words."""
+    """The demands of a request on the answer, read from the fields of its protocol."""
 
     tools: tuple[Tool, ...]
     tool_choice: ToolChoice
@@ -111,7 +111,7 @@ class Asked:
 
 @dataclass
 class Conversation:
-    """What a request tells of the conversation so far, gathered while it is read."""
+    """The conversation that a request has so far, gathered while it is read."""
 
     system: list[str] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Conversation:
     tool_results: list[ToolResult] = field(default_factory=list)
 
     def say(self, role: str, content: Any) -> None:
-        """Add a message, in the role that the protocol names."""
+        """Add a message by its role in the protocol."""
         text = text_of(content)
         if role in ("system", "developer"):
             self.system.append(text)
@@ -133,18 +133,18 @@ class Conversation:
         self.tool_calls.append(ToolCall(name, arguments, call_id))
 
     def result(self, call_id: str, content: Any) -> None:
-        """Add what a tool returned."""
+        """Add the result of a tool."""
         name = next((call.name for call in self.tool_calls if call.id == call_id), "")
         self.tool_results.append(ToolResult(name, call_id, text_of(content)))
 
 
 def as_speaker(role: str) -> Literal["user", "assistant"]:
-    """`role` as one of the two that a message can have."""
+    """Return `role` as one of the two roles that a message can have."""
     return "assistant" if role == "assistant" else "user"
 
 
 def text_of(content: Any) -> str:
-    """The text in a content that is text, a list of blocks, or nothing. Other blocks count for nothing."""
+    """Return the text of a content: text, a list of blocks, or nothing. Blocks without text are left out."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
@@ -159,14 +159,14 @@ OPENAI_ERROR_TYPES = {
 
 
 def openai_error(status: int, message: str) -> JsonObject:
-    """An error as both protocols of OpenAI say it."""
+    """Return an error in the form of both protocols of OpenAI."""
     kind = OPENAI_ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     code = "rate_limit_exceeded" if status == 429 else None
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def openai_output_schema(asked: JsonObject) -> JsonObject | None:
-    """The schema of a format, as both protocols of OpenAI say it; one of them nests it."""
+    """Return the schema of a format in both protocols of OpenAI. One of them nests it."""
     if asked.get("type") == "json_schema":
         schema: JsonObject = asked.get("json_schema", asked)["schema"]
         return schema
@@ -174,7 +174,7 @@ def openai_output_schema(asked: JsonObject) -> JsonObject | None:
 
 
 def openai_tool_choice(choice: Any) -> ToolChoice:
-    """A tool choice as both protocols of OpenAI say it, which nest the names differently."""
+    """Return the tool choice of both protocols of OpenAI, which nest the names differently."""
     if not isinstance(choice, dict):
         return (choice if choice in ("required", "none") else "auto"), None
     if choice.get("type") != "allowed_tools":

@@ -1,1 +1,1 @@
-"""What runs next in a workflow: a pure state machine, and the state that it keeps."""
+"""Decisions on what runs next in a workflow: a pure state machine, and the state that it keeps."""

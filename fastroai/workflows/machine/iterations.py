@@ -1,4 +1,4 @@
-"""Loops of a step: whether they go on, and the items that are gathered in them."""
+"""Loops of a step: when they end, and the items that are gathered in them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fastroai.workflows.spec.document import IterationSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What a report to a loop came to."""
+    """The outcome of a report to a loop."""
 
     iteration: int
     outcome: Literal["continue", "exit_success", "exit_max", "exit_abort"]
     is_met: bool = False
     """Whether the exit criterion holds."""
     criterion_error: str | None = None
-    """Why it could not be evaluated."""
+    """Why the exit criterion could not be evaluated."""
     accumulated_count: int | None = None
     new_count: int | None = None
     dry_streak: int | None = None
@@ -31,21 +31,21 @@ class Reported:
 
 @dataclass(slots=True)
 class Loop:
-    """The loop of an entry of a step."""
+    """The loop of one entry of a step."""
 
     visit: int
-    """The attempt in which it began."""
+    """Number of the visit in which the loop began."""
     count: int = 0
     outcome: Literal["continue", "exit_success", "exit_max", "exit_abort"] = "continue"
     items: list[JsonValue] = field(default_factory=list)
-    """Gathered so far, each once."""
+    """Items gathered so far, each once."""
     seen: set[str] = field(default_factory=set)
     dry_streak: int = 0
-    """How many reports in a row have brought nothing new."""
+    """Number of reports in a row that brought no new item."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it takes reports."""
+        """Whether the loop takes reports."""
         return self.outcome == "continue"
 
     def copied(self) -> Loop:
@@ -53,7 +53,7 @@ class Loop:
         return replace(self, items=[*self.items], seen={*self.seen})
 
     def report(self, spec: IterationSpec, result: JsonValue) -> Reported:
-        """Take in a result, and say whether the loop goes on."""
+        """Take in a result, and return what it means for the loop."""
         self.count += 1
         data: dict[str, object] = {"result": result}
         new, error = None, None
@@ -91,7 +91,7 @@ class Loop:
         )
 
     def abort(self, reason: str) -> Reported:
-        """End it before its time."""
+        """End the loop early."""
         self.outcome = "exit_abort"
         return Reported(iteration=self.count, outcome="exit_abort", reason=reason)
 
@@ -108,7 +108,7 @@ class Loop:
 def merged(spec: IterationSpec, loop: Loop | None, result: JsonValue) -> JsonValue:
     """Return the result of a step with everything that its loop has gathered.
 
-    What the result itself lists goes after that, unless it is in there.
+    Items that only the result has come after the items of the loop.
     """
     if loop is None or not loop.count or spec.accumulate is None or not isinstance(result, dict):
         return result
@@ -118,7 +118,7 @@ def merged(spec: IterationSpec, loop: Loop | None, result: JsonValue) -> JsonVal
 
 
 def _items(spec: IterationSpec, result: JsonValue) -> tuple[list[tuple[str, JsonValue]], str | None]:
-    """Return the items of a result, each with what makes it the same as another; or why there are none."""
+    """Return the items of a result, each with the key by which equal items are found; or why it has none."""
     assert spec.accumulate is not None
     if not isinstance(result, dict):
         return [], f"the result is {_type(result)}, not an object with {spec.accumulate!r}"

@@ -1,4 +1,4 @@
-"""What runs next in a workflow: a pure state machine, `fact -> decisions`.
+"""Decisions on what runs next in a workflow: a pure state machine, `fact -> decisions`.
 
 No clock, no I/O, no coroutine. Each attempt at a step is a visit to it; so is a question at a gate, and the
 check of the output of an inner flow, when that flow is complete.
@@ -31,16 +31,16 @@ from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import StepSpec
 
 SKIP_IF: Final = "its skip_if holds"
-"""The cause of a step that its condition leaves out."""
+"""The cause of a step that is skipped because its `skip_if` holds."""
 MAX_ROUTES: Final = 1_000
-"""The most times that steps of a flow may route elsewhere in a round: loops end."""
+"""Maximum number of times that steps of a flow may route elsewhere in one round, so that loops end."""
 
 Fits: TypeAlias = Callable[[str, JsonValue], Sequence[str]]
-"""Says what is wrong with a value, by the name of the contract that it has to meet."""
+"""Checks a value against the contract with a name, and returns the violations."""
 
 
 class WorkflowMachine:
-    """The state of one run. `width` is how many units run at once, at most.
+    """The state machine of one run. `width` is the most units that run at once.
 
     With a width of 1, a gate that waits for a decision keeps its place: there is one thing to do at a time.
     """
@@ -53,51 +53,51 @@ class WorkflowMachine:
         fits: Fits | None = None,
         part: facts.Part = facts.NOWHERE,
     ) -> None:
-        """`fits` checks the output of the entry flow. `part` is that of its facts."""
+        """`fits` checks the output of the entry flow. `part` is the part of the run that its facts name."""
         self.plan, self.part, self._width, self._fits = plan, part, width, fits
         self.state = RunState()
         self.checkpoints: dict[str, RunState] = {}
-        """By label, in the order in which they were set."""
+        """The states to which checkpoints go back, by label, in the order in which they were set."""
         self._visits: defaultdict[str, int] = defaultdict(int)
         self._entries: defaultdict[str, int] = defaultdict(int)
         self._begun: defaultdict[str, int] = defaultdict(int)
-        """These numbers only grow, whatever is reverted."""
+        """Numbers of visits, of entries of steps and of flows begun. They only grow, even after a revert."""
         self._orders = {name: FlowOrder.of(flow) for name, flow in plan.spec.flows.items()}
         self._keys = dict(_keys(plan.entry, ()))
         self._decided: list[Decision] = []
         self._pausing = self._has_ended = False
 
-    # --- what others see ---
+    # --- reading the state ---
 
     def flow_of(self, step_id: str) -> FlowState:
-        """Return the flow that a step is in, as it is now; a step of the plan whose flow has begun."""
+        """Return the state of the flow that has a step. The flow must have begun."""
         return self.state.flows[self.plan.steps[step_id][0].path]
 
     def step(self, step_id: str) -> StepState:
-        """Return a step that was entered, as it is now."""
+        """Return the state of a step that was entered."""
         return self.flow_of(step_id).steps[self.plan.steps[step_id][1].id]
 
     def record(self, step_id: str) -> Record:
-        """Return the record of the present or last entry of a step."""
+        """Return the record of the current or last entry of a step."""
         return self.flow_of(step_id).records[self.step(step_id).record]
 
     def inputs(self, step_id: str) -> dict[str, JsonValue]:
-        """Return what a step is given."""
+        """Return the inputs of a step."""
         return values_of(self.flow_of(step_id), self.plan.steps[step_id][1].inputs)
 
     def inner(self, step_id: str) -> FlowState:
-        """Return the flow that a step runs."""
+        """Return the state of the flow that a step runs."""
         return self.state.flows[step_id]
 
     def around(self, flow: FlowState) -> Iterator[FlowState]:
-        """Yield a flow and those around it, innermost first."""
+        """Yield a flow and the flows around it, innermost first."""
         yield flow
         while flow.parent is not None:
             flow = self.state.flows[flow.parent[0]]
             yield flow
 
     def key(self, step_id: str) -> tuple[int, ...]:
-        """Return the positions of a step, from the outermost flow on: by them, steps are in order."""
+        """Return the positions of a step, from the outermost flow on. They put steps in order."""
         return self._keys[step_id]
 
     @property
@@ -107,7 +107,7 @@ class WorkflowMachine:
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
-        """What gates, and then steps that have halted, wait for."""
+        """Waits of gates, and then of steps that have halted."""
         return tuple(wait for _, wait in self._waits())
 
     def _waits(self) -> Iterator[tuple[str, facts.Wait]]:
@@ -118,7 +118,7 @@ class WorkflowMachine:
 
     @property
     def resume_at(self) -> tuple[str, ...]:
-        """The steps with which the run goes on when it is resumed; none if it would end in the same way."""
+        """The steps with which the run goes on when it is resumed; empty if it would end as before."""
         state = self.state
         if state.stopped is not None and state.stopped.is_final:
             return ()
@@ -130,7 +130,7 @@ class WorkflowMachine:
     # --- facts ---
 
     def handle(self, fact: Told) -> list[Decision]:
-        """Take in what happened; say what to do."""
+        """Take in a fact, and return the decisions that follow from it."""
         decided: list[Decision] = []
         self._decided = decided
         match fact:
@@ -176,14 +176,14 @@ class WorkflowMachine:
         return decided
 
     def _left(self, fact: facts.StepFact) -> Unit:
-        """A unit runs no longer."""
+        """Note that a unit no longer runs or asks, and return the unit."""
         unit = unit_of(fact)
         if self.state.asking.pop(unit, None) is None:
             del self.state.running[unit]
         return unit
 
     def _goes_on(self, fact: facts.StepFact) -> bool:
-        """Whether the flow of a step goes on: what ends in a flow that has failed counts for nothing."""
+        """Return whether the flow of a step goes on. Outcomes in a flow that has failed count for nothing."""
         return self.flow_of(fact.step_id).status == "running"
 
     def _on_outcome(
@@ -248,7 +248,7 @@ class WorkflowMachine:
         return self._orders[self.plan_of(flow).flow.name]
 
     def _after(self, flow: FlowState) -> None:
-        """Something in a flow is over: it may route elsewhere now, or be over itself."""
+        """Go on after something in a flow is over: the flow may route elsewhere now, or be over itself."""
         if flow.status != "running":
             return
         if flow.failing is not None and len(flow.todo) == 1:
@@ -284,11 +284,11 @@ class WorkflowMachine:
             self._stop(Stopped("finished", "completed", "the workflow is complete", last))
 
     def _kill(self, flow: FlowState) -> None:
-        """The decision of a person ends the whole run, whatever flow it is in."""
+        """End the whole run by the decision of a person, whichever flow the gate is in."""
         self._stop(Stopped("cancelled", "killed", flow.kill_reason))
 
     def _fail(self, flow: FlowState, stopped: Stopped, unit: Unit | None = None) -> None:
-        """A flow has failed: the innermost step around it with an `on_fail` goes on, else the run ends."""
+        """Fail a flow: the innermost step around it with an `on_fail` goes on, or else the run ends."""
         failed: list[FlowState] = []
         for inner in self.around(flow):
             if inner.killing:
@@ -306,7 +306,7 @@ class WorkflowMachine:
         self._stop(stopped)
 
     def _abandon(self, path: str, reason: str) -> None:
-        """Nothing in the flow of a step goes on; the step fails when all that runs there has ended."""
+        """Stop everything in the flow of a step. The step fails when all that runs there has ended."""
         state, inside = self.state, f"{path}."
         state.unwinding[path] = reason
         state.ready = [one for one in state.ready if not one[1].startswith(inside)]
@@ -327,7 +327,7 @@ class WorkflowMachine:
                     self._step_failed(path, Stopped("failed", "step_failed", reason, path))
 
     def _stop(self, stopped: Stopped) -> None:
-        """The run ends when nothing runs any more."""
+        """Let the run end when nothing runs any more."""
         before, running = self.state.stopped, [*self.state.running]
         if before is None or (stopped.is_final and not before.is_final):
             self.state.stopped = stopped
@@ -343,7 +343,7 @@ class WorkflowMachine:
     def _come_up(
         self, flow: FlowState, positions: Sequence[int], routed: tuple[int, str, str] | None = None
     ) -> None:
-        """Steps may start: each begins an entry. `routed` is a target, the step that leads there, and why."""
+        """Let steps start: each begins an entry. `routed` is a target, the step that leads there, and why."""
         plan = self.plan_of(flow)
         for position in positions:
             step = plan.flow.steps[position]
@@ -358,7 +358,7 @@ class WorkflowMachine:
             heapq.heappush(self.state.ready, (self._keys[step_id], step_id))
 
     def _push(self, step_id: str, why: str) -> None:
-        """A step goes on: with another attempt, or with the check of its flow."""
+        """Let a step go on: with another attempt, or with the check of its flow's output."""
         step = self.step(step_id)
         step.stage, step.why = "ready", why
         heapq.heappush(self.state.ready, (self._keys[step_id], step_id))
@@ -403,7 +403,7 @@ class WorkflowMachine:
             self._attempt(step_id, state)
 
     def _attempt(self, step_id: str, step: StepState) -> None:
-        """Start the next visit; after a resumption, the same one again."""
+        """Start the next visit to a step; after a resumption, start the same visit again."""
         if step.is_started:
             step.is_started = False
         else:
@@ -437,7 +437,7 @@ class WorkflowMachine:
         self._after(flow)
 
     def _skip(self, step_id: str, cause: str, reason: str, *, visit: int | None = None) -> None:
-        """Leave out a step that has come up."""
+        """Skip a step that was entered."""
         flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
         record = self.record(step_id)
         record.type, record.outcome, record.skip_reason = "skip", "skipped", reason
@@ -446,7 +446,7 @@ class WorkflowMachine:
         self._over(flow, step, position)
 
     def _leave_out(self, flow: FlowState, position: int, cause: str) -> None:
-        """Leave out a step that has not come up."""
+        """Skip a step that was not entered."""
         plan = self.plan_of(flow)
         name = plan.flow.steps[position].id
         flow.records.append(Record("skip", name, outcome="skipped", skip_reason=cause))
@@ -458,7 +458,7 @@ class WorkflowMachine:
         return facts.StepSkipped(step_id, cause, visit=number, part=self.part)
 
     def _on_failure(self, fact: facts.StepFailed) -> None:
-        """A result was not accepted, a budget is used up, or something raised an exception."""
+        """Handle a failure: a result was not accepted, a budget is used up, or an exception was raised."""
         step_id, unit, state = fact.step_id, unit_of(fact), self.state
         step, spec, record = self.step(step_id), self.plan.steps[step_id][1], self.record(step_id)
         if state.stopped is not None:
@@ -563,14 +563,14 @@ class WorkflowMachine:
             del flow.steps[one]  # their records belong to the round before
 
     def _clear(self, flow: FlowState, target: str, kept: str | None = None) -> None:
-        """Forget outputs from a step on, except one."""
+        """Forget the outputs of all steps from `target` on, except the step `kept`."""
         steps, to = self.plan_of(flow).flow.steps, self._order(flow).position[target]
         for step in steps[to:]:
             if step.id != kept:
                 flow.outputs.pop(step.id, None)
 
     def _route(self, flow: FlowState, position: int, target: str, why: str) -> None:
-        """Go on from a target.
+        """Go on from the step `target`.
 
         Everything up to the step that routes is over, and nothing after it has started.
         """
@@ -593,7 +593,7 @@ class WorkflowMachine:
     # --- the run ---
 
     def _resume(self) -> None:
-        """Whatever had started and is not over starts anew; a run that ended by its rules stays so."""
+        """Start everything anew that had started and is not over. A run that ended by its rules stays so."""
         self._has_ended = self._pausing = False
         state = self.state
         if state.stopped is not None and state.stopped.is_final:
@@ -608,7 +608,7 @@ class WorkflowMachine:
                 self.step(step_id).is_started = True
 
     def _restore(self, checkpoint: RunState) -> None:
-        """Go back, unless the run was killed or is complete. What was due is due again, as new visits."""
+        """Go back to a checkpoint, unless the run was killed or is complete. Due steps get new visits."""
         self._has_ended = self._pausing = False
         stopped = self.state.stopped
         if stopped is not None and stopped.is_final and stopped.status != "failed":
@@ -625,7 +625,7 @@ class WorkflowMachine:
                 loop.visit = self._visits[step_id] + 1
 
     def _settle(self) -> None:
-        """Nothing runs any more: the run has ended, or waits."""
+        """End or pause the run, if nothing runs any more."""
         state = self.state
         if state.running or self._has_ended:
             return

@@ -1,7 +1,7 @@
-"""Which steps of a flow may start: those whose needs are over, behind no step that may still route elsewhere.
+"""The order of a flow: a step may start when its needs are over and no earlier step may route elsewhere.
 
-A flow is gone through in *passes*. A pass goes from a position on; a route begins another one. Each step is
-looked at once in a pass, and again when something that it needs is over, so a pass is linear.
+A flow runs in *passes*. A pass goes through the steps from a position on; a route begins another pass. Each
+step is looked at once in a pass, and again when a step that it needs is over, so a pass takes linear time.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fastroai.workflows.spec.document import FlowSpec
 
 @dataclass(frozen=True, slots=True)
 class FlowOrder:
-    """What is known of the order of a flow before it runs. Steps are their positions."""
+    """The order of a flow, as far as it is known before a run. Steps are given by their positions."""
 
     position: Mapping[str, int]
     needs: tuple[tuple[int, ...], ...]
     dependents: tuple[tuple[int, ...], ...]
     routes: tuple[bool, ...]
-    """Whether the step can route, so that nothing after it starts before it is over."""
+    """Whether each step can route elsewhere; then nothing after it starts before it is over."""
     alone: tuple[bool, ...]
-    """Whether it starts only when everything before it is over: gates, and steps with `next`."""
+    """Whether each step starts only when everything before it is over: gates, and steps with `next`."""
     routed_only: frozenset[int]
 
     @classmethod
@@ -50,7 +50,7 @@ class FlowOrder:
         )
 
     def begin(self, flow: FlowState, target: int | None = None) -> list[int]:
-        """Begin a pass at its target, which is run even if it only runs when something routes to it.
+        """Begin a pass at its target. The target runs even if it is a step that only routes lead to.
 
         Return the positions of steps that may start: the target is one of them.
         """
@@ -75,15 +75,15 @@ class FlowOrder:
         return ready + self._come_up(flow)
 
     def is_over(self, flow: FlowState) -> bool:
-        """Whether nothing is left to do in the pass."""
+        """Return whether nothing is left to do in the pass."""
         return not flow.todo and flow.cursor >= len(self.needs)
 
     def left_out(self, flow: FlowState, target: int) -> list[int]:
-        """Return the positions that a route forward to a step leaves out."""
+        """Return the positions of steps that a route forward to `target` skips."""
         return [one for one in range(flow.cursor, target) if one not in self.routed_only]
 
     def _come_up(self, flow: FlowState) -> list[int]:
-        """Let steps come up as far as the next one that can route."""
+        """Go on to the next step that can route. Return the positions of steps that may start."""
         ready: list[int] = []
         while flow.router is None and flow.cursor < len(self.needs):
             position = flow.cursor

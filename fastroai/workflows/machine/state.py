@@ -14,26 +14,26 @@ from fastroai.workflows.machine.iterations import Loop, Reported
 from fastroai.workflows.spec.document import GatePolicy
 
 FlowKey: TypeAlias = tuple[str, int]
-"""A flow that runs: its place in the plan, and how many have begun there with it."""
+"""The key of a flow that runs: its path in the plan, and its number among the flows begun there."""
 
 Stage: TypeAlias = Literal["ready", "running", "asking", "halted", "inside", "over"]
-"""Where a step is: it may start, runs, asks a person, waits for something else, runs its flow, or is over."""
+"""The stage of a step: it may start, runs, asks a person, waits, runs its flow, or is over."""
 
 
 @dataclass(slots=True)
 class Record:
-    """What happened in one entry of a step, for its audit."""
+    """The record of one entry of a step, for the audit."""
 
     type: Literal["step", "gate", "skip", "policy"]
     step: str
-    """Its id in the flow."""
+    """Id of the step in its flow."""
     visits: list[int] = field(default_factory=list)
-    """The visits of the attempts that have started."""
+    """Numbers of the visits that have started."""
     attempts: int = 0
-    """How many attempts have started, as it counts; after a revert, fewer than visits."""
+    """Number of the current attempt. A visit that is repeated after a revert is not another attempt."""
     outcome: str = "open"
     violations: list[tuple[str, ...]] = field(default_factory=list)
-    """Of each attempt that was not accepted."""
+    """Violations of each attempt that was not accepted."""
     error: str = ""
     resolved_by: str = ""
     rationale: str = ""
@@ -41,7 +41,7 @@ class Record:
     skip_reason: str = ""
     loop: Loop | None = None
     child: FlowKey | None = None
-    """The flow that the step ran."""
+    """Key of the flow that the step ran."""
 
     def copied(self) -> Record:
         """Return a copy that shares nothing that can change."""
@@ -55,22 +55,22 @@ class Record:
 
 @dataclass(slots=True)
 class StepState:
-    """A step in its present or last entry."""
+    """The state of a step in its current or last entry. Each time that a flow comes to a step is an entry."""
 
     stage: Stage
     entry: int
-    """How many entries there were with it, in the whole run."""
+    """Number of this entry among those of the whole run."""
     visit: int
-    """The number of its last visit, in the whole run."""
+    """Number of the last visit among those of the whole run."""
     attempt: int
     record: int
-    """Position of its record in the flow."""
+    """Position of the record among those of the flow; -1 before there is one."""
     why: str
-    """Why it starts, when it does next."""
+    """The cause of the next start."""
     routed_from: str | None = None
-    """The step that has routed to it in this entry."""
+    """The step that has routed to this one in this entry."""
     is_started: bool = False
-    """Whether that visit has started before; then it starts anew, since the run was resumed."""
+    """Whether the visit has started before; then the same visit starts anew, since the run was resumed."""
 
     def copied(self) -> StepState:
         """Return a copy."""
@@ -87,42 +87,42 @@ class FlowState:
     inputs: Mapping[str, JsonValue]
     status: Literal["running", "complete", "killed", "failed"] = "running"
     killing: bool = False
-    """Whether it was killed, and cleans up."""
+    """Whether a gate has killed the flow, and its cleanup goes on."""
     kill_reason: str = ""
     steps: dict[str, StepState] = field(default_factory=dict)
-    """Those that were entered, by their ids in the flow."""
+    """States of the steps that were entered, by their ids in the flow."""
     outputs: dict[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    """By step, as `{"output": ...}`, which is how conditions read them."""
+    """Outputs by step, as `{"output": ...}`, which is the form that conditions read."""
     output: JsonValue = None
-    """Its own, once it is complete."""
+    """The output of the flow, once it is complete."""
     last: tuple[int, int] | None = None
-    """The pass and the position of the step that finished last, in the order of the flow."""
+    """The pass and the position of the step that finished last, by the order of the flow."""
     passes: int = 0
     cursor: int = 0
-    """The position that comes up next; see `FlowOrder`."""
+    """Position of the step that is looked at next; see `FlowOrder`."""
     admitted: int | None = None
-    """The position that something has routed to, if the pass began with that."""
+    """Position at which the pass began, if a step has routed there."""
     router: int | None = None
-    """The step that has come up and can route: nothing after it comes up before it is over."""
+    """Position of a step that can route and is not over: nothing after it starts before that."""
     todo: dict[int, int] = field(default_factory=dict)
-    """Steps that have come up and are not over, with how many needs of theirs are not over."""
+    """Positions of steps that were reached and are not over, with the number of their open needs."""
     failing: int | None = None
-    """The step that has failed and routes elsewhere when everything before it is over."""
+    """Position of the step that has failed, and routes elsewhere when everything before it is over."""
     routes: int = 0
-    """How often something was routed to in this round."""
+    """Number of routes in this round."""
     round: int = 0
     records: list[Record] = field(default_factory=list)
-    """Of this round."""
+    """Records of this round."""
     rounds: list[tuple[Record, ...]] = field(default_factory=list)
-    """Those of each round before."""
+    """Records of each earlier round."""
     iterations: dict[str, list[Reported]] = field(default_factory=dict)
-    """What was reported to loops in this round, by step."""
+    """Reports to loops in this round, by step."""
     archived_iterations: list[Mapping[str, list[Reported]]] = field(default_factory=list)
-    """The same of each round before."""
+    """Reports to loops in each earlier round, by step."""
 
     @property
     def key(self) -> FlowKey:
-        """What tells it from all others."""
+        """The path and the number of the flow, which together are unique in a run."""
         return self.path, self.number
 
     def copied(self) -> FlowState:
@@ -141,7 +141,7 @@ class FlowState:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Why a run ends."""
+    """The end of a run: its status, its reason, and the step where it happened."""
 
     status: RunStatus
     code: ReasonCode
@@ -150,27 +150,27 @@ class Stopped:
     failure: FailureFacts | None = None
     error: BaseException | None = None
     is_final: bool = True
-    """Whether the rules of the workflow say so; otherwise the run can be resumed."""
+    """Whether the run has ended by the rules of the workflow; otherwise it can be resumed."""
     violations: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class RunState:
-    """Everything that can change, but for the numbers of visits and entries, which only grow."""
+    """Everything that a revert restores: all but the numbers of visits and entries, which only grow."""
 
     flows: dict[str, FlowState] = field(default_factory=dict)
-    """The flow at each place at which one has begun."""
+    """The latest flow at each path at which one has begun."""
     past: dict[str, tuple[FlowState, ...]] = field(default_factory=dict)
-    """Those that were there before; they change no longer."""
+    """Earlier flows at each path; they no longer change."""
     ready: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
     """A heap of the steps that may start: their positions from the outermost flow on, and their ids."""
     running: dict[Unit, None] = field(default_factory=dict)
-    """First started first."""
+    """Units that run, first started first."""
     asking: dict[Unit, Wait] = field(default_factory=dict)
     """Gates that wait for a decision, first asked first."""
     halted: dict[Unit, tuple[Wait, ...]] = field(default_factory=dict)
     again: dict[Unit, None] = field(default_factory=dict)
-    """What failed or was cancelled when the run ended, and starts anew when it is resumed."""
+    """Units that failed or were cancelled when the run ended; they start anew when the run is resumed."""
     unwinding: dict[str, str] = field(default_factory=dict)
     """Steps whose flows have failed, with the reason; they fail when nothing runs in their flows any more."""
     stopped: Stopped | None = None

@@ -1,4 +1,4 @@
-"""What steps are given, and what decisions at gates say: values of JSON, as the machine reads them."""
+"""Inputs of steps, and decisions at gates: values of JSON, as the machine reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.workflows.machine.state import FlowState
 from fastroai.workflows.spec.document import Binding, GatePolicy, GateSpec, Reference
 
 Decision: TypeAlias = Literal["approve", "revise", "kill"]
-"""What can be decided at a gate."""
+"""A decision at a gate."""
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
 _POLICIES: Final[tuple[GatePolicy, ...]] = get_args(GatePolicy)
@@ -21,22 +21,22 @@ _RESOLVERS: Final = ("human", "agent", "system")
 
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
-    """What was decided at a gate, and by whom."""
+    """A decision at a gate, and who made it."""
 
     decision: Decision
     rationale: str = ""
     resolved_by: Literal["human", "agent", "system"] = "human"
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return it as the log has it."""
+        """Return the answer in the form in which the log has it."""
         return {"decision": self.decision, "note": self.rationale, "resolved_by": self.resolved_by}
 
     @classmethod
     def of(cls, answer: JsonValue, rationale: str = "") -> GateAnswer:
-        """Read an answer. A plain text, such as an inbox gives, is that of a person.
+        """Read an answer. Plain text, such as an inbox gives, is the decision of a person.
 
         Raises:
-            ValueError: it is no decision.
+            ValueError: the answer is not a decision.
         """
         given: Mapping[str, JsonValue] = answer if isinstance(answer, dict) else {"decision": answer}
         decision, by = given.get("decision"), given.get("resolved_by", "human")
@@ -53,7 +53,7 @@ FLAGGED: Final = GateAnswer("approve", "its policy is to approve it and to put t
 
 
 def value_of(flow: FlowState, binding: Binding) -> JsonValue:
-    """Return the value of a reference, or the literal; `None` where there is no such value (yet)."""
+    """Return a literal, or the value of a reference; `None` if the reference has no value (yet)."""
     if not isinstance(binding, Reference):
         return binding
     value: JsonValue

@@ -29,7 +29,7 @@ failed or killed.
 5. fastroai_audit tells what happened, at any time. fastroai_resume goes on in another session."""
 
 _SECONDS_TO_DECIDE: Final = 24 * 3600.0
-"""How long a user may take to answer. What is sealed says only with which call to go on."""
+"""Seconds that a user may take to answer. The sealed text says only with which call to go on."""
 
 _READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ADDS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
@@ -58,8 +58,8 @@ _TOOLS: Final = (
 def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
     """Return a server for the flows of a desk.
 
-    Servers on one store must have the same `key`, of 32 characters or more, so that each of them
-    understands what another one has sealed.
+    Servers on one store must have the same `key`, of 32 characters or more, so that each of them understands
+    text that another one has sealed.
     """
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the tools of a server work with."""
+"""The desk: the flows and settings that the tools of a server work with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Desk:
     workspace: Path
     """The only directory whose files the tools read."""
     trusts_client: bool
-    """Whether an answer that the client obtains at a gate counts as one of a person."""
+    """Whether a decision that the client obtains at a gate counts as one of a person."""
 
 
 Call: TypeAlias = Context[Desk, Any]

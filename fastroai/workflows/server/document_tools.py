@@ -18,7 +18,7 @@ from fastroai.workflows.spec import catalog, drafting, speckit
 from fastroai.workflows.spec.reading import load_spec
 
 _MOST_LISTED: Final = 100
-"""Files that an answer names because they are not in order."""
+"""Maximum number of invalid files that an answer names."""
 
 Spec: TypeAlias = Annotated[str, Field(description="The text of the spec, in YAML; not the path of a file.")]
 
@@ -29,9 +29,9 @@ class Validated(Answer):
     status: Literal["ok"]
     valid: bool
     errors: tuple[Problem, ...]
-    """Everything that is wrong with it."""
+    """All problems of the spec."""
     entry: str | None = None
-    """The flow that runs unless another one is named."""
+    """The flow that runs by default."""
     flows: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     """The steps of each flow, in the order in which they are done."""
 
@@ -44,7 +44,7 @@ class FoundWorkflow(Answer):
     input: dict[str, str]
     """The types of its inputs, by name."""
     path: str
-    """The file, from the workspace on."""
+    """Path of the file in the workspace."""
 
 
 class WorkflowList(Answer):
@@ -53,7 +53,7 @@ class WorkflowList(Answer):
     status: Literal["ok"]
     workflows: tuple[FoundWorkflow, ...]
     errors: tuple[str, ...]
-    """What is wrong with files that have no valid spec."""
+    """The problems of files without a valid spec."""
 
 
 class WrittenTask(Answer):
@@ -65,7 +65,7 @@ class WrittenTask(Answer):
     ensures: tuple[str, ...]
     """The acceptance criteria that are checked."""
     judgment: tuple[str, ...]
-    """Those that only you can judge; they are in the intent of the step."""
+    """The acceptance criteria that only the agent can judge; they are in the intent of the step."""
 
 
 class WrittenSpec(Answer):
@@ -191,7 +191,7 @@ def _compiled(workspace: Path, folder: str, flow: str) -> WrittenSpec | ErrorAns
 
 
 def _folder(workspace: Path, name: str, *patterns: str) -> Path | ErrorAnswer:
-    """Return a folder of the workspace whose files of some names are in the workspace as well."""
+    """Return a folder of the workspace. Refuse it if a file in it that fits `patterns` is outside."""
     try:
         folder = (workspace / name).resolve()
         if not folder.is_relative_to(workspace) or not folder.is_dir():

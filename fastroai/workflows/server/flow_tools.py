@@ -28,7 +28,7 @@ from fastroai.workflows.server.replies import (
 )
 
 _LONGEST_ID: Final = 5_000
-"""Characters of an id; those of flows inside of flows are paths."""
+"""Maximum number of characters in an id. Ids of flows inside of flows are paths."""
 
 FlowId: TypeAlias = Annotated[
     str,
@@ -47,8 +47,8 @@ Result: TypeAlias = Annotated[
         description="What you have worked out: the fields that `output_fields` or `output_schema` ask for."
     ),
 ]
-# The next three are text and data here, and have the schemas of their types: the flows check them, and answer
-# with the error that says what is wrong.
+# The next three are plain text and data here, with the schemas of their real types: the flows check them, and
+# answer with an error that says what is wrong.
 Usage: TypeAlias = Annotated[
     dict[str, JsonValue] | None,
     WithJsonSchema({"anyOf": [ReportedUsage.model_json_schema(), {"type": "null"}]}),
@@ -181,7 +181,7 @@ async def _resolved(
 
 
 def _path(flow_id: str, step_id: str) -> str:
-    """Return the path of a step in its run, from the flow that it is a step of or from one around it."""
+    """Return the path of a step in its run, given the id of its flow or of a flow around it."""
     _, _, around = flow_id.partition("/")
     return f"{around}.{step_id}" if around else step_id
 
@@ -206,7 +206,7 @@ async def gate_resolve(
 
 
 async def check_timeouts(call: Call, flow_id: FlowId) -> Annotated[CallToolResult, TimeoutResult]:
-    """Kill at a gate whose time is over, as the spec says. `no_timeout`: no gate is, so nothing changed."""
+    """Kill the flow at a gate whose time is over. `no_timeout`: no gate was late, so nothing changed."""
     return reply(await desk_of(call).runs.check_timeouts(flow_id))
 
 

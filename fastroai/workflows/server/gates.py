@@ -13,9 +13,9 @@ from fastroai.workflows.answers import AwaitGate, GateOutcome, NextAnswer, await
 from fastroai.workflows.server.desk import Call, desk_of
 
 _ROUND_TRIPS_SINCE: Final = "2026-07-28"
-"""From this version of the protocol on, a question travels in the answer of a call, and needs no way back."""
+"""The first version of the protocol whose questions travel in the answer of a call, and need no way back."""
 _LONGEST_INPUTS: Final = 4_000
-"""Characters of the inputs of a gate that a question shows."""
+"""Maximum number of characters in a gate's inputs that a question shows."""
 
 
 class Decision(BaseModel):
@@ -33,7 +33,7 @@ class FinalDecision(BaseModel):
 
 
 Decided: TypeAlias = ElicitationResult[Decision | FinalDecision]
-"""The outcome of a question. Its data is `None` if there was nothing to ask, or no way to."""
+"""The outcome of a question. Its data is `None` if there was nothing to ask, or no way to ask."""
 
 
 def deciding(answering: Callable[..., Awaitable[NextAnswer]]) -> Callable[..., Awaitable[Any]]:
@@ -54,7 +54,7 @@ def deciding(answering: Callable[..., Awaitable[NextAnswer]]) -> Callable[..., A
 async def settled(call: Call, answer: NextAnswer, decided: Decided) -> NextAnswer:
     """Put what the user has decided on record, and return what is to be done next.
 
-    If somebody else was faster, return where the flow is now.
+    If another decision came first, return where the flow is now.
     """
     gate = awaited_gate(answer)
     if gate is None or not isinstance(decided, AcceptedElicitation) or decided.data is None:

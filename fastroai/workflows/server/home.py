@@ -12,16 +12,16 @@ from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.store.opening import kind_and_place
 
 KEY_VARIABLE: Final = "FASTROAI_MCP_KEY"
-"""The environment variable that can have the key in place of a file."""
+"""The environment variable that can hold the key, instead of a file."""
 
 _SHORTEST_KEY: Final = 32
-"""Characters of a key; the MCP SDK takes no shorter one."""
+"""Minimum number of characters in a key; the MCP SDK takes no shorter one."""
 _FOLDER: Final = 0o700
 _FILE: Final = 0o600
 
 
 def home_store() -> str:
-    """Return the path of this user's own store of flows. The file is made if it is not there.
+    """Return the path of this user's own store of flows. The file is made if it does not exist.
 
     It is in the user's data folder, and no other user can read it.
 
@@ -33,7 +33,7 @@ def home_store() -> str:
 
 
 def private_file(path: str | Path) -> str:
-    """Return the path of a file that is there and, if it is new, that only its owner can read.
+    """Return the path of a file, which is made if it does not exist. Only its owner can read a new file.
 
     Raises:
         ConfigurationError: the file cannot be made.
@@ -47,11 +47,11 @@ def private_file(path: str | Path) -> str:
 
 
 def sealing_key(place: str, key_file: Path | None = None) -> str:
-    """Return the key by which all server processes on a store seal what clients send back to them.
+    """Return the key with which all server processes on a store seal text that clients send back to them.
 
-    It is in the environment variable `FASTROAI_MCP_KEY`, or in `key_file`. Unless one of them is given, it
+    The key is in `key_file`, or else in the environment variable `FASTROAI_MCP_KEY`. If neither is given, it
     is in a file beside the store: for a SQLite file `runs.db` in `runs.db.key`, for another database in the
-    user's data folder. A file that is not there is made, with a new key.
+    user's data folder. A missing file is made, with a new key.
 
     Raises:
         ConfigurationError: the key is too short, or others can read its file.
@@ -86,14 +86,14 @@ def _home() -> Path:
 
 def _kept_in(file: Path) -> str:
     if not file.exists():
-        # Written under another name first: a process that starts at the same time finds all of it or nothing.
+        # Under another name first: a process that starts at the same time finds the whole file or none.
         new = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
         with os.fdopen(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _FILE), "w") as written:
             written.write(secrets.token_hex(_SHORTEST_KEY))
         try:
             os.link(new, file)
         except FileExistsError:
-            pass  # of the process that was faster
+            pass  # another process was faster
         finally:
             new.unlink()
     if os.name == "posix" and (mode := stat.S_IMODE(file.stat().st_mode)) & 0o077:

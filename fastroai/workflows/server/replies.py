@@ -1,4 +1,4 @@
-"""Answers as the protocol has them: typed results of tools, and arguments that do not fit as errors."""
+"""Answers in the form of the protocol: typed results of tools, and errors for arguments that do not fit."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from fastroai.workflows.answers import (
 )
 
 PREFIX: Final = "fastroai_"
-"""How the names of the tools begin."""
+"""Prefix of the names of all tools."""
 
 _MOST_PROBLEMS: Final = 20
-"""Arguments that one error names."""
+"""Maximum number of arguments that one error names."""
 
 AN_OBJECT: Final = ConfigDict(json_schema_extra={"type": "object"})
-"""Of the schema of an output: clients by versions of the protocol before 2026 take no other one."""
+"""Makes the schema of an output an object: clients by versions of the protocol before 2026 take no other."""
 
 
 class NextResult(RootModel[NextAnswer]):
@@ -66,7 +66,7 @@ class AuditResult(RootModel[AuditAnswer | ErrorAnswer]):
 
 
 def reply(answer: Answer) -> CallToolResult:
-    """Return an answer as the result of a tool: as data, and the same as text."""
+    """Return an answer as the result of a tool, both as data and as text."""
     data = answer.to_json()
     text = TextContent(type="text", text=json.dumps(data, ensure_ascii=False))
     return CallToolResult(content=[text], structured_content=data)
@@ -79,11 +79,11 @@ class _NoOthers(ArgModelBase):
 
 
 class AnswerTool(Tool):
-    """A tool that refuses unknown arguments, and tells of invalid ones as of other errors: in an answer."""
+    """A tool that refuses unknown arguments, and reports invalid arguments in an answer, as other errors."""
 
     @classmethod
     def of(cls, function: Callable[..., Awaitable[CallToolResult]], hints: ToolAnnotations) -> AnswerTool:
-        """Return the tool that a function is; its docstring tells agents what it does."""
+        """Return a tool made of a function. The docstring of the function tells agents what the tool does."""
         name, description = f"{PREFIX}{function.__name__}", inspect.getdoc(function)
         tool = cls.from_function(function, name=name, description=description, annotations=hints)
         assert isinstance(tool, cls)

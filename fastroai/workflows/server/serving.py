@@ -18,20 +18,20 @@ from fastroai.errors import ConfigurationError
 from fastroai.workflows.server.desk import Desk
 
 PATH: Final = "/mcp"
-"""Where clients find the server on its host and port."""
+"""Path of the server's URL."""
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _SECONDS_TO_END: Final = 5
-"""How long calls that are in progress may take when the server ends."""
+"""Seconds that calls in progress may take when the server ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """Where a server listens for streamable HTTP."""
+    """An address at which a server listens for streamable HTTP."""
 
     host: str
     port: int
-    """0 for a free one."""
+    """Port; 0 for any free port."""
     names: tuple[str, ...]
     """The names by which clients may call the server; requests with other `Host` or `Origin` are refused."""
 
@@ -40,7 +40,8 @@ class HttpPlace:
         """Return the place that `host:port` names, such as `127.0.0.1:8321` or `[::1]:8321`.
 
         Raises:
-            ConfigurationError: it is no such place; or other machines can reach it, and there are no `names`.
+            ConfigurationError: the text is no such address; or other machines can reach the address, and
+                there are no `names`.
         """
         host, colon, digits = text.rpartition(":")
         if not (colon and host and digits.isascii() and digits.isdigit() and int(digits) < 2**16):
@@ -64,7 +65,7 @@ class HttpPlace:
 async def serve_stdio(server: MCPServer[Desk]) -> None:
     """Serve the client that started this process, until it closes standard input."""
     # A thread waits for input and nothing can wake it, so an interrupt ends the process as a kill would:
-    # whatever is on record stays, and nothing else is held.
+    # everything on record stays, and the process holds nothing else.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     await server.run_stdio_async()
 
@@ -73,7 +74,7 @@ async def serve_http(server: MCPServer[Desk], place: HttpPlace) -> None:
     """Serve clients over streamable HTTP, until the process is told to end.
 
     Raises:
-        ConfigurationError: the place is in use, or is none of this machine.
+        ConfigurationError: the address is in use, or is not one of this machine.
     """
     try:
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
@@ -94,5 +95,5 @@ async def serve_http(server: MCPServer[Desk], place: HttpPlace) -> None:
 
 
 def log_to_stderr() -> None:
-    """Let warnings go to standard error as plain lines, since standard output is the protocol's."""
+    """Write warnings to standard error as plain lines, since standard output belongs to the protocol."""
     logging.basicConfig(level=logging.WARNING, format="fastroai: %(message)s", stream=sys.stderr)

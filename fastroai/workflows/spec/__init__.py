@@ -1,1 +1,1 @@
-"""What a workflow spec says."""
+"""The language of workflow specs: how they are read, checked, written and drawn."""

@@ -12,9 +12,9 @@ from fastroai.workflows.spec.document import FieldSpec, WorkflowSpec
 from fastroai.workflows.spec.reading import load_spec
 
 PATTERNS: Final = ("*.stratum.yaml", "*.workflow.yaml")
-"""Names of files that have specs."""
+"""Patterns of the names of files that have specs."""
 MOST_FILES: Final = 1_000
-"""Files of a folder that are read at once."""
+"""Maximum number of files in a folder that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CatalogEntry:
 
     @property
     def name(self) -> str:
-        """The name of the workflow; that of the flow that it begins with, if it has none."""
+        """The name of the workflow; without one, the name of the flow that it begins with."""
         return self.spec.entry if self.spec.workflow is None else self.spec.workflow.name
 
     @property
@@ -36,21 +36,21 @@ class CatalogEntry:
 
     @property
     def inputs(self) -> Mapping[str, FieldSpec]:
-        """What a run of it is given."""
+        """The inputs of a run, by name."""
         return self.spec.flows[self.spec.entry].input
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The specs in a folder, and the files that have none that is valid."""
+    """The specs in a folder, and the files without a valid spec."""
 
     entries: tuple[CatalogEntry, ...]
     invalid: Mapping[Path, tuple[WorkflowProblem, ...]]
-    """By file, what is wrong with it."""
+    """The problems of files without a valid spec, by file."""
 
 
 def find_specs(folder: Path) -> Catalog:
-    """Return the specs in a folder, by the names of their files. Folders below it are not looked through.
+    """Return the specs in a folder, in the order of their files' names. Folders below it are not searched.
 
     Of several workflows with one name, the first is an entry; the files of the others are invalid.
 

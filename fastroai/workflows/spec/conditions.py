@@ -19,9 +19,9 @@ from fastroai.workflows.spec.references import Known, Sources, field_at
 _TEXT_OR_REFERENCE: Final = re.compile(
     r"""(?P<text>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|\$\.(?:steps\.(?P<step>[A-Za-z_][A-Za-z0-9_-]*))?"""
 )
-"""A text in quotes, in which nothing is a reference, or the beginning of a reference."""
+"""Matches text in quotes, in which nothing is a reference, or the beginning of a reference."""
 ITERATION_NAMES: Final = ("accumulator", "accumulated_count", "new_count", "dry_streak")
-"""What `exit_criterion` sees beside the result where items are gathered."""
+"""Names that `exit_criterion` can look up beside the result, if items are gathered."""
 
 
 def read_expression(
@@ -30,7 +30,7 @@ def read_expression(
     problems: Problems,
     functions: Mapping[str, Callable[..., JsonValue]] | None = None,
 ) -> Expression | None:
-    """Return the expression of a text; `None`, with its problems noted, if it is none.
+    """Parse an expression. If it is invalid, note its problems and return `None`.
 
     References in it, `$.input.x` and `$.steps.id.output.y`, become lookups of the same names, so that their
     values are bound and never become a part of the text.
@@ -67,9 +67,9 @@ def _where(way: Way) -> str:
 
 
 def _offset(way: Way, problems: Problems, text: str, line: int, column: int) -> int:
-    """Where in the line of the document a place of an expression is, after the beginning of the value.
+    """Return how many characters after the beginning of a value a place of its expression is.
 
-    0 if the document does not have the expression as it is, in one line.
+    Return 0 if the document does not have the expression unchanged and in one line.
     """
     row, start = problems.text.place(way)
     if line != 1 or "\n" in text:
@@ -81,15 +81,15 @@ def _offset(way: Way, problems: Problems, text: str, line: int, column: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an expression can look up: names with known fields, outputs of steps, and plain values."""
+    """Names that an expression can look up: names with known fields, outputs of steps, and plain values."""
 
     names: Mapping[str, Known] = field(default_factory=dict)
     values: frozenset[str] = frozenset()
     steps: Sources | None = None
-    """Where outputs of steps can be looked up: `steps.id.output.field`."""
+    """Steps whose outputs can be looked up: `steps.id.output.field`."""
 
     def check(self, expression: Expression, way: Way, problems: Problems) -> None:
-        """Note every name and field that an expression looks up in vain."""
+        """Note every name and field that an expression looks up and that does not exist."""
         for path, (line, column) in expression.paths.items():
             offset = _offset(way, problems, expression.text, line, column)
             self._check(expression, path, way, problems, offset)

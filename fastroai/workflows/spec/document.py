@@ -1,4 +1,4 @@
-"""What a valid workflow spec says, as values. `reading` makes them, and nothing changes them."""
+"""A valid workflow spec, as values. `reading` makes them, and nothing changes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Mode: TypeAlias = Literal["infer", "compute", "gate"]
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "array", "object"]
 
 GatePolicy: TypeAlias = Literal["gate", "flag", "skip"]
-"""What a gate does: ask, approve and put that on record, or approve without a word."""
+"""The policy of a gate: ask a person, approve and put that on record, or approve silently."""
 
 StepKind: TypeAlias = Literal["function", "inline", "flow", "gate"]
 
@@ -27,15 +27,15 @@ class Reference:
     """A value of another part of the flow: `$.input.x` or `$.steps.id.output.field`."""
 
     text: str
-    """As it is in the spec."""
+    """The reference as the spec has it."""
     step_id: str | None
-    """The step whose output it reads; `None` for an input of the flow."""
+    """The step whose output the reference reads; `None` for an input of the flow."""
     path: tuple[str | int, ...]
     """Names of fields and positions in lists, from the inputs or the output on."""
 
 
 Binding: TypeAlias = Reference | JsonValue
-"""What a step is given: a reference, or a literal."""
+"""The value of an input of a step: a reference, or a literal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class FieldSpec:
 
     type: FieldType
     values: tuple[JsonValue, ...] | None = None
-    """The values that it may have, if they are limited."""
+    """The only values that the field may have; `None` allows every value of its type."""
     required: bool = True
     default: JsonValue = None
     has_default: bool = False
@@ -53,7 +53,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSpec:
-    """The fields of a result."""
+    """A contract: the fields of a result."""
 
     name: str
     fields: Mapping[str, FieldSpec]
@@ -61,7 +61,7 @@ class ContractSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSpec:
-    """What a step can carry out."""
+    """A function that steps can carry out."""
 
     name: str
     mode: Mode
@@ -76,63 +76,63 @@ class FunctionSpec:
     budget: Budget | None = None
     model: str | None = None
     timeout: float | None = None
-    """Of a gate: seconds until it is killed by itself."""
+    """Seconds that a gate waits for a decision, before it kills the flow by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationSpec:
-    """A step that is repeated until its result is good enough."""
+    """The repetition of a step until its result is good enough."""
 
     max_iterations: int
     exit_criterion: Expression | None = None
     accumulate: str | None = None
-    """The list of the result whose items are gathered over the iterations."""
+    """Name of the list in the result whose items are gathered over the iterations."""
     accumulate_key: str | None = None
-    """The field by which two items are the same; whole items are compared if it is not given."""
+    """The field by which items are compared; without it, whole items are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSpec:
-    """Where a gate leads, and who decides."""
+    """The steps to which a gate leads, and the policy by which it decides."""
 
     on_approve: str | None
-    """The step that follows; `None`: the flow is complete."""
+    """The step that follows an approval; `None`: an approval completes the flow."""
     on_revise: str | None
-    """An earlier step, from which on everything is done again; `None`: the gate cannot revise."""
+    """An earlier step, from which the flow is done again; `None`: the gate cannot revise."""
     on_kill: str | None
-    """The step that cleans up before the flow ends as killed; `None`: it ends at once."""
+    """The step that cleans up before the flow ends as killed; `None`: the flow ends at once."""
     policy: GatePolicy | Reference = "gate"
     policy_fallback: GatePolicy = "gate"
-    """The policy that holds where the reference of `policy` gives none of the three."""
+    """The policy that holds if the reference in `policy` gives none of the three policies."""
     timeout: float | None = None
-    """Seconds until it is killed by itself."""
+    """Seconds that the gate waits for a decision, before it kills the flow by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """A step of a flow: one of a function, an inline intent, a sub-flow, or a gate."""
+    """A step of a flow: a function, an inline intent, a sub-flow, or a gate."""
 
     id: str
     kind: StepKind
     function: str | None = None
-    """The function, of a function step and of a gate."""
+    """The function of a function step or of a gate."""
     flow: str | None = None
-    """The sub-flow."""
+    """The sub-flow of a step that runs one."""
     intent: str = ""
     agent: str | None = None
-    """Whom an inline step is meant for, such as `claude`; a name that the caller gives a meaning."""
+    """The agent that an inline step is meant for, such as `claude`. The caller gives the name a meaning."""
     model: str | None = None
     inputs: Mapping[str, Binding] = field(default_factory=dict)
     depends_on: tuple[str, ...] = ()
     output_schema: Mapping[str, JsonValue] | None = None
     output_contract: str | None = None
-    """The contract of the result: that of the function, the inline step, or the sub-flow's output."""
+    """The contract of the result: that of the function, the inline step, or the output of the sub-flow."""
     ensure: tuple[Expression, ...] = ()
-    """Those of the function first, then those of the step."""
+    """Conditions of the result: those of the function, or those of a step without a function."""
     retries: int = 1
     """Attempts in all, the first included."""
     budgets: tuple[Budget, ...] = ()
-    """Of the function and of the step; each holds for itself, over all attempts of one entry."""
+    """Budgets of the function, or of a step without one. Each holds for all attempts of one entry."""
     skip_if: Expression | None = None
     skip_reason: str = ""
     on_fail: str | None = None
@@ -143,7 +143,7 @@ class StepSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSpec:
-    """Steps in the order in which they are carried out."""
+    """A flow: its steps, in the order in which they are carried out."""
 
     name: str
     input: Mapping[str, FieldSpec]
@@ -151,13 +151,13 @@ class FlowSpec:
     """The contract of the output."""
     budget: Budget | None
     max_rounds: int | None
-    """How many rounds there may be, the first included: each revision begins another one."""
+    """Maximum number of rounds of the flow, the first included: each revision begins another one."""
     steps: tuple[StepSpec, ...]
-    """In topological order over references and `depends_on`; in the order of the spec between equals."""
+    """The steps in topological order over references and `depends_on`, and else in the order of the spec."""
     routed_only: frozenset[str]
-    """Steps that are run only where something routes to them: recovery and cleanup."""
+    """Steps that run only where another step routes to them: recovery and cleanup."""
     needs: Mapping[str, tuple[str, ...]]
-    """By step, those that must be over before it, through references or `depends_on`."""
+    """For each step, the steps that must be over before it, by references or `depends_on`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +175,12 @@ class WorkflowSpec:
 
     version: Literal["0.1", "0.2"]
     text: str
-    """As it was read. It is on record with each run."""
+    """The text of the spec, as it was read. It is on record with each run."""
     source: str | None
-    """The file that it was read from."""
+    """The file from which the spec was read."""
     contracts: Mapping[str, ContractSpec]
     functions: Mapping[str, FunctionSpec]
     flows: Mapping[str, FlowSpec]
     workflow: WorkflowInfo | None
     entry: str
-    """The flow that runs unless another one is named: the first that no other flow runs."""
+    """The flow that runs by default: that of the workflow's name, or the first that no other flow runs."""

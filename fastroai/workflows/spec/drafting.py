@@ -1,4 +1,4 @@
-"""A spec from a few words: phases of work, and whether a person looks at each."""
+"""Specs made of a few words: phases of work, and gates after them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.documents.yaml_writing import dump_yaml
 from fastroai.workflows.spec.limits import MAX_FLOW_STEPS, MAX_ID_CHARACTERS
 
 Capability: TypeAlias = Literal["scout", "builder", "critic"]
-"""What kind of work a phase is: to look around, to make something, or to judge."""
+"""The kind of work in a phase: to look around, to make something, or to judge."""
 
 _INTENTS: Final[Mapping[Capability | None, str]] = {
     "scout": "Explore what is there, and gather what the next phases need: {name}.",
@@ -30,14 +30,15 @@ class PhaseDraft(BaseModel):
 
     name: str = Field(min_length=1, max_length=100)
     intent: str | None = Field(default=None, max_length=20_000)
-    """What is to be done; made of the name and the capability if it is not given."""
+    """The work of the phase; by default it is made of the name and the capability."""
     capability: Capability | None = None
     policy: Literal["gate", "flag", "skip"] | None = None
-    """A gate after the phase: `gate` asks a person, `flag` approves and puts it on record, `skip` approves.
-    No gate if it is not given."""
+    """The policy of a gate after the phase: `gate` asks a person, `flag` approves and puts that on record,
+    `skip` approves. With `None`, the phase has no gate.
+    """
     agent: str | None = Field(default=None, max_length=100)
     retries: int = Field(default=2, ge=1, le=100)
-    """Attempts in all."""
+    """Attempts in all, the first included."""
 
 
 class PipelineDraft(BaseModel):
@@ -51,7 +52,7 @@ class PipelineDraft(BaseModel):
 
 
 def draft_spec(draft: PipelineDraft) -> str:
-    """Return the text of a spec in which the phases are done in order. It is valid, and meant to be edited.
+    """Return the text of a valid spec that does the phases in order. The text is meant to be edited.
 
     Each phase is a step that gets the result of the phase before it. Its result has `done` and `summary`, and
     passes when it is done. A gate approves to the next phase, and sends back to the phase before it.
@@ -107,7 +108,7 @@ def _gate(gate: str, step_id: str, following: str | None, policy: str) -> dict[s
 
 
 def _id(name: str, taken: set[str]) -> str:
-    """An id for a name, unlike those that are taken, among which it is then."""
+    """Return an id for a name that is not in `taken`, and add the id to `taken`."""
     slug = re.sub(r"[^A-Za-z0-9_-]+", "_", name.strip()).strip("_-") or "phase"
     slug = (slug if slug[0].isalpha() else f"p_{slug}")[: MAX_ID_CHARACTERS - 10]
     found, number = slug, 1

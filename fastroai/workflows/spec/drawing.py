@@ -19,9 +19,9 @@ _KINDS: Final[Mapping[StepKind, NodeKind]] = {
 def draw_flow(spec: WorkflowSpec, flow: str | None = None) -> Drawing:
     """Return the drawing of a flow, by default of the entry flow, for `mermaid` or `svg`.
 
-    Solid arrows lead from a step to the steps that need it, and to where its `next` or its approval leads;
-    dashed ones to where it leads after a failure, a revision or a kill. Gates and sub-flows have shapes of
-    their own.
+    Solid arrows lead from a step to the steps that need it, and to the targets of its `next` or its approval;
+    dashed arrows lead to its targets after a failure, a revision or a kill. Gates and sub-flows have shapes
+    of their own.
 
     Raises:
         KeyError: There is no such flow.
@@ -48,7 +48,7 @@ def draw_flow(spec: WorkflowSpec, flow: str | None = None) -> Drawing:
 
 
 def _first(flow: FlowSpec, reached: set[str]) -> Sequence[str]:
-    """The steps that nothing leads to; the first, if something leads to every step."""
+    """Return the first step, and all steps that nothing leads to."""
     return [
         step.id
         for number, step in enumerate(flow.steps)
@@ -69,7 +69,7 @@ def _node(step: StepSpec) -> DrawnNode:
 
 
 def _ways(step: StepSpec) -> Iterator[DrawnEdge]:
-    """The ways that a step names: where it leads to, and when."""
+    """Yield the edges to the targets that a step names, with their labels."""
     if step.next is not None:
         yield DrawnEdge(step.id, step.next, "next")
     if step.on_fail is not None:

@@ -44,7 +44,7 @@ def _is_among(value: JsonValue, values: tuple[JsonValue, ...]) -> bool:
 
 
 def accepts(target: FieldType, source: FieldType) -> bool:
-    """Return whether a field of one type can be given what a field of another type has."""
+    """Return whether a value of type `source` can be given to a field of type `target`."""
     return target == source or (target, source) == ("number", "integer")
 
 
@@ -64,7 +64,7 @@ def read_contracts(
 
 
 def read_fields(parts: Mapping[str, FieldPart] | None, way: Way, problems: Problems) -> dict[str, FieldSpec]:
-    """Return fields by name. One of an unknown type is left out."""
+    """Return fields by name, without those of an unknown type."""
     fields = {}
     for name, part in (parts or {}).items():
         if problems.choice((*way, name, "type"), part.type, FIELD_TYPES):
@@ -95,7 +95,7 @@ def _field(part: FieldPart, way: Way, problems: Problems) -> FieldSpec:
 
 
 def expected(field: FieldSpec) -> str:
-    """Return what may be in a field, as text."""
+    """Return a description of the values that a field allows."""
     if field.values is None:
         return f"a value of type {field.type}"
     return f"one of {cut(', '.join(map(repr, field.values)))}"

@@ -1,4 +1,4 @@
-"""The files that an `ensure` can ask for: those below the root of the workspace."""
+"""The files that conditions of `ensure` can ask for: those below the root of the workspace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Workspace:
         self._compiled = lru_cache(maxsize=1_000)(self._compile)
 
     def expression(self, text: str) -> Expression:
-        """Return an expression that can ask for the files here."""
+        """Return an expression that can ask for the files of this workspace."""
         return self._compiled(text)
 
     def _compile(self, text: str) -> Expression:
@@ -33,7 +33,7 @@ class Workspace:
         )
 
     def file_exists(self, path: str) -> bool:
-        """Return whether there is a regular file.
+        """Return whether a path names a regular file.
 
         Raises:
             ValueError: The path is no text, or leads out of the workspace.
@@ -45,7 +45,7 @@ class Workspace:
             return False
 
     def file_contains(self, path: str, text: str) -> bool:
-        """Return whether there is a regular file with a text in it, as UTF-8.
+        """Return whether a path names a regular file that contains a text, in UTF-8.
 
         Raises:
             ValueError: The path is no text, or leads out of the workspace; the file is no regular file, is
@@ -99,4 +99,4 @@ FILE_FUNCTIONS: Final[Mapping[str, Callable[..., JsonValue]]] = {
     "file_exists": _file_exists,
     "file_contains": _file_contains,
 }
-"""These functions where there is no workspace, as when a spec is validated."""
+"""The file functions for places without a workspace, such as the validation of a spec. They always fail."""

@@ -1,4 +1,4 @@
-"""The flows of a spec: the order of their steps, and the ways that lead from one to another."""
+"""The flows of a spec: the order of their steps, and the routes from one step to another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check_name(name: str, way: Way, problems: Problems, *, of_key: bool = False
 
 
 def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -> FlowSpec:
-    """Return a flow, with the problems of its steps noted."""
+    """Return a flow, and note the problems of its steps."""
     way: Way = ("flows", name)
     if not part.steps:
         problems.add(f"flow {cut(name)!r} has no steps", (*way, "steps"), of_key=True)
@@ -107,7 +107,7 @@ def _check_routes(
 
 
 def _routed_only(steps: Mapping[str, StepSpec], rank: Mapping[str, int]) -> frozenset[str]:
-    """The steps for recovery and cleanup: those to which `on_fail` or `on_kill` of an earlier step leads."""
+    """Return the steps for recovery and cleanup, to which `on_fail` or `on_kill` of an earlier step leads."""
     return frozenset(
         target
         for step in steps.values()
@@ -120,7 +120,7 @@ def _routed_only(steps: Mapping[str, StepSpec], rank: Mapping[str, int]) -> froz
 
 
 def check_flows(flows: Mapping[str, FlowSpec], parts: Mapping[str, FlowPart], problems: Problems) -> None:
-    """Note sub-flows in circles, those that are too many, and `on_fail` of steps that cannot fail."""
+    """Note circles of sub-flows, too many steps or levels, and `on_fail` of steps that cannot fail."""
     names = tuple(flows)
     runs = {name: [step.flow for step in flow.steps if step.flow is not None] for name, flow in flows.items()}
     order, circles = ordered(names, runs)
@@ -172,7 +172,7 @@ def _check_on_fail(flow: FlowSpec, part: FlowPart, can_fail: set[str], problems:
 
 
 def entry_of(flows: Mapping[str, FlowSpec]) -> str:
-    """Return the flow that runs unless another one is named: the first that no other flow runs."""
+    """Return the flow that runs by default: the first that no other flow runs."""
     inner = {step.flow for flow in flows.values() for step in flow.steps}
     return next((name for name in flows if name not in inner), next(iter(flows)))
 

@@ -21,7 +21,7 @@ from fastroai.workflows.spec.schemas import known_fields
 
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_ATTEMPTS: Final = 3
-"""Attempts at a step of a function that does not say how many."""
+"""Attempts at a step whose function does not say how many."""
 _NOT_OF_GATES: Final = ("ensure", "budget", "retries")
 
 
@@ -30,9 +30,9 @@ class Uses:
     """How the steps of a spec use a function."""
 
     fields: dict[str, FieldSpec | None] = field(default_factory=dict)
-    """The fields that their schemas add to its contract."""
+    """The fields that schemas of these steps add to the contract of the function."""
     inputs: set[str] = field(default_factory=set)
-    """The inputs that they give it."""
+    """The inputs that these steps give to the function."""
 
 
 def uses_of(flows: Iterable[FlowPart]) -> dict[str, Uses]:
@@ -51,7 +51,7 @@ def read_functions(
     uses: Mapping[str, Uses],
     problems: Problems,
 ) -> dict[str, FunctionSpec]:
-    """Return the functions of a spec. One of an unknown mode is left out."""
+    """Return the functions of a spec, without those of an unknown mode."""
     functions = {}
     for name, part in parts.items():
         way: Way = ("functions", name)
@@ -116,7 +116,7 @@ def _timeout(seconds: float | None, way: Way, problems: Problems) -> float | Non
 def known_contract(
     name: str | None, way: Way, contracts: Mapping[str, ContractSpec], problems: Problems
 ) -> str | None:
-    """Return the name of a contract if it is there; note it if not."""
+    """Return the name of a contract that exists. Note a problem if it does not."""
     if not name or name in contracts:
         return name or None
     problems.unknown("contract", name, way, contracts)
@@ -124,7 +124,7 @@ def known_contract(
 
 
 def at_least_one(said: int | None, way: Way, problems: Problems, default: int) -> int:
-    """Return a count, which is at least 1; `default` where none is said."""
+    """Return a count of at least 1, or else `default`. Note a problem if the count is less than 1."""
     if said is not None and said < 1:
         problems.add(f"{way[-1]} is {_short(said)}; expected a whole number of at least 1", way)
         return default
@@ -136,7 +136,7 @@ def _short(number: int) -> str:
 
 
 def read_budget(part: BudgetPart | None, way: Way, problems: Problems) -> Budget | None:
-    """Return a budget."""
+    """Return a budget. Note a problem if it is invalid."""
     if part is None:
         return None
     said: dict[str, Any] = {key: value for key, value in part if value is not None}

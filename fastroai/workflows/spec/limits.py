@@ -1,30 +1,30 @@
-"""How large specs and results may be."""
+"""Limits on the size of specs and results."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_SPEC_DEPTH: Final = 30
-"""Levels of mappings and lists in a spec: JSON Schemas in it need more than the rest."""
+"""Maximum depth of mappings and lists in a spec, in levels. JSON Schemas in it are the deepest part."""
 MAX_SPEC_VALUES: Final = 50_000
-"""Keys and values in a spec, so that any text is refused or taken within a second."""
+"""Maximum number of keys and values in a spec, so that any text is refused or accepted within a second."""
 MAX_ID_CHARACTERS: Final = 200
-"""Characters of the name of a contract, function, flow or step."""
+"""Maximum number of characters in the name of a contract, function, flow or step."""
 MAX_FLOW_STEPS: Final = 1_000
-"""Steps of one flow."""
+"""Maximum number of steps in one flow."""
 MAX_STEPS: Final = 10_000
-"""Steps of a workflow when its sub-flows are written out."""
+"""Maximum number of steps in a workflow, with its sub-flows written out."""
 MAX_NESTING: Final = 20
-"""Flows in each other."""
+"""Maximum number of levels of flows inside of flows."""
 MAX_SCHEMA_VALUES: Final = 5_000
-"""Values in an `output_schema` when its references are written out, so that it takes a bounded time."""
+"""Maximum number of values in an `output_schema` with its references written out; it bounds their time."""
 MAX_RESULT_CHARACTERS: Final = 1_000_000
-"""Characters of a result as JSON text."""
+"""Maximum number of characters in a result as JSON text."""
 MAX_RESULT_DEPTH: Final = 100
-"""Levels of objects and lists in a result."""
+"""Maximum depth of objects and lists in a result, in levels."""
 MAX_FILE_BYTES: Final = 10_000_000
-"""Bytes of a file that `file_contains` reads."""
+"""Maximum number of bytes in a file that `file_contains` reads."""
 MAX_VIOLATIONS: Final = 50
-"""Violations that one check tells."""
+"""Maximum number of violations that one check reports."""
 MAX_VIOLATION_CHARACTERS: Final = 500
-"""Characters of one violation."""
+"""Maximum number of characters in one violation."""

@@ -1,4 +1,4 @@
-"""The order of things that need each other, and the circles that have none."""
+"""The order of names that need each other, and circles of names that have no order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 
 def ordered(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Put names after those that they need; between equals, in the order in which they are given.
+    """Put names after the names that they need. Names that do not need each other keep their order.
 
     Returns:
-        The names that have an order; and the circles of those that need each other, each with its members in
-        the order in which one needs the next.
+        The names that have an order; and the circles of names that need each other. Each name of a circle
+        needs the next one.
     """
     rank = {name: number for number, name in enumerate(names)}
     waiting = {name: len(set(needs[name])) for name in names}
@@ -33,7 +33,7 @@ def ordered(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> tuple[l
 
 
 def _circles(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """One circle for each set of names that all need each other, by whatever way."""
+    """Return one circle for each set of names that all need each other, directly or through others."""
     group = _groups(names, needs)
     members: dict[str, list[str]] = {}
     for name in names:
@@ -46,7 +46,7 @@ def _circles(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> list[l
 
 
 def _circle(start: str, needs: Mapping[str, Sequence[str]], group: Mapping[str, str]) -> list[str]:
-    """A shortest way from a name back to itself, inside of its group."""
+    """Return a shortest way from a name back to itself, inside of its group."""
     before: dict[str, str] = {}
     reached = [start]
     for name in reached:
@@ -63,7 +63,7 @@ def _circle(start: str, needs: Mapping[str, Sequence[str]], group: Mapping[str, 
 
 
 def _groups(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """By name, one name that stands for all that need each other (Kosaraju's algorithm)."""
+    """Return for each name the one that stands for its group, in which all need each other (Kosaraju)."""
     finished: list[str] = []
     seen: set[str] = set()
     for name in names:

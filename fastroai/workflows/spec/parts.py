@@ -1,4 +1,4 @@
-"""The form of a spec: which keys are where, and the kinds of their values."""
+"""The form of a spec: the keys of each part, and the types of their values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FieldPart(Part):
 class BudgetPart(Part):
     """The budget of a flow, a function or a step."""
 
-    # What these can be, `Budget` says: money, for one, is a number or a text.
+    # `Budget` says which values are allowed here: money, for one, is a number or a text.
     ms: object = None
     usd: object = None
     tokens: object = None
@@ -95,7 +95,7 @@ class FlowPart(Part):
 
 
 class WorkflowPart(Part):
-    """What the workflow is called, and what it takes."""
+    """The name of the workflow, its description and its inputs."""
 
     name: str
     description: str | None = None
@@ -136,7 +136,7 @@ _NEW_IN_02: Final[Mapping[type[Part], frozenset[str]]] = {
 
 
 def new_keys(spec: SpecPart) -> list[Way]:
-    """Return where a spec of version 0.1 says what only version 0.2 has."""
+    """Return the places where a spec of version 0.1 uses something that only version 0.2 has."""
     found: list[Way] = []
 
     def look(part: Part, *way: str | int) -> None:

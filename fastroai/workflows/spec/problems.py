@@ -1,4 +1,4 @@
-"""The problems of a spec, gathered with their places until there are enough of them."""
+"""The problems of a spec with their places, gathered until there are enough of them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fastroai.documents.yaml_text import MORE_PROBLEMS, MOST_PROBLEMS, DocumentP
 from fastroai.errors import WorkflowProblem, nearest
 
 _MOST_COMPARED: Final = 10_000
-"""Names that are compared with wrong ones in all, since each costs some microseconds."""
+"""Maximum number of names that are compared with wrong ones, as each comparison takes microseconds."""
 _LONGEST_COMPARED: Final = 100
-"""Characters of a name that is compared with others."""
+"""Maximum number of characters in a name that is compared with others."""
 _MOST_SHOWN: Final = 20
-"""Names of a choice that a problem has."""
+"""Maximum number of allowed names that a problem has."""
 _MOST_LISTED: Final = 10
-"""Names that a message lists."""
+"""Maximum number of names that a message lists."""
 _LONGEST_MESSAGE: Final = 1_000
-"""Characters of a message: what the document says can be in it."""
+"""Maximum number of characters in a message, which can quote the document."""
 _LONGEST_SHOWN: Final = 80
-"""Characters of a name that a message shows."""
+"""Maximum number of characters in a name that a message shows."""
 
 
 class TooManyProblems(Exception):
-    """There are as many problems as are told at once."""
+    """A spec has as many problems as are reported at once."""
 
 
 @dataclass(slots=True)
@@ -55,38 +55,38 @@ class Problems:
         """Note a problem at a place of the document.
 
         Args:
-            message: What is wrong; what is nearest to `name` is added to it.
-            way: Where in the document.
-            of_key: Whether it is about the key there and not about its value.
+            message: The problem; the allowed name that is nearest to `name` is added to it.
+            way: The place in the document.
+            of_key: Whether the problem is the key at this place, and not its value.
             name: The wrong name or word, if it is one of a choice.
-            allowed: That choice.
+            allowed: The allowed names or words of that choice.
             offset: Characters after the place, in the same line.
 
         Raises:
-            TooManyProblems: There are enough of them.
+            TooManyProblems: There are as many problems as are reported at once.
         """
         line, column = self.text.place(way, of_key=of_key)
         self._take(message, way, line, column + offset, name, allowed)
 
     def add_found(self, problem: DocumentProblem) -> None:
-        """Note what is wrong with the text itself. Raises `TooManyProblems`, as `add`."""
+        """Note a problem of the text itself. Raises `TooManyProblems`, as `add` does."""
         line, column = (problem.line or 1, problem.column or 1)
         self._take(problem.message, problem.way, line, column)
 
     def add_misfit(self, misfit: Misfit) -> None:
-        """Note a place that does not have the right form. Raises `TooManyProblems`, as `add`."""
+        """Note a part of the document that has the wrong form. Raises `TooManyProblems`, as `add` does."""
         problem = misfit.problem
         line, column = (problem.line or 1, problem.column or 1)
         self._take(problem.message, problem.way, line, column, misfit.unknown, misfit.allowed)
 
     def unknown(self, what: str, name: str, way: Way, known: Iterable[str]) -> None:
-        """Note a name that is not there. Raises `TooManyProblems`, as `add`."""
+        """Note a name that does not exist. Raises `TooManyProblems`, as `add` does."""
         names = tuple(known)
         there = f"known: {listed(names)}." if names else "there is none."
         self.add(f"{what} {cut(name)!r} is not there; {there}", way, name=name, allowed=names)
 
     def choice(self, way: Way, said: str, allowed: Collection[str]) -> bool:
-        """Return whether a word is one of a few, and note it if not. Raises `TooManyProblems`, as `add`."""
+        """Return whether a word is allowed; note a problem if not. Raises `TooManyProblems`, as `add`."""
         if said in allowed:
             return True
         message = f"{way[-1]} is {cut(said)!r}; expected one of {listed(allowed)}."
@@ -133,7 +133,7 @@ class Problems:
         return nearest(name, [one for one in allowed if len(one) <= _LONGEST_COMPARED])
 
     def _whose(self, way: Way) -> tuple[str | None, str | None]:
-        """The flow and the step that a place belongs to."""
+        """Return the flow and the step that a place belongs to."""
         if len(way) < 2 or way[0] != "flows":
             return None, None
         flow = cut(str(way[1]))
@@ -155,12 +155,12 @@ def _at(data: JsonValue, way: Way) -> JsonValue:
 
 
 def cut(text: str) -> str:
-    """Return a name as a message shows it."""
+    """Return a name, shortened for a message."""
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a message lists them."""
+    """Return the first names of a list, as text for a message."""
     all_of_them = list(names)
     more = len(all_of_them) - _MOST_LISTED
     shown = ", ".join(map(cut, all_of_them[:_MOST_LISTED]))

@@ -1,4 +1,4 @@
-"""Workflow specs from YAML, with every problem at once and the place of each."""
+"""Workflow specs read from YAML, with all problems at once and the place of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_spec(source: str | Path) -> WorkflowSpec:
         source: The text of the spec, or the `Path` of a file.
 
     Raises:
-        WorkflowValidationError: It is not YAML, or not a spec that can run; with all its problems.
+        WorkflowValidationError: The text is not YAML, or not a spec that can run; the error has all problems.
         OSError: The file cannot be read.
         MissingExtraError: PyYAML is not installed, or jsonschema-rs, which `output_schema` needs (the extra
             `workflows`).
@@ -59,7 +59,7 @@ def _read(text: YamlText, problems: Problems) -> WorkflowSpec | None:
 
 
 def _shaped(text: YamlText, problems: Problems) -> SpecPart | None:
-    """The data in its form; without what has another one, where the rest can be looked through."""
+    """Return the data as parts of a spec. Note parts of the wrong form; leave them out if possible."""
     try:
         return shaped(SpecPart, text.data, text, PARTS_AT)
     except Misshapen as error:
@@ -122,7 +122,7 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
 
 
 def _entry(part: WorkflowPart, flows: dict[str, FlowSpec], problems: Problems) -> str | None:
-    """The flow of the same name, or the only one. It gets what the workflow says of its inputs."""
+    """Return the flow of the workflow's name, or the only flow, completed by the inputs of the workflow."""
     name = part.name if part.name in flows else next(iter(flows)) if len(flows) == 1 else None
     if name is None:
         what = "the workflow runs the flow of its name; flow"

@@ -15,7 +15,7 @@ from fastroai.workflows.spec.document import FieldSpec, Reference
 from fastroai.workflows.spec.problems import Problems, cut, listed
 
 ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-"""Names of contracts, functions, flows and steps."""
+"""The form of names of contracts, functions, flows and steps."""
 _PART: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[([0-9]{1,9})\]")
 _FORMS: Final = "$.input.name or $.steps.id.output, with fields after it"
 _NESTED: Final = re.compile(r"\$\.(input|steps)\b")
@@ -23,29 +23,29 @@ _NESTED: Final = re.compile(r"\$\.(input|steps)\b")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The fields that a value is known to have; any others too, unless they are `closed`."""
+    """The fields that a value is known to have. It may have other fields too, unless it is `closed`."""
 
     fields: Mapping[str, FieldSpec | None]
-    """By name; `None` where only the name is known."""
+    """Fields by name; `None` if only the name is known."""
     closed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a part of a flow can refer to."""
+    """The inputs and outputs that a part of a flow can refer to."""
 
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, Known]
-    """By step."""
+    """Known fields of outputs, by step."""
 
     def field(self, reference: Reference, way: Way, problems: Problems) -> FieldSpec | None:
-        """Return the field that a reference reads, if it is known; and note what it names in vain."""
+        """Return the field that a reference reads, if it is known. Note names that do not exist."""
         return self.at(reference.step_id, reference.path, way, problems, cut(reference.text))
 
     def at(
         self, step: str | None, path: Way, way: Way, problems: Problems, text: str, offset: int = 0
     ) -> FieldSpec | None:
-        """Return the field of an input (step `None`) or output that a path reads, as `field` does."""
+        """Return the field that a path reads in an input (step `None`) or an output, as `field` does."""
         if step is None:
             return field_at(Known(self.inputs), path, "input", way, problems, text, offset)
         if step not in self.outputs:
@@ -58,7 +58,7 @@ class Sources:
 def field_at(
     known: Known, path: Way, what: str, way: Way, problems: Problems, text: str, offset: int = 0
 ) -> FieldSpec | None:
-    """Return the field at a path, if it is known; and note a name that is not there."""
+    """Return the field at a path, if it is known. Note a name that does not exist."""
     if not path or (not known.closed and path[0] not in known.fields):
         return None
     name = path[0]
@@ -79,7 +79,7 @@ def field_at(
 def read_bindings(
     inputs: Mapping[str, JsonValue] | None, way: Way, problems: Problems
 ) -> dict[str, Reference | JsonValue]:
-    """Return what a step is given: references, and literals. A reference that is none is left out."""
+    """Return the inputs of a step: references and literals, without invalid references."""
     bindings: dict[str, Reference | JsonValue] = {}
     for name, value in (inputs or {}).items():
         if isinstance(value, str) and is_reference(value):
@@ -101,7 +101,7 @@ def _check_literal(value: JsonValue, way: Way, problems: Problems) -> None:
 
 
 def _texts(value: JsonValue, way: Way) -> list[tuple[Way, str]]:
-    """The texts in a literal. It is as deep as a spec can be."""
+    """Return the texts in a literal, with their places. The literal is at most as deep as a spec can be."""
     if isinstance(value, dict):
         return [found for key, inner in value.items() for found in _texts(inner, (*way, key))]
     if isinstance(value, list):
@@ -115,7 +115,7 @@ def is_reference(text: str) -> bool:
 
 
 def read_reference(text: str, way: Way, problems: Problems) -> Reference | None:
-    """Return the reference that a text is; `None`, with a problem noted, if it is not well formed."""
+    """Parse a reference. If it is not well formed, note a problem and return `None`."""
     path = _path(text)
     if path is not None:
         match path:

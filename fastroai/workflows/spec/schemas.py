@@ -1,4 +1,4 @@
-"""JSON Schemas of a spec: those that steps declare, and those that its contracts come to."""
+"""JSON Schemas of a spec: those that steps declare, and those that are made of its contracts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-"""The version of JSON Schema that holds where a schema names none."""
+"""The version of JSON Schema that holds if a schema names none."""
 _DIALECTS: Final = (
     DIALECT,
     "https://json-schema.org/draft/2019-09/schema",
@@ -32,19 +32,19 @@ _DIALECTS: Final = (
 )
 _TYPES: Final = (*FIELD_TYPES, "null")
 _LOCAL: Final = re.compile(r"#(/[^%]*)?")
-"""A reference to a part of the same schema."""
+"""Matches a reference to a part of the same schema."""
 _DEFINITIONS: Final = ("$defs", "definitions")
 _SCHEMAS_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
 _PLAIN_DATA: Final = ("const", "enum", "default", "examples")
 _FOREIGN: Final = ("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 _MOST_PATTERN_BYTES: Final = 1_000_000
-"""Memory that a compiled pattern may take."""
+"""Maximum number of bytes that a compiled pattern may take in memory."""
 
 
 def fields_schema(fields: Mapping[str, FieldSpec]) -> dict[str, JsonValue]:
     """Return the JSON Schema of an object with these fields.
 
-    Other fields are allowed beside them. One that is not required may be missing, or null.
+    Other fields are allowed, too. A field that is not required may be missing, or null.
     """
     required: list[JsonValue] = [name for name, field in fields.items() if field.required]
     properties: dict[str, JsonValue] = {name: _field_schema(field) for name, field in fields.items()}
@@ -68,11 +68,11 @@ def _field_schema(field: FieldSpec) -> dict[str, JsonValue]:
 
 
 def compiled(schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:
-    """Return what checks values by a schema. It fetches nothing, and its patterns take linear time.
+    """Return a validator for a schema. It fetches nothing, and its patterns take linear time.
 
     Raises:
         MissingExtraError: jsonschema-rs is not installed (the extra `workflows`).
-        jsonschema_rs.ValidationError: It is no JSON Schema.
+        jsonschema_rs.ValidationError: The mapping is not a JSON Schema.
     """
     library = _library()
     patterns = library.RegexOptions(size_limit=_MOST_PATTERN_BYTES, dfa_size_limit=_MOST_PATTERN_BYTES)
@@ -91,7 +91,7 @@ def _library() -> Any:
 
 
 def read_schema(schema: Mapping[str, JsonValue], way: Way, problems: Problems) -> None:
-    """Note everything that keeps a mapping from being a JSON Schema that takes a bounded time."""
+    """Note every problem that keeps a mapping from being a JSON Schema that takes a bounded time."""
     wrong = [*_wrong(schema), *_unbounded(schema)]
     for where, message in wrong:
         problems.add(f"output_schema: {message}", (*way, *where))
@@ -105,7 +105,7 @@ def read_schema(schema: Mapping[str, JsonValue], way: Way, problems: Problems) -
 
 
 def _wrong(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Way, str]]:
-    """What the schema of schemas says of it."""
+    """Yield the problems of a schema that the meta-schema finds."""
     said = schema.get("$schema", DIALECT)
     if not isinstance(said, str) or said.removesuffix("#") not in _DIALECTS:
         yield ("$schema",), f"$schema is {cut(str(said))!r}; expected {DIALECT}"
@@ -121,12 +121,12 @@ def _wrong(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Way, str]]:
 
 @lru_cache(maxsize=8)
 def _meta(dialect: str) -> jsonschema_rs.Validator:
-    """The schema of schemas."""
+    """Return the validator for schemas themselves: the meta-schema."""
     return compiled({"$schema": dialect, "$ref": dialect})
 
 
 def _unbounded(schema: Mapping[str, JsonValue]) -> Iterator[tuple[Way, str]]:
-    """References that lead in circles or elsewhere, or that make a short schema a huge one."""
+    """Yield references that lead in circles or elsewhere, or that make a short schema a huge one."""
     refs: dict[str, list[str]] = {}
     own: dict[str, int] = {}
     at: dict[str, Way] = {}
@@ -164,7 +164,7 @@ def _pointer(ref: str) -> Way:
 
 
 def _target(schema: Mapping[str, JsonValue], ref: str) -> JsonValue:
-    """The part of a schema that a reference names; `None` if there is none."""
+    """Return the part of a schema that a reference names; `None` if there is none."""
     at: JsonValue = dict(schema)
     for key in _pointer(ref):
         if isinstance(at, dict):
@@ -177,7 +177,7 @@ def _target(schema: Mapping[str, JsonValue], ref: str) -> JsonValue:
 
 
 def _weighed(schema: JsonValue) -> tuple[int, list[tuple[Way, str]], list[tuple[Way, str]]]:
-    """How many values a schema has, without its definitions; its references; what refers otherwise."""
+    """Return how many values a schema has without its definitions, its references, and other references."""
     weight = 0
     refs: list[tuple[Way, str]] = []
     foreign: list[tuple[Way, str]] = []

@@ -16,9 +16,9 @@ from fastroai.workflows.spec.limits import MAX_FLOW_STEPS, MAX_ID_CHARACTERS
 from fastroai.workflows.spec.references import ID
 
 ATTEMPTS: Final = 2
-"""Attempts at each task."""
+"""Attempts at each task, the first included."""
 _MOST_CHARACTERS: Final = 100_000
-"""Characters of a task file."""
+"""Maximum number of characters in a task file."""
 _PARALLEL: Final = re.compile(r"\[P\]", re.IGNORECASE)
 _TITLE: Final = re.compile(r"#+[ \t]*(?:Task[ \t]*(?:[A-Z]?[0-9]+[ \t]*)?:)?[ \t]*(.*)", re.IGNORECASE)
 _HEADING: Final = re.compile(r"#+[ \t]")
@@ -45,13 +45,13 @@ class SpeckitTask:
     id: str
     title: str
     parallel: bool
-    """Whether it is one of a group of tasks that do not wait for each other: `[P]` in its title."""
+    """Whether the task is in a group of tasks that do not wait for each other: `[P]` in its title."""
     ensures: tuple[str, ...]
-    """Its acceptance criteria as expressions."""
+    """Acceptance criteria that expressions check, as expressions."""
     judgment: tuple[str, ...]
-    """Its other acceptance criteria, which whoever does the task has to judge."""
+    """Other acceptance criteria, which the agent or person who does the task has to judge."""
     intent: str
-    """What is to be done, with these criteria."""
+    """The work to be done, with the criteria in `judgment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class SpeckitSpec:
     """The tasks of a folder, as a spec."""
 
     text: str
-    """The spec; it is valid."""
+    """The text of the spec, which is valid."""
     flow: str
-    """The name of its flow, and of the workflow."""
+    """The name of the flow and of the workflow."""
     tasks: tuple[SpeckitTask, ...]
 
 
 def compile_speckit(folder: Path, flow: str = "tasks") -> SpeckitSpec:
-    """Return the spec that the task files of a folder come to: `*.md`, in the order of their names.
+    """Make a spec of the task files in a folder: `*.md`, in the order of their names.
 
     A file has a title, `# Task: Write the parser` or `# Task: [P] Write the parser`, a text, and below
     `## Acceptance Criteria` a list. `file X exists`, `file X contains "Y"`, `tests pass` and `no lint errors`
@@ -184,7 +184,7 @@ def _text(file: Path) -> str:
 
 
 def _parts(lines: Sequence[str]) -> tuple[str, str, list[str]]:
-    """The title, the text below it, and the acceptance criteria."""
+    """Return the title of a task, the text below it, and the acceptance criteria."""
     start = next((index for index, line in enumerate(lines) if _HEADING.match(line)), None)
     title = "" if start is None else _title(lines[start])
     rest = lines if start is None else lines[start + 1 :]
@@ -203,7 +203,7 @@ def _title(line: str) -> str:
 
 
 def _expression(criterion: str) -> str | None:
-    """The expression of a criterion; `None` if nothing but judgment can tell."""
+    """Return the expression of a criterion; `None` if the criterion needs judgment."""
     if _TESTS.fullmatch(criterion):
         return _TESTS_PASS
     if _LINT.fullmatch(criterion):

@@ -1,4 +1,4 @@
-"""The steps of a flow: what each of them is, and whether it may say what it says."""
+"""The steps of a flow: the kind of each step, and whether its keys are allowed."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What the flows of a spec can use."""
+    """The contracts, functions and flows that the flows of a spec can use."""
 
     contracts: Mapping[str, ContractSpec]
     function_parts: Mapping[str, FunctionPart]
     functions: Mapping[str, FunctionSpec]
-    """Those that could be read."""
+    """The functions that could be read."""
     flow_parts: Mapping[str, FlowPart]
     flow_inputs: Mapping[str, Mapping[str, FieldSpec]]
     flow_outputs: Mapping[str, str | None]
 
     def contract_of(self, part: StepPart) -> ContractSpec | None:
-        """Return the contract of what a step gives, if it has one that is there."""
+        """Return the contract of a step's result, if it has one that exists."""
         if part.flow is not None:
             name = self.flow_outputs.get(part.flow)
         elif part.function is not None:
@@ -96,7 +96,7 @@ class Library:
 
 
 def outputs_of(parts: Mapping[str, StepPart], library: Library) -> dict[str, Known]:
-    """Return what is known of the outputs of steps."""
+    """Return the known fields of the outputs of steps."""
     return {name: known_fields(library.contract_of(part), part.output_schema) for name, part in parts.items()}
 
 
@@ -106,10 +106,10 @@ class StepReader:
     def __init__(self, library: Library, sources: Sources, problems: Problems) -> None:
         self._library, self._sources, self._problems = library, sources, problems
         self.needs: dict[str, list[str]] = {}
-        """By step, those that it names in references, conditions and `depends_on`, if they are there."""
+        """For each step, the existing steps that it names in references, conditions and `depends_on`."""
 
     def read(self, part: StepPart, way: Way) -> StepSpec | None:
-        """Return a step; `None`, with its problems noted, where it is unclear what it is."""
+        """Read a step, and note its problems. Return `None` if the kind of the step is unclear."""
         problems = self._problems
         kind = self._kind(part, way)
         if part.output_schema is not None:
@@ -160,7 +160,7 @@ class StepReader:
             gate=self._gate(part, policy, function) if kind == "gate" else None,
         )
 
-    # --- what it is ---
+    # --- kinds ---
 
     def _kind(self, part: StepPart, way: Way) -> StepKind | None:
         modes = [mode for mode in _MODES if getattr(part, mode) is not None]
@@ -214,7 +214,7 @@ class StepReader:
         if getattr(part, key) is not None:
             self._problems.add(message, (*way, key), of_key=True)
 
-    # --- what it is given ---
+    # --- inputs ---
 
     def _note_needs(
         self,
@@ -240,14 +240,14 @@ class StepReader:
         given: Mapping[str, FieldSpec | None],
         way: Way,
     ) -> None:
-        """Compare what a step is given with what its function or sub-flow takes."""
+        """Compare the inputs of a step with those that its function or sub-flow takes."""
         if part.flow is not None:
             taken = self._library.flow_inputs[part.flow]
         else:
             function = self._library.functions.get(part.function or "")
             taken = {} if function is None else function.input
         if not taken:
-            return  # many specs give more than they declare
+            return  # without declared inputs, any input is allowed
         for name, value in inputs.items():
             at: Way = (*way, "inputs", name)
             if name not in taken:
@@ -330,7 +330,7 @@ class StepReader:
         return name
 
     def _field_name(self, said: str | None, of: str, at: Way) -> str | None:
-        """The field that a path such as `result.findings` names; a bare name is allowed too."""
+        """Return the field that a path such as `result.findings` names; a bare name is allowed too."""
         if said is None:
             return None
         name = said.removeprefix(f"{of}.")

@@ -1,4 +1,4 @@
-"""The clients that can be set up: their files, and what belongs into them.
+"""The clients that can be set up: their files, and the parts that belong into them.
 
 `docs/guides/mcp-clients.md` lists the same files and keys, with the documentation in which each was found.
 """
@@ -28,13 +28,13 @@ from fastroai.workflows.server.install.parts import (
 from fastroai.workflows.server.install.texts import instructions, skill_texts
 
 Scope: TypeAlias = Literal["project", "user"]
-"""Whether a setup is for one project, or for all projects of this user."""
+"""The scope of a setup: one project, or all projects of this user."""
 
 SERVER: Final = "fastroai"
 """The name of the server in the configuration of clients."""
 
 _SECONDS: Final = 10
-"""How long a client waits for a hook; one takes a fraction of a second."""
+"""Seconds that a client waits for a hook; a hook takes a fraction of a second."""
 
 _STEP_DONE: Final = ".*fastroai_step_done"
 _MARKDOWN: Final = ("<!-- fastroai: begin -->", "<!-- fastroai: end -->")
@@ -43,21 +43,21 @@ _TOML: Final = ("# fastroai: begin", "# fastroai: end")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is set up, and where."""
+    """The project or the user to set up, and the command that starts FastroAI."""
 
     scope: Scope
     root: Path
-    """The folder of the project, or the user's own."""
+    """The folder of the project, or the user's own folder."""
     command: tuple[str, ...]
-    """How `fastroai` is started."""
+    """The command that starts `fastroai`, as a list of words."""
 
     @property
     def is_project(self) -> bool:
-        """Whether it is one project that is set up."""
+        """Whether one project is set up, and not all projects of the user."""
         return self.scope == "project"
 
     def server(self, *more: str) -> dict[str, JsonValue]:
-        """Return the configuration of the server, as most clients have it."""
+        """Return the configuration of the server, in the form that most clients have."""
         first, *rest = self.command
         return {"command": first, "args": [*rest, "mcp", *more]}
 
@@ -74,18 +74,18 @@ class Client:
     name: str
     title: str
     home: Callable[[Path], Path]
-    """Its folder of settings, given the user's own folder."""
+    """Returns the client's folder of settings, given the user's own folder."""
     sign: str
-    """What is in a project that is used with it."""
+    """Name of a folder in projects that are used with the client."""
     parts_of: Callable[[Target, Path], Sequence[Part]]
-    """What belongs into its files, given its folder of settings."""
+    """Returns the parts that belong into the client's files, given its folder of settings."""
 
     def parts(self, target: Target) -> Sequence[Part]:
-        """Return what belongs into its files."""
+        """Return the parts that belong into the client's files."""
         return self.parts_of(target, self.folder(target.root))
 
     def folder(self, home: Path) -> Path:
-        """Return its folder of settings of this user."""
+        """Return the client's folder of settings of this user."""
         return self.home(home)
 
 
@@ -98,7 +98,7 @@ def this_fastroai() -> tuple[str, ...]:
 
 
 def snippet(target: Target) -> str:
-    """Return the configuration for a client that is not known."""
+    """Return the configuration for a client that FastroAI does not know."""
     server = json.dumps({"mcpServers": {SERVER: target.server()}}, indent=2, ensure_ascii=False)
     return f"As JSON:\n\n{server}\n\nAs TOML:\n\n{_toml_server(target)}"
 
@@ -115,7 +115,7 @@ def _claude(target: Target, settings: Path) -> list[Part]:
         "PostToolUseFailure": [_group(target.hook("tool-failure", "claude-code"))],
     }
     folder = root / ".claude" if target.is_project else settings
-    # With a folder of its own, Claude Code keeps its state in there too.
+    # If CLAUDE_CONFIG_DIR names the folder of settings, Claude Code keeps its state in there too.
     state = root if settings == root / ".claude" else settings
     return [
         _server(root / ".mcp.json" if target.is_project else state / ".claude.json", target.server()),
@@ -136,7 +136,7 @@ def _cursor(target: Target, settings: Path) -> list[Part]:
         "afterMCPExecution": [{"command": target.hook("tool-failure", "cursor")}],
         "postToolUseFailure": [{"command": target.hook("tool-failure", "cursor")}],
     }
-    # Cursor starts servers anywhere, and knows the folder of the project by this name.
+    # Cursor starts servers in any folder; this variable holds the folder of the project.
     server = target.server(*(("--workspace", "${workspaceFolder}") if target.is_project else ()))
     rule = (
         "---\ndescription: Workflows of FastroAI\nalwaysApply: true\n---\n\n" + instructions().strip() + "\n"
@@ -233,7 +233,7 @@ def _gemini(target: Target, settings: Path) -> list[Part]:
     ]
 
 
-# --- what several have ---
+# --- parts that several clients have ---
 
 
 def _server(path: Path, server: dict[str, JsonValue]) -> JsonPart:

@@ -1,4 +1,4 @@
-"""The hooks of clients: a client runs them at events, and says what happened as JSON on standard input."""
+"""The hooks of clients: a client runs them at events, and describes the event as JSON on standard input."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.workflows.server.install.memory import Memory
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue  # A client waits for a hook, and does not for this import.
+    from pydantic import JsonValue  # not at run time: a client waits for each hook
 
 MAX_BYTES: Final = 10_000_000
-"""Of what a client says at once; results of tools can be large."""
+"""Maximum number of bytes in the description of an event; results of tools can be large."""
 
 _DEEPEST: Final = 8
-"""Levels of a result in which the answer of a tool is looked for."""
+"""Maximum number of levels of a result in which the answer of a tool is looked for."""
 
 _STEP_DONE: Final = "fastroai_step_done"
 
@@ -26,16 +26,16 @@ _Event: TypeAlias = "Mapping[str, JsonValue]"
 
 
 def answered(hook: str, client: str, said: bytes, now: datetime) -> str:
-    """Carry out a hook, and return what is to be printed for the client; empty if nothing is.
+    """Carry out a hook, and return the text to print for the client; empty if there is none.
 
     Args:
         hook: `session-start`, `stop` or `tool-failure`.
         client: The name of the client.
-        said: What the client says of the event, in JSON.
+        said: The client's description of the event, in JSON.
         now: The time of the event.
 
     Raises:
-        ConfigurationError: there is no such hook, the event is not readable, or the memory file is not.
+        ConfigurationError: there is no such hook, or the event or the memory file is not readable.
     """
     perform = _HOOKS.get(hook)
     if perform is None:
@@ -81,7 +81,7 @@ def _tool_failure(memory: Memory, client: str, event: _Event, now: datetime) -> 
 
 
 def _note_answer(memory: Memory, answer: dict[str, JsonValue], given: JsonValue, now: datetime) -> None:
-    """Note a check that a result did not pass; strike it off when one does."""
+    """Note a check that a result has failed; remove the note when a result passes."""
     asked = given if isinstance(given, dict) else {}
     flow, step = (str(asked.get(name) or answer.get(name)) for name in ("flow_id", "step_id"))
     while isinstance(inner := answer.get("child_step"), dict):
@@ -102,7 +102,7 @@ _HOOKS: Final[Mapping[str, Callable[[Memory, str, _Event, datetime], str]]] = {
 }
 
 
-# --- what clients say ---
+# --- events ---
 
 
 def _event(said: bytes) -> _Event:
@@ -129,7 +129,7 @@ def _text(event: _Event, *names: str) -> str:
 
 
 def _unpacked(value: JsonValue) -> JsonValue:
-    """JSON in a text, as its value."""
+    """Return the value of JSON in a text; return other values unchanged."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             unpacked: JsonValue = json.loads(value)
@@ -140,7 +140,7 @@ def _unpacked(value: JsonValue) -> JsonValue:
 
 
 def _answer(value: JsonValue, depth: int = 0) -> dict[str, JsonValue] | None:
-    """The answer of our server, which each client wraps in its own way."""
+    """Return the answer of our server, which each client wraps in its own way; `None` if there is none."""
     value = _unpacked(value)
     if depth > _DEEPEST or not isinstance(value, dict | list):
         return None

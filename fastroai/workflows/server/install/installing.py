@@ -1,4 +1,4 @@
-"""Setting a client up, and taking it back: first everything is worked out, then written."""
+"""Setting a client up, and undoing the setup: all changes are worked out before any file is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Change:
     was_edited: bool = False
     """Whether the file is left alone because somebody has edited it."""
     original: str | None = None
-    """Its text without anything of ours; `None` if there was no file."""
+    """The text of the file without anything of ours; `None` if there was no file."""
 
     @property
     def is_needed(self) -> bool:
@@ -33,7 +33,7 @@ class Change:
 
     @property
     def word(self) -> str:
-        """What happens to the file, in a word."""
+        """One word for what happens to the file: kept, unchanged, created, removed or changed."""
         if self.was_edited:
             return "kept"
         if not self.is_needed:
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A client, where it is set up, and what is on record about that."""
+    """The setup of a client: its target, and the record of earlier setups."""
 
     client: Client
     target: Target
@@ -61,11 +61,11 @@ class Setup:
 
     @property
     def is_on_record(self) -> bool:
-        """Whether the client was set up, and not taken back since."""
+        """Whether the client is set up: its parts were installed, and not removed since."""
         return bool(self.record.files(self.client.name))
 
     def install(self, kinds: Sequence[Kind] = KINDS) -> list[Change]:
-        """Work out what the files of the client get. Nothing is written.
+        """Work out the changes that add the client's parts to its files. Nothing is written.
 
         Raises:
             ConfigurationError: a file is broken, or cannot be read or written.
@@ -76,7 +76,7 @@ class Setup:
         ]
 
     def uninstall(self, keep_skills: bool = False) -> list[Change]:
-        """Work out what the files of the client lose. Nothing is written.
+        """Work out the changes that take the client's parts out of its files. Nothing is written.
 
         Raises:
             ConfigurationError: a file is broken, or cannot be read or written.
@@ -85,7 +85,7 @@ class Setup:
         return [self._removal(path, parts) for path, parts in self._files(kinds)]
 
     def write(self, changes: Iterable[Change], is_removal: bool = False) -> None:
-        """Write what was worked out, after the backups and the record.
+        """Write changes. A setup writes backups and the record first; a removal updates them last.
 
         Raises:
             ConfigurationError: a file cannot be written.
@@ -106,10 +106,10 @@ class Setup:
                 self.record.forget(self.client.name, self._key(one.path))
             self.record.keep()
 
-    # --- what changes ---
+    # --- working out changes ---
 
     def _files(self, kinds: Sequence[Kind]) -> Iterator[tuple[Path, list[Part]]]:
-        """The files that have parts of some kinds, each with all its parts."""
+        """Yield the files that have parts of some kinds, each with all its parts."""
         parts = sorted(self.client.parts(self.target), key=lambda one: one.path)
         for path, grouped in groupby(parts, lambda one: one.path):
             same = list(grouped)
@@ -142,10 +142,10 @@ class Setup:
             check_writable(self._root_of(change.path), change.path)
         return change
 
-    # --- what is on record ---
+    # --- the record ---
 
     def _key(self, path: Path) -> str:
-        # The record of a project goes with the project, wherever that is moved.
+        # Paths in the record of a project are relative to it, so that the project can be moved.
         root = self.target.root
         return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 

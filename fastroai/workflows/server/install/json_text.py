@@ -23,7 +23,7 @@ _INDENT: Final = re.compile(r"\n([ \t]+)\S")
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value, and where it is in the text."""
+    """A value, and its place in the text."""
 
     start: int
     end: int
@@ -36,22 +36,22 @@ class _Child:
     """A member of an object, or an item of an array."""
 
     start: int
-    """Of its name, if it has one."""
+    """Where the member or item begins; a member begins with its name."""
     name: str | int
     node: _Node
 
 
 def parsed(text: str) -> JsonValue:
-    """Return the value of a text.
+    """Parse a text, and return its value.
 
     Raises:
-        json.JSONDecodeError: it is not JSON; with line and column. A name that is there twice is refused too.
+        json.JSONDecodeError: the text is not JSON, or an object has a name twice; with line and column.
     """
     return _Reader(text).document().value
 
 
 def with_value(text: str, way: Sequence[str], value: JsonValue) -> str:
-    """Return the text with a value at a way of names. Objects on the way are made if they are missing.
+    """Return the text with a value put at a way of names. Missing objects on the way are made.
 
     Raises:
         json.JSONDecodeError: the text is not JSON, or something on the way is not an object.
@@ -69,10 +69,10 @@ def with_value(text: str, way: Sequence[str], value: JsonValue) -> str:
 
 
 def with_item(text: str, way: Sequence[str], item: JsonValue) -> str:
-    """Return the text with one more item at the end of an array, which is made if it is missing.
+    """Return the text with one more item at the end of the array at a way, which is made if it is missing.
 
     Raises:
-        json.JSONDecodeError: the text is not JSON, or there is something else at the way.
+        json.JSONDecodeError: the text is not JSON, or the value at the way is not an array.
     """
     node = _at(text, way)
     if node is None:
@@ -82,7 +82,7 @@ def with_item(text: str, way: Sequence[str], item: JsonValue) -> str:
 
 
 def without_items(text: str, way: Sequence[str], unwanted: Callable[[JsonValue], bool]) -> str:
-    """Return the text without some items of an array.
+    """Return the text without the unwanted items of the array at a way.
 
     Raises:
         json.JSONDecodeError: the text is not JSON.
@@ -115,7 +115,7 @@ def value_at(value: JsonValue, way: Sequence[str]) -> JsonValue:
     return value
 
 
-# --- where values are ---
+# --- finding values ---
 
 
 def _at(text: str, way: Sequence[str]) -> _Node | None:

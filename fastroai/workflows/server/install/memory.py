@@ -1,4 +1,4 @@
-"""The memory file of a project: notes of people, and what hooks add to it.
+"""The memory file of a project: notes of people, and entries that hooks add.
 
 The file is `.fastroai/memory.md`. Hooks write between markers only; the rest of it is for people.
 """
@@ -21,15 +21,15 @@ FOLDER: Final = ".fastroai"
 FILE: Final = "memory.md"
 
 LONGEST_ENTRY: Final = 500
-"""Characters of what a hook adds at once."""
+"""Maximum number of characters in one entry."""
 
 Section: TypeAlias = Literal["failed checks", "sessions"]
 
 _KEPT: Final[dict[Section, int]] = {"failed checks": 30, "sessions": 20}
 _TOLD: Final[dict[Section, int]] = {"failed checks": 10, "sessions": 3}
-"""Entries that a new session is told, the newest ones."""
+"""Number of entries that a new session is told, by section: the newest ones."""
 _MOST_NOTES: Final = 6_000
-"""Characters of notes that a new session is told."""
+"""Maximum number of characters in notes that a new session is told."""
 
 _MARKER: Final = re.compile(r"<!-- fastroai: (?:begin|end) of [a-z ]+ -->\n?")
 _ENTRY: Final = re.compile(r"- (?P<text>.*?) <!-- (?P<key>[0-9a-f]{12}) -->")
@@ -65,7 +65,7 @@ class Memory:
 
     @classmethod
     def around(cls, folder: Path) -> Memory | None:
-        """Return the memory of the project that a folder is in; `None` if it is in none.
+        """Return the memory of the project that has a folder; `None` if the folder is in no project.
 
         A project is the nearest folder that has `.fastroai` or `.git`.
         """
@@ -76,11 +76,11 @@ class Memory:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the memory file."""
         return self.project / FOLDER / FILE
 
     def told(self) -> str:
-        """Return what a new session should know; empty if there is nothing.
+        """Return the text to tell a new session; empty if there is none.
 
         Raises:
             ConfigurationError: the file cannot be read.
@@ -98,7 +98,7 @@ class Memory:
         return "\n\n".join([_PREFACE, *said]) if said else ""
 
     def add(self, section: Section, key: tuple[str, ...], text: str, now: datetime) -> None:
-        """Add an entry. It takes the place of the one with the same key; the oldest ones go.
+        """Add an entry. It replaces an entry with the same key, and the oldest entries are removed.
 
         Raises:
             ConfigurationError: the file cannot be read or written.
@@ -127,7 +127,7 @@ class Memory:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one hook at a time change the file. Without `fcntl` (Windows), the last of two wins."""
+        """Let one hook at a time change the file. Without `fcntl` (Windows), the last of two changes wins."""
         folder = self.path.parent
         if folder.is_symlink():
             raise ConfigurationError("file", str(folder), "a folder, and not a symbolic link")
@@ -160,7 +160,7 @@ def _short(key: tuple[str, ...]) -> str:
 
 
 def _bounds(text: str, section: Section) -> tuple[int, int] | None:
-    """Where the entries of a section are."""
+    """Return where the entries of a section begin and end; `None` if the text has no such section."""
     begin, end = (f"<!-- fastroai: {word} of {section} -->" for word in ("begin", "end"))
     start = text.find(begin)
     stop = text.find(end, start)
@@ -186,7 +186,7 @@ def _with_entries(text: str, section: Section, entries: dict[str, str]) -> str:
 
 
 def _notes(text: str) -> str:
-    """What people have written: all but the lists, the headings of the lists, and the first paragraph."""
+    """Return the notes of people: the text without the lists, their headings and the first paragraph."""
     for section in _KEPT:
         bounds = _bounds(text, section)
         if bounds is not None:

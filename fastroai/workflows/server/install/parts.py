@@ -1,4 +1,4 @@
-"""Parts of a client's setup: what each adds to a file, and how it is taken out again."""
+"""Parts of a client's setup: how each is added to a file, and taken out again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fastroai.errors import ConfigurationError
 from fastroai.workflows.server.install import json_text
 
 Kind: TypeAlias = Literal["server", "instructions", "skills", "hooks"]
-"""What a part is for: the MCP server, the instructions, a skill, or the hooks."""
+"""The purpose of a part: the MCP server, the instructions, a skill, or the hooks."""
 
 KINDS: Final[tuple[Kind, ...]] = ("server", "instructions", "skills", "hooks")
 
 HOOK: Final = re.compile(r" mcp hook (?:session-start|stop|tool-failure) --client ")
-"""What the commands of our hooks have, and no others."""
+"""Matches the commands of our hooks, and no others."""
 
 _T = TypeVar("_T")
 Way: TypeAlias = tuple[str, ...]
@@ -32,23 +32,23 @@ class Part(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What it is for."""
+        """The purpose of the part."""
         ...
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         ...
 
     def put(self, text: str | None, is_ours: bool) -> str:
         """Return the text of the file with the addition.
 
         Args:
-            text: Its text; `None` if there is no file.
-            is_ours: Whether FastroAI has written all of it, and nobody has changed it since.
+            text: The text of the file; `None` if there is no file.
+            is_ours: Whether FastroAI has written the whole file, and nobody has changed it since.
 
         Raises:
-            ConfigurationError: the file is broken, or has something else in the place.
+            ConfigurationError: the file is broken, or has something else in the place of the addition.
         """
         ...
 
@@ -74,7 +74,7 @@ class JsonPart:
     members: tuple[tuple[Way, JsonValue], ...] = ()
     items: tuple[tuple[Way, JsonValue], ...] = ()
     defaults: tuple[tuple[Way, JsonValue], ...] = ()
-    """Members that the file needs besides. A value that is there already stays."""
+    """Members that the file needs besides these. Existing values stay."""
 
     def put(self, text: str | None, is_ours: bool) -> str:
         """See `Part`."""
@@ -125,7 +125,7 @@ class JsonPart:
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """Lines between two markers, in a file of people."""
+    """Lines between two markers, in a file that people write."""
 
     kind: Kind
     path: Path
@@ -133,7 +133,7 @@ class BlockPart:
     end: str
     body: str
     check: Callable[[str], None] = lambda text: None
-    """Raises `ValueError` if a text of the file, with or without the lines, is not valid."""
+    """Checks a text of the file, with or without the lines. Raises `ValueError` if the text is not valid."""
 
     def put(self, text: str | None, is_ours: bool) -> str:
         """See `Part`."""
@@ -177,7 +177,7 @@ class BlockPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file that is ours alone. What people change in it stays."""
+    """A file that is ours alone. Changes that people make in it stay."""
 
     kind: Kind
     path: Path
@@ -193,7 +193,7 @@ class FilePart:
 
 
 def check_codex_toml(text: str) -> None:
-    """Raise `ValueError` if a text is not TOML; with line and column."""
+    """Raise `ValueError`, with line and column, if a text is not TOML."""
     tomllib.loads(text)
 
 
@@ -202,7 +202,7 @@ def _is_hook(item: JsonValue) -> bool:
 
 
 def _pruned(text: str, way: Way, before: JsonValue) -> str:
-    """Without what is empty on a way, unless it was there before."""
+    """Return the text without objects and arrays on a way that are empty and were not there before."""
     value = json_text.parsed(text)
     while way and json_text.value_at(value, way) in ({}, []) and json_text.value_at(before, way) is None:
         text, way = json_text.without(text, way), way[:-1]

@@ -1,4 +1,4 @@
-"""What an installation has written, and the files as they were before."""
+"""The record of an installation: the files that it has written, and backups of earlier files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.workflows.server.install.text_files import digest, remove, text_of, write_text
 
 FOLDER: Final = Path(".fastroai", "install")
-"""Where the record and the backups of a project are."""
+"""The folder of a project for the record and the backups."""
 
 _PRIVATE: Final = 0o600
 """Mode of the record and of backups: configuration can have secrets."""
@@ -24,9 +24,9 @@ class Written(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     digest: str
-    """Of its text after it was written."""
+    """Digest of the text that was written."""
     has_backup: bool
-    """Whether there was a file before."""
+    """Whether the file existed before."""
 
 
 class _Clients(BaseModel):
@@ -36,17 +36,17 @@ class _Clients(BaseModel):
 
 
 class Record:
-    """Which files were written, by client and path, with backups of those that were there before.
+    """The files that were written, by client and path, with backups of files that existed before.
 
-    It says what was written, never where to write: paths come from the clients alone, so that a record
-    that somebody has put into a project leads nowhere else.
+    The record never says where to write: paths come from the clients alone. So a record that somebody has put
+    into a project leads nowhere else.
     """
 
     def __init__(self, root: Path, folder: Path, is_project: bool) -> None:
-        """Read the record that is in a folder below `root`.
+        """Read the record in a folder below `root`.
 
         Raises:
-            ConfigurationError: it is not readable.
+            ConfigurationError: the record is not readable.
         """
         self._root, self._folder, self._is_project = root, folder, is_project
         self._path = folder / "record.json"
@@ -58,16 +58,16 @@ class Record:
             raise ConfigurationError("file", str(self._path), expected) from error
 
     def files(self, client: str) -> Mapping[str, Written]:
-        """Return what was written for a client, by path."""
+        """Return the files that were written for a client, by path."""
         return self._clients.get(client, {})
 
     def is_as_written(self, client: str, path: str, text: str) -> bool:
-        """Return whether a file has the text that it was given."""
+        """Return whether a text of a file is the one that was written."""
         written = self.files(client).get(path)
         return written is not None and written.digest == digest(text)
 
     def backup(self, client: str, path: str) -> str | None:
-        """Return a file as it was before; `None` if there was none.
+        """Return the text of a file from before the setup; `None` if there was no file.
 
         Raises:
             ConfigurationError: the backup is gone, or cannot be read.
@@ -83,7 +83,7 @@ class Record:
         return backup
 
     def note(self, client: str, path: str, text: str, original: str | None) -> None:
-        """Note what a file is about to be given, and keep the original of it.
+        """Note the text that is about to be written to a file, and back up its original.
 
         Raises:
             ConfigurationError: the backup cannot be written.
@@ -109,10 +109,10 @@ class Record:
             self._clients.pop(client, None)
 
     def keep(self) -> None:
-        """Write the record; remove it if nothing is on record.
+        """Write the record; remove it if it has no files.
 
         Raises:
-            ConfigurationError: it cannot be written.
+            ConfigurationError: the record cannot be written.
         """
         ignore = self._folder / ".gitignore"
         if not self._clients:

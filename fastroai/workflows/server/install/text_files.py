@@ -1,4 +1,4 @@
-"""The files of a client: read and written whole, never through a symbolic link, and never half."""
+"""Read and write the files of a client: always whole files, and never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Final
 from fastroai.errors import ConfigurationError
 
 MAX_BYTES: Final = 10_000_000
-"""Size of the largest file that is edited. Claude Code's own file can be a few megabytes."""
+"""Maximum number of bytes in a file that is edited. Claude Code's own file can be a few megabytes."""
 
 
 def text_of(root: Path, path: Path) -> str | None:
-    """Return the text of a file below `root`, as it is; `None` if there is no file.
+    """Return the text of a file below `root`, unchanged; `None` if there is no file.
 
     Raises:
         ConfigurationError: something on the way is a symbolic link, it is no ordinary file, it is too large,
@@ -42,10 +42,10 @@ def text_of(root: Path, path: Path) -> str | None:
 
 
 def check_writable(root: Path, path: Path) -> None:
-    """Find out whether a file could be written or removed, before anything is.
+    """Check that a file can be written or removed, before any file is changed.
 
     Raises:
-        ConfigurationError: it is read-only, or its folder is.
+        ConfigurationError: the file is read-only, or its folder is.
     """
     _refuse_links(root, path)
     if path.exists() and not path.stat().st_mode & stat.S_IWUSR:
@@ -63,7 +63,7 @@ def write_text(root: Path, path: Path, text: str, mode: int | None = None) -> No
     """Write a file below `root`, so that it has the old or the new text at any moment. Its mode stays.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: the file cannot be written.
     """
     check_writable(root, path)
     try:
@@ -86,10 +86,10 @@ def write_text(root: Path, path: Path, text: str, mode: int | None = None) -> No
 
 
 def remove(root: Path, path: Path) -> None:
-    """Remove a file below `root`, and the folders that are empty then.
+    """Remove a file below `root`, and folders that are empty after that.
 
     Raises:
-        ConfigurationError: it cannot be removed.
+        ConfigurationError: the file cannot be removed.
     """
     check_writable(root, path)
     try:
@@ -110,7 +110,7 @@ def remove(root: Path, path: Path) -> None:
 
 
 def digest(text: str) -> str:
-    """Return the digest by which a text is known again."""
+    """Return the digest by which a text is recognised."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 

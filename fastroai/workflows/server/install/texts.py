@@ -25,7 +25,7 @@ SKILLS: Final = (
 
 @cache
 def instructions() -> str:
-    """Return what the instructions of a project say about workflows."""
+    """Return the instructions about workflows for the agents of a project."""
     return _text("instructions.md")
 
 
