@@ -99,8 +99,9 @@ fuzz: $(VENV)/dev.stamp ## expressions against Python, nonsense and foreign valu
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=3 for more
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto
 
-faults: $(VENV)/dev.stamp ## runs whose store fails at every single call, in every way, for every store; half an hour
-	FASTROAI_FAULTS=1 $(BIN)/python -m pytest tests/durability/test_faults_at_every_call.py -o timeout=0 -q -n auto
+faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way, and hosts cut off from theirs at every write
+	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n auto \
+		tests/durability/test_faults_at_every_call.py tests/durability/test_partitions.py
 
 endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
 	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))

@@ -1,4 +1,8 @@
-"""What a typed function adds to the call of its agent, and what an answer takes that is kept."""
+"""What a typed function adds to the call of its agent, and what an answer takes that is kept.
+
+The row for magentic needs magentic, which is not among the dependencies: `pip install magentic` first, best
+in an environment of its own, since it may change versions of others.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +86,7 @@ async def function_call() -> AsyncIterator[Row]:
             took["infer"] / took["magentic"],
         )
     else:
-        yield Row("  … beside a function of magentic", "magentic is not installed")
+        yield Row("  … beside a function of magentic", "pip install magentic, for this row")
 
 
 async def cache_hit() -> AsyncIterator[Row]:

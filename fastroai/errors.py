@@ -283,6 +283,16 @@ def attach_trace(error: BaseException, source: TraceSource) -> None:
     error.__dict__[_TRACE_ATTRIBUTE] = source
 
 
+def failure_inside(error: StepExecutionError) -> BaseException:
+    """Return the failure of the only step of a run, with the trace and the id of that run."""
+    original = error.original_error
+    if (source := trace_source_of(error)) is not None:
+        attach_trace(original, source)
+    if isinstance(original, FastroAIError):
+        original.run_id = error.run_id
+    return original
+
+
 def trace_source_of(error: BaseException) -> TraceSource | None:
     """Return the trace of the run that this exception, or one that it was raised from, has ended."""
     known = (link.__dict__.get(_TRACE_ATTRIBUTE) for link in error_chain(error))

@@ -58,7 +58,8 @@ class ForkGate:
     def __init__(self) -> None:
         """Make a gate, which stays until the process ends."""
         self._before_fork = _Calls()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
         """The threads inside, with the number of times that each has entered."""
         self._forking: set[int] = set()
@@ -73,7 +74,7 @@ class ForkGate:
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             while self._forking and thread not in self._inside and thread not in self._forking:
                 self._changed.wait()
             self._inside[thread] = self._inside.get(thread, 0) + 1
@@ -85,28 +86,30 @@ class ForkGate:
         traceback: TracebackType | None,
     ) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._inside[thread] -= 1
             if not self._inside[thread]:
                 del self._inside[thread]
-                self._changed.notify_all()
+                if self._forking:  # else nobody waits
+                    self._changed.notify_all()
 
     def _close(self) -> None:
         thread = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._forking.add(thread)
             while self._inside.keys() - {thread}:
                 self._changed.wait()
         self._before_fork.call_all()
 
     def _open(self) -> None:
-        with self._changed:
+        with self._lock:
             self._forking.discard(threading.get_ident())
             self._changed.notify_all()
 
     def _renew(self) -> None:
         thread = threading.get_ident()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside = {thread: self._inside[thread]} if thread in self._inside else {}
         self._forking = set()
 

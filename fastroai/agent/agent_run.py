@@ -80,7 +80,8 @@ class AgentRun:
     tool_calls: dict[str, ToolCallsBeside] | None = None
     """Calls of tools, by the call inside which they are made: plain agents in tools share this run."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks that this run was in, done or not: those of hooks around it, of each stream, and the caller's."""
+    """Tasks that this run was in, done or not, until it ends: those of hooks around it, of each stream, and
+    the caller's."""
 
     run_id: str | None = None
     """Id that PydanticAI gave the run."""
@@ -106,7 +107,9 @@ class AgentRun:
 
     async def end_tasks(self) -> None:
         """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
-        for task in tuple(self.tasks):
+        # None is kept: the context of a task holds its scope, which holds this run.
+        tasks, self.tasks = self.tasks, set()
+        for task in tasks:
             if not task.done() and task is not asyncio.current_task():
                 await end_task(task)
 

@@ -261,7 +261,8 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
 
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
         """Return the response, after open requests of the scope were charged to it."""
-        await self.scope.end_inside()  # streams that its tools have left open belong to it
+        if self.scope.open_inside:
+            await self.scope.end_inside()  # streams that its tools have left open belong to it
         self.scope.write_off_in_flight()
         response = ChatResponse.of(
             result,  # pyright: ignore[reportArgumentType]
@@ -293,7 +294,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
         async with Attempt(self, call) as attempt:
-            await self.load_model(call)
+            if call.model is not None or self.deferred_model is not None:
+                await self.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     async def stream_chunks(

@@ -147,11 +147,8 @@ class RequestOnRecord:
 
     async def sent(self, record: RequestRecord) -> None:
         """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
-        self._id = ""
-        if self.log.run is not None:
-            await self.log.run.check_held()
         self._id = secrets.token_hex(16)
-        await self.log.commit(
+        await self.log.announce(
             RequestSent(
                 id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked
             )

@@ -41,9 +41,11 @@ OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AgentCall:
     """Everything that one agent call is made with: PydanticAI's run arguments and FastroAI's own.
+
+    Nobody changes it; making a frozen one takes longer.
 
     Internal to the library: `FastroAgent.run` and `StepContext.run` have it all as real parameters.
     The types of `deps`, `instructions` and the like are checked there, where the editor sees them.

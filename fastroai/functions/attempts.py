@@ -70,7 +70,11 @@ class Asker(Generic[T]):
             attempt = Attempt(self)
             number = len(failed) + 1
             called = f"{name}attempt {number}"
-            await attempt.make(context, prompt, history, called)
+            try:
+                await context.run(attempt, prompt, message_history=history, model=self.model, name=called)
+            except ParseFailure:
+                if attempt.is_output:
+                    raise  # of another function, which a tool calls
             draft.model = attempt.model
             answer, wrong = self._judged(attempt)
             if answer is not None and not wrong:
@@ -155,27 +159,6 @@ class Attempt(Generic[T]):
         self.records: tuple[RequestRecord, ...] = ()
         """The requests that it made."""
 
-    async def make(
-        self, context: StepContext[Any], prompt: Prompt, history: Sequence[ModelMessage] | None, name: str
-    ) -> None:
-        """Ask the model. What it raises has to do with the request and not with the answer."""
-        try:
-            response = await context.run(
-                self, prompt, message_history=history, model=self._asker.model, name=name
-            )
-        except ParseFailure:
-            if self.is_output:
-                raise  # of another function, which a tool calls
-            self.text = said_in(self._messages)
-        except BudgetExceeded as stop:
-            if self._asker.is_own_agent and len(stop.stopped_runs) == 1:  # no agent of a tool
-                stop.answer_limit = _ANSWER_LIMIT
-            raise
-        else:
-            self._messages = response.result.all_messages()
-            self.text = self._asker.answers.text_of(response.output)
-            self.records = response.records
-
     @property
     def model(self) -> str:
         """The model that answered."""
@@ -207,17 +190,29 @@ class Attempt(Generic[T]):
         return last
 
     async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
-        """Make one attempt at the call. An answer that PydanticAI rejects is noted, and raised as it is."""
+        """Ask the model, and note its answer, one that PydanticAI rejects, too.
+
+        Raises:
+            ParseFailure: that is no output. Other errors have to do with the request and not with the answer.
+        """
         asker, self.is_output = self._asker, True
-        call = asker.call(call)
         with capture_run_messages() as messages:
             try:
-                return await asker.agent.dispatch(call)
+                response = await asker.agent.dispatch(asker.call(call))
             except UnexpectedModelBehavior as error:
                 if not error.message.startswith(NO_OUTPUT):
                     raise
                 self._messages, self.is_output = messages, False
-                self.records = records_of(error)
+                self.text, self.records = said_in(messages), records_of(error)
+            except BudgetExceeded as stop:
+                if asker.is_own_agent and len(stop.stopped_runs) == 1:  # no agent of a tool
+                    stop.answer_limit = _ANSWER_LIMIT
+                raise
+            else:
+                self._messages = response.result.all_messages()
+                self.text = asker.answers.text_of(response.output)
+                self.records = response.records
+                return response
         raise ParseFailure(asker.function, (), "")  # not from PydanticAI's, which quotes the answer
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:

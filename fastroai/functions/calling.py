@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -54,7 +53,7 @@ T = TypeVar("T")
 KEPT: Final = 10_000
 """How many records this process keeps: the last ones."""
 
-_records: Final[deque[tuple[CallRecord, object, object]]] = deque(maxlen=KEPT)
+_records: Final[deque[tuple[CallRecord | CallDraft, object, object]]] = deque(maxlen=KEPT)
 """With the signatures of the function and the innermost flow, as several can have one name."""
 _open: Final[dict[Scope, CallDraft]] = {}
 """The drafts of the calls that run now."""
@@ -84,8 +83,13 @@ class FunctionCall(Generic[T]):
 
 @dataclass(slots=True)
 class CallDraft:
-    """What the body of a call notes about it while it runs, for the record."""
+    """What is noted about a call while it runs, for its record, which is made when somebody asks for it."""
 
+    call: FunctionCall[Any]
+    run_id: str
+    started_at: datetime
+    flow: tuple[str, str, str]
+    """The name of the innermost flow that it is in, its id, and that of the flow around it."""
     trace_id: str = ""
     """The id of the trace that the span of the call is in, for `Tracer.log_error`; empty without a tracer."""
     prompt_hash: str = ""
@@ -97,6 +101,51 @@ class CallDraft:
     review_id: str = ""
     members: list[Any] = field(default_factory=list)
     iterations: list[Any] = field(default_factory=list)
+    outcome: CallOutcome = "failed"
+    output: object = None
+    failure: FailureFacts | None = None
+    duration_ms: float = 0.0
+    spent: Usage | None = None
+    _record: CallRecord | None = None
+
+    @property
+    def record(self) -> CallRecord:
+        """The record of the call, once it has ended."""
+        if self._record is None:
+            self._record = self._made()
+        return self._record
+
+    def _made(self) -> CallRecord:
+        call, failure, spent = self.call, self.failure, self.spent or _NOTHING_SPENT
+        flow, flow_id, parent_flow_id = self.flow
+        return CallRecord(
+            function=call.name,
+            kind=call.kind,
+            outcome=self.outcome,
+            inputs=dict(call.inputs),
+            output=self.output,
+            error_type="" if failure is None else failure.error_type,
+            error=None if failure is None else failure.message,
+            model=self.model,
+            prompt_hash=self.prompt_hash,
+            contract_hash=self.contract_hash,
+            attempts=self.attempts,
+            retry_reasons=tuple(self.retry_reasons),
+            members=tuple(self.members),
+            iterations=tuple(self.iterations),
+            review_id=self.review_id,
+            started_at=self.started_at,
+            duration_ms=self.duration_ms,
+            cost_usd=spent.cost_usd,
+            cost_complete=spent.cost_complete,
+            requests=spent.request_count,
+            input_tokens=spent.input_tokens,
+            output_tokens=spent.output_tokens,
+            run_id=self.run_id,
+            flow=flow,
+            flow_id=flow_id,
+            parent_flow_id=parent_flow_id,
+        )
 
 
 Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
@@ -194,27 +243,15 @@ class _Performance(BaseStep[Any, T]):
         """Take the innermost flow that it is in, the calls of the body that makes it, and its last end."""
         self.call, self.body, self.scope, self.place = call, body, scope, place
         self.flow, self.calls, self.known = flow, calls, known
-        self.draft = CallDraft()
-        self.started_at, self.began = datetime.now(UTC), perf_counter()
+        self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
+        self.began = perf_counter()
 
-    async def perform(self, around: StepContext[Any] | None) -> T:
+    def perform(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
         """Run the body, and put the end on record."""
-        scope = self.scope
-        async with scope:
-            _open[scope] = self.draft
-            try:
-                if scope.tracer is None:
-                    return await self._to_its_end(around)
-                async with self._span(scope.tracer) as self.draft.trace_id:
-                    try:
-                        return await self._to_its_end(around)
-                    finally:
-                        spent = attributes.usage_attributes(scope.spent())
-                        log_metrics(scope.tracer, self.draft.trace_id, spent)
-            finally:
-                del _open[scope]
+        tracer = self.scope.tracer
+        return self._to_its_end(around) if tracer is None else self._in_span(tracer, around)
 
-    def _span(self, tracer: Tracer) -> AbstractAsyncContextManager[str]:
+    async def _in_span(self, tracer: Tracer, around: StepContext[Any] | None) -> T:
         call = self.call
         known = attributes.call_attributes(
             kind=call.kind,
@@ -222,34 +259,46 @@ class _Performance(BaseStep[Any, T]):
             run_id=self.scope.run_id,
             flow_id="" if self.flow is None else self.flow.id,
         )
-        return tracer.span(attributes.call_span(call.kind, call.name), **known)
+        async with tracer.span(attributes.call_span(call.kind, call.name), **known) as trace_id:
+            self.draft.trace_id = trace_id
+            try:
+                return await self._to_its_end(around)
+            finally:
+                log_metrics(tracer, trace_id, attributes.usage_attributes(self.scope.spent()))
 
     async def _to_its_end(self, around: StepContext[Any] | None) -> T:
+        scope = self.scope
+        async with scope:
+            _open[scope] = self.draft
+            try:
+                output = await self._step(around)
+            except BaseException as error:
+                if not is_halt(error):
+                    await self._ended_with(error)
+                raise
+            else:
+                await self._returned(output)
+                return output
+            finally:
+                del _open[scope]
+
+    def _step(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
         scope, call = self.scope, self.call
         run, part = run_of(scope), scope.part
         shared = Shared() if around is None else around.shared
         used = NO_RETRIES_USED
         if run is not None:
             used = RetriesUsed(attempt=run.recorded.call_attempt(self.place))
-        try:
-            output = await run_step(
-                self,
-                scope=scope,
-                data=StepData(
-                    RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
-                ),
-                deps=None if around is None else around.deps,
-                config=call.config,
-                used=used,
-            )
-        except BaseException as error:
-            if not is_halt(error):
-                # A time limit around has cancelled what is inside, and raises where its own scope ends.
-                limits = (one.out_of_time for one in scope.lineage())
-                await self._ended_with(next(filter(None, limits), error))
-            raise
-        await self._returned(output)
-        return output
+        return run_step(
+            self,
+            scope=scope,
+            data=StepData(
+                RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
+            ),
+            deps=None if around is None else around.deps,
+            config=call.config,
+            used=used,
+        )
 
     def execute(self, context: StepContext[Any]) -> Awaitable[T]:
         """Run the body."""
@@ -270,32 +319,30 @@ class _Performance(BaseStep[Any, T]):
             except ValueNotStorable:
                 is_stored = False
             stored = seal(stored, run.codec)
-        outcome: CallOutcome = "cache_hit" if self.draft.is_cache_hit else "success"
-        await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
+        self.draft.output = output
+        await self._end("cache_hit" if self.draft.is_cache_hit else "success", stored, is_stored=is_stored)
 
-    async def _ended_with(self, error: BaseException) -> None:
+    async def _ended_with(self, raised: BaseException) -> None:
+        # A time limit around has cancelled what is inside, and raises where its own scope ends.
+        limits = (one.out_of_time for one in self.scope.lineage())
+        error = next(filter(None, limits), raised)
         if self.flow is not None:  # then this call is made anew, and no agent around it
             note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
         if isinstance(error, Exception):
-            failure = failure_of(self.scope, self.call.config, error)
+            self.draft.failure = failure_of(self.scope, self.call.config, error)
         else:
-            failure = failure_facts(error, "terminal")
-        await self._end(self._record(outcome, None, failure), None, None, failure=failure)
+            self.draft.failure = failure_facts(error, "terminal")
+        await self._end(outcome, None)
 
-    async def _end(
-        self,
-        record: CallRecord,
-        output: object,
-        stored: JsonValue,
-        *,
-        failure: FailureFacts | None = None,
-        is_stored: bool = True,
-    ) -> None:
-        keep(record, self.call, self.flow)
-        scope = self.scope
+    async def _end(self, outcome: CallOutcome, stored: JsonValue, *, is_stored: bool = True) -> None:
+        scope, draft = self.scope, self.draft
+        draft.outcome, draft.duration_ms = outcome, (perf_counter() - self.began) * 1000
+        if scope.has_spent:
+            draft.spent = scope.spent()
+        keep(draft, self.call, self.flow)
         if (tracer := scope.tracer) is not None:
-            log_metrics(tracer, self.draft.trace_id, attributes.ended_call_attributes(record))
+            log_metrics(tracer, draft.trace_id, attributes.ended_call_attributes(draft.record))
         log = log_of(scope)
         if log is None and scope.listener is None:
             return
@@ -303,10 +350,10 @@ class _Performance(BaseStep[Any, T]):
             part=scope.part,
             place=self.place,
             attempt=scope.attempt,
-            call=replace(record, output=None),
-            output=output,
-            failure=failure,
-            goes_on=record.outcome in ("budget_exceeded", "cancelled"),
+            call=replace(draft.record, output=None),
+            output=draft.output,
+            failure=draft.failure,
+            goes_on=outcome in ("budget_exceeded", "cancelled"),
             is_code=self.call.kind == "compute",
             in_line=self.calls is None or self.calls.is_in_line(),
             is_stored=is_stored,
@@ -316,11 +363,11 @@ class _Performance(BaseStep[Any, T]):
                 log.note(ended)
             else:
                 kept = replace(ended, call=seal(as_json(ended.call), log.run.codec), output=stored)
-                if record.outcome == "cancelled":
+                if outcome == "cancelled":
                     log.note(kept)  # nothing is awaited any more
                 else:
                     await log.commit(kept)
-        if scope.listener is not None and record.outcome != "cancelled":
+        if scope.listener is not None and outcome != "cancelled":
             await scope.emit(ended)
 
     def _is_on_record(self, ended: CallEnded) -> bool:
@@ -329,40 +376,6 @@ class _Performance(BaseStep[Any, T]):
         if known is None or known.failure is None or ended.failure is None:
             return False
         return (known.attempt, known.failure.error_type) == (ended.attempt, ended.failure.error_type)
-
-    def _record(
-        self, outcome: CallOutcome, output: object, failure: FailureFacts | None = None
-    ) -> CallRecord:
-        call, draft, flow, scope = self.call, self.draft, self.flow, self.scope
-        spent = scope.spent() if scope.has_spent else _NOTHING_SPENT
-        return CallRecord(
-            function=call.name,
-            kind=call.kind,
-            outcome=outcome,
-            inputs=dict(call.inputs),
-            output=output,
-            error_type="" if failure is None else failure.error_type,
-            error=None if failure is None else failure.message,
-            model=draft.model,
-            prompt_hash=draft.prompt_hash,
-            contract_hash=draft.contract_hash,
-            attempts=draft.attempts,
-            retry_reasons=tuple(draft.retry_reasons),
-            members=tuple(draft.members),
-            iterations=tuple(draft.iterations),
-            review_id=draft.review_id,
-            started_at=self.started_at,
-            duration_ms=(perf_counter() - self.began) * 1000,
-            cost_usd=spent.cost_usd,
-            cost_complete=spent.cost_complete,
-            requests=spent.request_count,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
-            run_id=scope.run_id,
-            flow="" if flow is None else flow.name,
-            flow_id="" if flow is None else flow.id,
-            parent_flow_id="" if flow is None or flow.outer is None else flow.outer.id,
-        )
 
 
 _OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
@@ -395,7 +408,14 @@ def note_review(scope: Scope, review_id: str) -> None:
         draft.review_id = review_id
 
 
-def keep(record: CallRecord, call: FunctionCall[Any], flow: FlowRun | None) -> None:
+def _names_of(flow: FlowRun | None) -> tuple[str, str, str]:
+    """The name and the id of a flow, and the id of the flow around it."""
+    if flow is None:
+        return "", "", ""
+    return flow.name, flow.id, "" if flow.outer is None else flow.outer.id
+
+
+def keep(record: CallRecord | CallDraft, call: FunctionCall[Any], flow: FlowRun | None) -> None:
     """Keep a record in this process, of a call in the innermost flow that it is in."""
     _records.append((record, call.signature, None if flow is None else flow.signature))
 
@@ -405,6 +425,7 @@ def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
 
     With a signature, those of the calls of one function, or of the calls that one flow has made.
     """
-    if signature is None:
-        return tuple(record for record, _, _ in _records)
-    return tuple(record for record, *of in _records if any(one is signature for one in of))
+    known = tuple(_records)
+    if signature is not None:
+        known = tuple([kept for kept in known if kept[1] is signature or kept[2] is signature])
+    return tuple([one if isinstance(one, CallRecord) else one.record for one, _, _ in known])

@@ -107,7 +107,7 @@ class _OneCondition:
             return self._violated(self.name, self._said(error, arguments, named))
         except Exception as error:
             self._raise_noted(error)
-        if self._holds(value):
+        if value is True or self._holds(value):
             return None
         if self._reading is None:
             shown = self._arguments(arguments, named) if self._is_lambda else ""

@@ -14,7 +14,13 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
+from fastroai.errors import (
+    CompileError,
+    ConfigurationError,
+    FlowStopped,
+    StepExecutionError,
+    failure_inside,
+)
 from fastroai.functions.calling import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.flow_run import FlowRun, flow_run_of
@@ -260,7 +266,7 @@ class _Front(Pipeline[Any, Any, Any]):
         except StepExecutionError as error:
             if error.step_id != BODY:
                 raise
-            raise error.original_error from error.original_error.__cause__
+            raise failure_inside(error) from error.original_error.__cause__
         result: PipelineResult[Any] = run.result()
         if result.status != "finished":
             raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Inference(Generic[T]):
-    """What one call asks its model with. `answers` may be asked for several times, by a refinement.
+    """What one call asks its model with. A refinement asks for `answer` several times.
 
     Nobody changes it; making a frozen one takes longer.
     """
@@ -34,14 +34,20 @@ class Inference(Generic[T]):
     quorum: Quorum | None
     cache: AnswerCache | None
 
-    def answers(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, tuple[Answer[T], ...]]:
-        """Return an answer for each sample: those that are kept, else those of the model.
+    def answer(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, Answer[T]]:
+        """Return the answer of a call that takes one sample: that which is kept, else that of the model.
 
         `name` tells this from other prompts of the call.
         """
-        if self.cache is None:
-            return self._drawn(prompt, name)
-        return self._kept(self.cache, prompt, name)
+        return self._one(prompt, name) if self.cache is None else self._first(self.cache, prompt, name)
+
+    def answers(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, tuple[Answer[T], ...]]:
+        """Return an answer for each sample, as `answer` does."""
+        return self._drawn(prompt, name) if self.cache is None else self._kept(self.cache, prompt, name)
+
+    async def _first(self, cache: AnswerCache, prompt: CompiledPrompt, name: str) -> Answer[T]:
+        [answer] = await self._kept(cache, prompt, name)
+        return answer
 
     async def _kept(self, cache: AnswerCache, prompt: CompiledPrompt, name: str) -> tuple[Answer[T], ...]:
         shape = await self.asker.shape(self.context, prompt)
@@ -55,7 +61,9 @@ class Inference(Generic[T]):
     def _set_by_budgets(self) -> tuple[list[str], int | None]:
         """What budgets change in requests: models that may answer in place of the one asked, `max_tokens`."""
         account = self.context.scope.account
-        budgets = [] if account is None else [each.budget for each in account.lineage()]
+        if account is None:
+            return [], None
+        budgets = [each.budget for each in account.lineage()]
         fallbacks = [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
         limits = [one for budget in budgets if (one := budget.max_tokens_per_request) is not None]
         return fallbacks, min(limits, default=None)

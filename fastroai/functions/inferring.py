@@ -124,12 +124,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         if refinement is not None:
             compile_next = functools.partial(self._compiled, arguments)
             output = await refinement.refined(inference, prompt, compile_next)
+        elif self._declaration.stable:
+            output = (await inference.answer(prompt, "")).output
         else:
-            answers = await inference.answers(prompt, "")
-            if self._declaration.stable:
-                output = answers[0].output
-            else:
-                output = Probabilistic(tuple(answer.output for answer in answers))
+            output = Probabilistic(tuple([one.output for one in await inference.answers(prompt, "")]))
         draft.is_cache_hit = draft.attempts == 0
         given: OutputT = output
         return given

@@ -9,21 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
-from typing import Final, NamedTuple
+from typing import Final
 
 from fastroai.functions.sources import Source
 
 _NOTE: Final = "__fastroai_note__"
 _SCOPES: Final = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
 _LITERALS: Final = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
-
-
-class Noted(NamedTuple):
-    """What a lambda came to."""
-
-    value: object
-    notes: Mapping[int, object]
-    """The values of its parts, by number, in the order in which they were evaluated."""
 
 
 class NotingLambda:
@@ -47,10 +39,15 @@ class NotingLambda:
         self._noting = FunctionType(code, function.__globals__, name, defaults, closure)
         self._noting.__kwdefaults__ = function.__kwdefaults__
 
-    def __call__(self, arguments: Sequence[object], named: Mapping[str, object]) -> Noted:
-        """Evaluate the lambda. It raises what the lambda raises."""
+    def __call__(
+        self, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> tuple[object, Mapping[int, object]]:
+        """Evaluate the lambda. It raises what the lambda raises.
+
+        Returns its value; and the values of its parts, by number, in the order of their evaluation.
+        """
         notes: dict[int, object] = {}
-        return Noted(self._noting(*arguments, **named, **{_NOTE: notes.setdefault}), notes)
+        return self._noting(*arguments, **named, **{_NOTE: notes.setdefault}), notes
 
     def failing(self, notes: Mapping[int, object]) -> tuple[ast.expr, dict[ast.expr, object]]:
         """Return the part that makes the body false, and the values of those parts that say why."""

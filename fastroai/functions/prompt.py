@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.brief import one_line
 from fastroai.functions.opacity import WHOLE, Replace, one_line_json, without_opaque
-from fastroai.functions.schemas import digest_of_text
+from fastroai.functions.schemas import digest_of_texts
 from fastroai.functions.signature import Signature
 
 DATA_HEADING: Final = (
@@ -80,7 +80,7 @@ def compile_prompt(
         paragraphs.append(_REFERENCE)
     instructions = "\n\n".join(filter(None, paragraphs))
     part = f"{DATA_HEADING}\n{one_line_json(data)}" if data else None
-    return CompiledPrompt(instructions, part, digest_of_text(instructions, part or ""))
+    return CompiledPrompt(instructions, part, digest_of_texts(instructions, part or ""))
 
 
 def retry_prompt(violations: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ class Refinement:
         history: list[FailedAttempt] = []
         prompt, opaque_inputs = first, values_in(first.data)
         for iteration in range(1, self.max_iterations + 1):
-            [answer] = await inference.answers(prompt, f"iteration {iteration}, ")
+            answer = await inference.answer(prompt, f"iteration {iteration}, ")
             answers, draft = inference.asker.answers, inference.draft
             quotes = Quotes([*opaque_inputs, *answers.opaque_parts(answer.output)])
             said = quotes.left_out(self._feedback(answer.output))

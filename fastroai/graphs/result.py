@@ -84,9 +84,10 @@ class GraphResult(Generic[OutputT]):
     output: OutputT | None
     """That of the terminal that was reached; of several, of the one that is declared first."""
     outputs: Mapping[str, Any]
-    """The latest output of each node."""
+    """The latest output of each node. Of a run that was resumed, those of earlier processes are decoded when
+    they are read, which raises `RunCorrupt` if their node declares another type now."""
     memory: Mapping[str, Any]
-    """The inputs, and what nodes wrote; whatever the status is."""
+    """The inputs, and what nodes wrote; whatever the status is. Decoded like `outputs`."""
     path: GraphPath
     """Nodes in the order in which they were visited; a fork is a mapping of its branches by target."""
     visits: Mapping[str, int]

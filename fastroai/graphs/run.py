@@ -13,6 +13,7 @@ from fastroai.graphs.questions import question_as_json
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
+from fastroai.runs.decoding import value_of, values_of
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
@@ -80,9 +81,9 @@ class GraphRun:
             run_id=scope.run_id,
             status=ending,
             quality=self._quality(ending),
-            output=machine.reached[next(reached)] if ending == "finished" else None,
-            outputs=machine.root.outputs.values_now(),
-            memory=machine.root.memory.values_now(),
+            output=value_of(machine.reached[next(reached)]) if ending == "finished" else None,
+            outputs=values_of(machine.root.outputs.held_now()),
+            memory=values_of(machine.root.memory.held_now()),
             path=machine.root.path,
             visits={node: visits for node, visits in machine.visits.items() if visits},
             errors=dict(machine.failures),

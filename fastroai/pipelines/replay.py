@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, assert_never, runtime_checkable
@@ -10,10 +10,10 @@ from typing import Protocol, assert_never, runtime_checkable
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
+from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
 from fastroai.runs.machine import Changed
 from fastroai.runs.replay import Replay, divergence_of, other_run, retold
 from fastroai.runtime import facts
-from fastroai.steps.durability import stored_output
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
 from fastroai.store.trace import Divergence, RunTrace
@@ -77,63 +77,15 @@ class PipelineReplay(Replay):
 
     def outputs(
         self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
-    ) -> OutputsOnRecord:
+    ) -> ValuesOnRecord:
         """Return what has finished, by step id."""
-
-        def read(entry: facts.StepFinished) -> object:
-            return stored_output(recorded, entry, setup.declared.get(entry.step_id), codec)
-
-        known: dict[str, object] = {}
+        held: dict[str, object] = {}
         for step_id, entry in self.finished.items():
+            declared = setup.declared.get(step_id)
+            output = OnRecord(partial(output_on_record, recorded, entry, declared, codec))
             # One that asks for more is read at once, as it decides how the run ends.
-            is_read = entry.conversation == "incomplete" and entry.place not in recorded.values
-            known[step_id] = read(entry) if is_read else recorded.values.get(entry.place, entry)
-        return OutputsOnRecord(known, read)
-
-
-class OutputsOnRecord(MutableMapping[str, object]):
-    """Outputs of steps by step id. Those that are on record are decoded when they are first read."""
-
-    def __init__(self, known: dict[str, object], read: Callable[[facts.StepFinished], object]) -> None:
-        """`known` has outputs, and entries of a log that hold them. `read` raises `RunCorrupt`."""
-        self._known, self._read = known, read
-
-    @property
-    def decoded(self) -> Mapping[str, object]:
-        """Those that need not be decoded any more."""
-        return {
-            step_id: known
-            for step_id, known in self._known.items()
-            if not isinstance(known, facts.StepFinished)
-        }
-
-    def __getitem__(self, step_id: str) -> object:
-        """Raises `RunCorrupt` if the output is of another type than is declared."""
-        known = self._known[step_id]
-        if isinstance(known, facts.StepFinished):
-            self._known[step_id] = known = self._read(known)
-        return known
-
-    def __setitem__(self, step_id: str, output: object) -> None:
-        self._known[step_id] = output
-
-    def __delitem__(self, step_id: str) -> None:
-        del self._known[step_id]
-
-    def __contains__(self, step_id: object) -> bool:
-        return step_id in self._known
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return dict, (dict(self),)
+            held[step_id] = output.value if entry.conversation == "incomplete" else output
+        return ValuesOnRecord(held)
 
 
 def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:

@@ -20,6 +20,7 @@ from fastroai.errors import (
     ScopeClosedError,
     StepExecutionError,
     UnknownPipelineError,
+    failure_inside,
     usage_of,
 )
 from fastroai.pipelines.estimate import in_turn, one_of
@@ -367,7 +368,7 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         except StepExecutionError as error:
             if error.step_id != ROUTING:
                 raise
-            raise error.original_error from error.original_error.__cause__
+            raise failure_inside(error) from error.original_error.__cause__
         return run.result() if routing.result is None else routing.result.within(run.scope)
 
     def keeper(self, store: RunStore) -> RunKeeper:

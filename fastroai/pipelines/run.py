@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fastroai.pipelines.replay import OutputsOnRecord, replayed
+from fastroai.pipelines.replay import replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
+from fastroai.runs.decoding import ValuesOnRecord
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
@@ -82,7 +83,7 @@ class PipelineRun:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
         plan, units = setup.plan, runner.units
-        decoded = outputs.decoded if isinstance(outputs, OutputsOnRecord) else outputs
+        decoded = outputs.decoded if isinstance(outputs, ValuesOnRecord) else outputs
         stopping = _first_incomplete(decoded, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output

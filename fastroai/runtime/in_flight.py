@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class Charge:
     """A record that was added to scopes; the use of the request's answer may be learned later."""
 
-    __slots__ = ("_before", "record", "where")
+    __slots__ = ("_before", "record")
 
-    def __init__(self, record: RequestRecord, before: Charge | None = None, where: object = None) -> None:
-        """Charge a request made in the scope `where`. Scopes that closed earlier have charged `before`."""
-        self.record, self._before, self.where = record, before, where
+    def __init__(self, record: RequestRecord, before: Charge | None = None) -> None:
+        """Charge a request. Scopes that closed earlier, while it was in flight, have charged `before`."""
+        self.record, self._before = record, before
 
     @property
     def first(self) -> Charge:

@@ -118,7 +118,7 @@ class Reservation(Generic[TermsT]):
     def write_off(self) -> Charge:
         """Return the charge for a scope that closes: the bound of the request, as unmeasured."""
         if self.written_off is None:
-            self.written_off = Charge(self.bounded(self._described()), where=self.scope)
+            self.written_off = Charge(self.bounded(self._described()))
         return self.written_off
 
     def leave(self, account: Account) -> list[Claim]:
@@ -208,8 +208,9 @@ class Reservation(Generic[TermsT]):
         changed: list[Claim] = []
         warned: Warned = []
         with scope.lock:
-            charge = None if record is None else Charge(record, self.written_off, scope)
+            charge = None if record is None else Charge(record, self.written_off)
             scope.end_in_flight(self, charge)
+            self.describe = None  # which refers to what has this reservation: a circle
             if hold.ledger is not None:
                 changed = hold.end(NOTHING if hold.reserve is None else self._spent_usd(record))
             if self.short is not None and isinstance(self.short_of, tuple):

@@ -75,7 +75,7 @@ def current_scope() -> Scope | None:
     A process that was forked inside of a run gets a new scope: see `Scope.in_this_process`.
     """
     scope = _current.get()
-    if scope is None or scope.root.process == THIS_PROCESS.id:
+    if scope is None or scope.process == THIS_PROCESS.id:
         return scope
     inherited = scope.in_this_process()
     _current.set(inherited)
@@ -150,7 +150,6 @@ class Scope:
         "reading",
         "receiving",
         "reserves",
-        "root",
         "run_id",
         "seconds_before",
         "step_id",
@@ -250,7 +249,6 @@ class Scope:
         self.process: int
         self._events: deque[tuple[Listener, RunEvent]]
         if parent is None:
-            self.root = self
             self.process = THIS_PROCESS.id
             self._events = deque()
             self.lock = threading.Lock()
@@ -261,7 +259,8 @@ class Scope:
             self.step_id = name if kind == "step" else None
             self.variant: str | None = None
         else:
-            self.root = parent.root
+            self.process = parent.process
+            self._events = parent._events
             self.lock = parent.lock
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
@@ -303,6 +302,13 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({' / '.join(self.path)})"
+
+    @property
+    def root(self) -> Scope:
+        """The outermost scope: this one, or the last of its ancestors."""
+        # Not an attribute: a scope that refers to itself stays in memory, with all that was made inside,
+        # until Python next looks for circles.
+        return self._above[-1] if self._above else self
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -390,7 +396,7 @@ class Scope:
         A closed scope does not count it, but the open ones above do. If all are closed, the root still counts
         it, so that no payment is lost.
         """
-        charge = Charge(record, where=self)
+        charge = Charge(record)
         counted = False
         with self.lock:
             for scope in self.lineage():
@@ -621,12 +627,12 @@ class Scope:
     def note(self, event: RunEvent) -> None:
         """Have an event told at the next `emit` or `tell`, for code that cannot await the listener."""
         if self.listener is not None:
-            self.root._events.append((self.listener, event))
+            self._events.append((self.listener, event))
 
     async def tell(self) -> None:
         """Tell listeners the events that were noted anywhere in the run."""
-        while self.root._events:
-            listener, event = self.root._events.popleft()
+        while self._events:
+            listener, event = self._events.popleft()
             await listener(event)
 
     @property
@@ -675,7 +681,7 @@ class Scope:
         The scope charges requests in flight at their bounds; they go on under the scopes around it. The end
         of the outermost scope ends them: each raises `ScopeClosedError` where it was made.
         """
-        if self.root.process != THIS_PROCESS.id:
+        if self.process != THIS_PROCESS.id:
             self.closed = (
                 True  # the requests and the holder of the lock are in the process that forked this one
             )
@@ -708,7 +714,7 @@ class Scope:
         the log of a run has one writer. So under a budget or in a run on record, the new scope lets nothing
         be spent.
         """
-        if self.root.process == THIS_PROCESS.id:
+        if self.process == THIS_PROCESS.id:
             return self
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id, scope.variant = self.step_id, self.variant
@@ -716,7 +722,7 @@ class Scope:
         scope.agent_run, scope.labels = self.agent_run, self.labels
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
-            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)
+            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.process)
         return scope
 
     def count_for_itself(self) -> None:

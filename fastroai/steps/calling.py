@@ -23,9 +23,12 @@ class CallOptions(TypedDict):
     classifiers: tuple[Classifier, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallConfig:
-    """Time limit and retries of one call, which win over those of the step."""
+    """Time limit and retries of one call, which win over those of the step.
+
+    Nobody changes it; making a frozen one takes longer.
+    """
 
     timeout: float | NotGiven | None
     """Seconds for each attempt; `None` for no limit."""

@@ -130,7 +130,7 @@ class _Effect:
             return self.result.result()
         if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
             raise OnceInterrupted(self.step_id, self.name)
-        await log.commit(OnceStarted(place=self.place, name=self.name))
+        await log.announce(OnceStarted(place=self.place, name=self.name))
         try:
             result = await self._call(effect)
         except Exception:

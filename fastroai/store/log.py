@@ -100,6 +100,21 @@ class Log:
         else:
             await self.run.journal.commit(fact)
 
+    async def announce(self, fact: AnyFact) -> None:
+        """Keep a fact that says what is about to happen outside of the run. From any event loop.
+
+        The lease is looked at afterwards, because the store may take longer than it, or the machine be
+        suspended meanwhile.
+
+        Raises:
+            RunStoreUnavailable: the store has failed in all attempts.
+            RunTakenOver: another process has the run, or the run was deleted.
+            ScopeClosedError: the run has ended.
+        """
+        await self.commit(fact)
+        if self.run is not None:
+            await self.run.check_held()
+
     def end(self, ended: RunFinished) -> None:
         """Keep the last fact of a run without a store: what is noted later is left out."""
         self.note(ended)

@@ -79,11 +79,17 @@ class PostgresServer:
         return connection
 
     def _prepare(self, connection: Connection[tuple[Any, ...]]) -> None:
+        seconds, milliseconds = str(ceil(self.timeout)), str(ceil(self.timeout * 1000))
         connection.execute(
             "SELECT set_config('statement_timeout', %s, false), "
+            # By default, a machine that is cut off keeps its connections, and the lock below, for hours.
+            "set_config('idle_in_transaction_session_timeout', %s, false), "
+            "set_config('tcp_keepalives_idle', %s, false), "
+            "set_config('tcp_keepalives_interval', %s, false), "
+            "set_config('tcp_keepalives_count', '3', false), "
             "set_config('default_transaction_isolation', 'read committed', false), "
             "set_config('DateStyle', 'ISO', false)",
-            [str(ceil(self.timeout * 1000))],
+            [milliseconds, milliseconds, seconds, seconds],
         )
         if self._is_made(connection):
             return

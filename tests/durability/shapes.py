@@ -120,6 +120,8 @@ class Oracle:
             return _by_script(SCRIPTS[prompt], request)
         if prompt.startswith("at length"):
             return Reply("word " * 500)
+        if prompt == "spending":
+            return Reply("word " * 80)
         return Reply(f"echo: {prompt}")
 
 

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -144,19 +144,25 @@ class Observed:
 class Worker:
     """The process that runs are made in, and the model server that they ask."""
 
-    def __init__(self, server: ModelServer, folder: Path) -> None:
-        self.server, self.folder, self.oracle = server, folder, Oracle()
-        server.rule(None, self.oracle)
+    def __init__(
+        self, server: ModelServer, folder: Path, oracle: Oracle, *, inside: Sequence[str] = (), name: str = ""
+    ) -> None:
+        """`inside` is a command that runs the process somewhere; requests have its `name` for a key."""
+        self.server, self.folder, self.oracle = server, folder, oracle
+        environment = server.environment()
+        keys = {key: name for key in environment if name and key.endswith("_KEY")}
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER)],
+            [*inside, sys.executable, str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **server.environment(), "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, **environment, **keys, "PYTHONWARNINGS": "ignore"},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
+
+    def wait_until_ready(self) -> None:
         assert self._out.readline() == "ready\n", "the worker did not start"
 
     def close(self) -> None:
@@ -166,8 +172,15 @@ class Worker:
         self._out.close()
 
     def tell(self, task: Task) -> dict[str, Any]:
-        """Have it done."""
-        self._in.write(json.dumps(asdict(task)) + "\n")
+        """Have it done, as far as where it halts."""
+        return self._hear(json.dumps(asdict(task)))
+
+    def go_on(self) -> dict[str, Any]:
+        """Have done what is left of a task that has halted."""
+        return self._hear("")
+
+    def _hear(self, line: str) -> dict[str, Any]:
+        self._in.write(line + "\n")
         self._in.flush()
         answer = self._out.readline()
         assert answer, "the worker has ended"
@@ -177,8 +190,10 @@ class Worker:
     @contextmanager
     def started(cls, folder: Path) -> Iterator[Worker]:
         with ModelServer() as server:
-            worker = cls(server, folder)
+            server.rule(None, oracle := Oracle())
+            worker = cls(server, folder, oracle)
             try:
+                worker.wait_until_ready()
                 yield worker
             finally:
                 worker.close()
@@ -259,21 +274,23 @@ class Run:
         lane.server.ledger.clear()
         lane.worker.oracle.clear()
 
+    @property
+    def task(self) -> Task:
+        """The whole run."""
+        return Task(
+            shape=self.shape,
+            run_id=self.run_id,
+            store=self.lane.place,
+            durability=self.durability,
+            notes=str(self.notes),
+            outcome=str(self.outcome),
+        )
+
     def go(self, kill: Kill | None, *, resumed: bool = False) -> dict[str, Any]:
         """One part."""
         kill = kill or Kill()
         outcome = self.lane.worker.tell(
-            Task(
-                shape=self.shape,
-                run_id=self.run_id,
-                store=self.lane.place,
-                durability=self.durability,
-                resumed=resumed,
-                notes=str(self.notes),
-                outcome=str(self.outcome),
-                kill_at=kill.at,
-                kill_after=kill.after,
-            )
+            replace(self.task, resumed=resumed, kill_at=kill.at, kill_after=kill.after)
         )
         assert "error" not in outcome, outcome["error"]
         self.kills += bool(outcome.get("killed"))

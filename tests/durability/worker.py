@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,7 @@ from fastroai.store import (
     SQLiteRunStore,
     StoredKey,
     StoredValues,
+    journal,
 )
 from fastroai.store.headers import mail_key, read_header
 from fastroai.store.mailbox import messages_in
@@ -52,9 +53,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.flow_shapes import FLOWS, FlowShape
 from durability.graph_shapes import GRAPHS, GraphShape
 from durability.shapes import MESSAGES, SHAPES, Notebook, Shape
+from durability.spending_hosts import SPENDING, Spender, open_spend_store
 from durability.workflow_shapes import WORKFLOWS, WorkflowShape
 
-AnyShape = Shape | GraphShape | FlowShape | WorkflowShape
+AnyShape = Shape | GraphShape | FlowShape | WorkflowShape | None
+"""`None` for spending, which is no run."""
 Moment = Literal["before", "after"]
 
 
@@ -74,33 +77,44 @@ class Task:
     """Where it says how it ended."""
     kill_at: tuple[Moment, int] | None = None
     """At which write of the store."""
+    halt_at: tuple[Moment, int] | None = None
+    """At which write it stops until it is told to go on."""
     kill_after: float | None = None
     """Seconds."""
+    lease: float = 30.0
+    timeout: float = 30.0
+    """Seconds that the store has for an answer."""
+    pause: float | None = None
+    """Seconds between attempts at a write, if not as many as there are."""
 
 
-def open_store(kind: str, place: str, name: str) -> Any:
+def open_store(kind: str, place: str, name: str, timeout: float = 30.0) -> Any:
     if kind == "sqlite":
-        return SQLiteRunStore(place, timeout=30)
+        return SQLiteRunStore(place, timeout=timeout)
     if kind == "redis":
-        return RedisRunStore(place, prefix=name, timeout=30)
-    return PostgresRunStore(place, schema=name, timeout=30)
+        return RedisRunStore(place, prefix=name, timeout=timeout)
+    return PostgresRunStore(place, schema=name, timeout=timeout)
 
 
 class Deadly:
-    """A store that kills its process at a write. It counts them in any case."""
+    """A store that kills or stops its process at a write. It counts them in any case."""
 
-    def __init__(self, store: RunStore, kill_at: tuple[Moment, int] | None) -> None:
-        self._store, self._kill_at, self.writes = store, kill_at, 0
+    def __init__(self, store: RunStore, task: Task) -> None:
+        self._store, self._task, self.writes = store, task, 0
 
     def _begin(self) -> int:
         self.writes += 1
-        if self._kill_at == ("before", self.writes):
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._come_to("before", self.writes)
         return self.writes
 
     def _end(self, number: int) -> None:
-        if self._kill_at == ("after", number):
+        self._come_to("after", number)
+
+    def _come_to(self, moment: Moment, number: int) -> None:
+        if self._task.kill_at == (moment, number):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._task.halt_at == (moment, number):
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         number = self._begin()
@@ -126,7 +140,10 @@ class Deadly:
 
 async def perform(task: Task, shape: AnyShape) -> dict[str, Any]:
     """Run it, and tell what came out."""
-    store = Deadly(open_store(*task.store), task.kill_at)
+    if shape is None:
+        spending = open_spend_store(*task.store, task.timeout)
+        return await Spender(spending, task.lease, task.pause or 0.0).spend()
+    store = Deadly(open_store(*task.store, task.timeout), task)
     if isinstance(shape, GraphShape):
         return await perform_graph(task, shape, store)
     if isinstance(shape, FlowShape):
@@ -316,10 +333,12 @@ def _everything(result: GraphResult[Any]) -> Any:
 def run(task: Task, shape: AnyShape) -> None:
     """In the forked process."""
     Notebook.path = Path(task.notes)
+    if task.pause is not None:
+        journal.backoff_delay = lambda *_: task.pause
     try:
         outcome = asyncio.run(perform(task, shape))
-    except BaseException:
-        outcome = {"error": traceback.format_exc()}
+    except BaseException as error:
+        outcome = {"error": traceback.format_exc(), "raised": type(error).__name__, "says": str(error)}
     Path(task.outcome).write_text(json.dumps(outcome))
 
 
@@ -340,7 +359,10 @@ def attempt(task: Task, shape: AnyShape) -> dict[str, Any]:
                 break
             time.sleep(0.0005)
     else:
-        ended = os.waitpid(child, 0)
+        while os.WIFSTOPPED((ended := os.waitpid(child, os.WUNTRACED))[1]):
+            print(json.dumps({"halted": True}), flush=True)
+            sys.stdin.readline()
+            os.kill(child, signal.SIGCONT)
     seconds = time.perf_counter() - started
     if os.WIFSIGNALED(ended[1]):
         return {"killed": True, "seconds": seconds}
@@ -390,15 +412,17 @@ def main() -> None:
     names = {thread.name for thread in threading.enumerate()}
     assert names == {"MainThread", "fastroai-sync"}, names
     print("ready", flush=True)
-    shapes: dict[tuple[str, str], AnyShape] = {}
-    builds = {**SHAPES, **GRAPHS, **FLOWS, **WORKFLOWS}
+    shapes: dict[tuple[str, str, float], AnyShape] = {}
+    builds: dict[str, Callable[[PipelineConfig], AnyShape]]
+    builds = {**SHAPES, **GRAPHS, **FLOWS, **WORKFLOWS, SPENDING: lambda _: None}
     for line in sys.stdin:
         told = json.loads(line)
-        kill_at = told.pop("kill_at")
-        task = Task(**told, kill_at=None if kill_at is None else (kill_at[0], kill_at[1]))
-        key = task.shape, task.durability
+        moments = {name: told[name] and tuple(told[name]) for name in ("kill_at", "halt_at")}
+        task = Task(**(told | moments))
+        key = task.shape, task.durability, task.lease
         if key not in shapes:
-            shapes[key] = builds[task.shape](PipelineConfig(durability=task.durability))
+            config = PipelineConfig(durability=task.durability, lease=task.lease)
+            shapes[key] = builds[task.shape](config)
         print(json.dumps(attempt(task, shapes[key])), flush=True)
 
 

@@ -19,9 +19,9 @@ stays open and nothing comes any more."""
 class Proxy:
     """Forwards bytes between clients and a server, until it is told not to."""
 
-    def __init__(self, connect: Callable[[], socket.socket]) -> None:
+    def __init__(self, connect: Callable[[], socket.socket], listener: socket.socket | None = None) -> None:
         self._connect = connect
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
         self.down = False
@@ -60,10 +60,14 @@ class Proxy:
                     (client, server, lambda count, line=line: self._allowed_up(count, line)),
                     (server, client, lambda count, line=line: self._allowed_down(count, line)),
                 ):
-                    threading.Thread(target=self._forward, args=way, daemon=True).start()
+                    threading.Thread(target=self._forward, args=(line, *way), daemon=True).start()
 
     def _forward(
-        self, source: socket.socket, target: socket.socket, allowed: Callable[[int], int | None]
+        self,
+        line: _Line,
+        source: socket.socket,
+        target: socket.socket,
+        allowed: Callable[[int], int | None],
     ) -> None:
         with suppress(OSError):
             while data := source.recv(CHUNK):
@@ -74,7 +78,8 @@ class Proxy:
                 if count < len(data):
                     break
         hang_up(source)
-        hang_up(target)
+        if line.broken != "silent":  # the other side does not even hear of that
+            hang_up(target)
 
     def _allowed_up(self, count: int, line: _Line) -> int | None:
         """How many of these bytes go on; `None` if they are lost, and the connection stays."""
@@ -118,8 +123,11 @@ def hang_up(line: socket.socket) -> None:
 
 
 @contextmanager
-def proxy_to(address: tuple[str, int] | str) -> Iterator[Proxy]:
-    """A proxy to a server at a host and port, or at the path of a Unix socket."""
+def proxy_to(address: tuple[str, int] | str, listener: socket.socket | None = None) -> Iterator[Proxy]:
+    """A proxy to a server at a host and port, or at the path of a Unix socket.
+
+    It listens on a free port of this machine, unless a `listener` is given.
+    """
 
     def connect() -> socket.socket:
         if isinstance(address, tuple):
@@ -128,6 +136,6 @@ def proxy_to(address: tuple[str, int] | str) -> Iterator[Proxy]:
         line.connect(address)
         return line
 
-    proxy = Proxy(connect)
+    proxy = Proxy(connect, listener)
     yield proxy
     proxy.close()

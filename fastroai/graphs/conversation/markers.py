@@ -9,6 +9,7 @@ from typing import Final
 from pydantic_core import PydanticSerializationError, to_json
 
 from fastroai.errors import RecordedError
+from fastroai.runs.decoding import value_of
 from fastroai.tracing.attributes import error_summary
 
 VALUE_LENGTH: Final = 200
@@ -37,7 +38,7 @@ class Done:
     ) -> Done:
         """Of the values that were written, and the exception that the visit failed with."""
         told = None if failure is None else cut(_told(failure))
-        return cls(node, visit, {key: shortened(value) for key, value in wrote.items()}, told)
+        return cls(node, visit, {key: shortened(value_of(value)) for key, value in wrote.items()}, told)
 
     def __str__(self) -> str:
         visit = "" if self.visit == 1 else f" (visit {self.visit})"

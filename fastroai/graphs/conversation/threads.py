@@ -50,6 +50,19 @@ class _Line:
         self.untold.clear()
         return thread
 
+    def fold(self) -> None:
+        """Keep the newest visits alone, and of those before only what will be told: not what they wrote."""
+        earlier, newest = self.untold[:-TOLD_AT_ONCE], self.untold[-TOLD_AT_ONCE:]
+        if not any(isinstance(one, list) for one in newest):
+            self.untold = [
+                one if isinstance(one, list) else (one[0], dict.fromkeys(one[1], ""), one[2])
+                for one in earlier
+            ]
+            self.now()
+            self.untold = newest
+        else:
+            self.now()
+
 
 def _done(visits: Sequence[_Visit]) -> list[Done]:
     """Say what became of visits that follow each other. Only of the last ones are values told."""
@@ -87,7 +100,7 @@ class Threads:
         if phase is None:
             line.untold.append((unit, written, error))
             if len(line.untold) > MOST_UNTOLD:
-                line.now()
+                line.fold()
         else:
             line.thread = line.now().add(phase)
 

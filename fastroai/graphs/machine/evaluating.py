@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from fastroai.expressions import Expression, Outcome
 from fastroai.graphs.machine.fields import fields_of
+from fastroai.runs.decoding import value_of
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _PLAIN: Final = _SCALARS | {dict, list, tuple}
@@ -33,7 +34,7 @@ def tested(expression: Expression, output: object, known: Mapping[str, object]) 
 
 def _values(names: Iterable[str], output: object, known: Mapping[str, object]) -> dict[str, object]:
     """The values of these names, of those that have one."""
-    fields = fields_of(output) or {}
+    fields = fields_of(value_of(output)) or {}
     found = {name: fields[name] if name in fields else known.get(name, _ABSENT) for name in names}
     return {name: value for name, value in found.items() if value is not _ABSENT}
 

@@ -20,6 +20,7 @@ from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runs.decoding import value_of
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
@@ -61,7 +62,7 @@ class GraphMachine:
         self.visits: defaultdict[str, int] = defaultdict(int)
         """How often each node was started."""
         self.reached: dict[str, object] = {}
-        """Outputs of the terminals that were reached."""
+        """Outputs of the terminals that were reached, perhaps as they are on record."""
         self.failures: dict[str, BaseException] = {}
         """The latest failure of each node."""
         self.cancelled_for: dict[Visit, str] = {}
@@ -131,8 +132,20 @@ class GraphMachine:
         return None if node is None else Visit(node, fact.visit)
 
     def output_of(self, visit: Visit) -> object:
-        """What a visit gave after which a model decides."""
-        return self._deciding[visit][2]
+        """What a visit gave after which a model decides. Raises `RunCorrupt` as `value_of`."""
+        return value_of(self._deciding[visit][2])
+
+    def read_what_decides(self) -> None:
+        """Decode the values by which conditions and reducers go that are in memory, before anything runs.
+
+        Raises:
+            RunCorrupt: one cannot be decoded.
+        """
+        plan = self.plan
+        names = {name for condition in plan.conditions.values() for name in condition.names}
+        for branch in self.root.inside():
+            for name in names.union(plan.reducers):
+                branch.memory.get(name)
 
     def branch_of(self, visit: Unit) -> Branch | None:
         """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
@@ -403,7 +416,8 @@ class GraphMachine:
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
-            self._route(branch, "skipped", branch.outputs.get(node), None)
+            kept = branch.outputs.written(node)
+            self._route(branch, "skipped", None if kept is None else kept.held, None)
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""

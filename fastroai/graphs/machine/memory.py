@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, cast
 
 from typing_extensions import TypeVar
+
+from fastroai.runs.decoding import OnRecord, value_of
 
 ValueT = TypeVar("ValueT", default=Any)
 
@@ -15,11 +17,17 @@ ValueT = TypeVar("ValueT", default=Any)
 class Written(Generic[ValueT]):
     """A value, and where it comes from."""
 
-    value: ValueT
+    held: ValueT | OnRecord
+    """The value, perhaps as it is on record."""
     node: str
     """The node that wrote it; empty for inputs of the run."""
     sequence: int
     """When: its number among the events of the run."""
+
+    @property
+    def value(self) -> ValueT:
+        """The value. Raises `RunCorrupt` if it is on record and cannot be decoded."""
+        return cast(ValueT, value_of(self.held))
 
 
 _CLEARED: Final[Written] = Written(None, "", -1)
@@ -54,11 +62,11 @@ class Memory(Mapping[str, ValueT]):
         found = self._own.get(key)
         return None if found is _CLEARED else found
 
-    def write(self, key: str, value: ValueT, node: str, sequence: int) -> None:
+    def write(self, key: str, value: ValueT | OnRecord, node: str, sequence: int) -> None:
         """Set a value, for this branch and those that it forks into."""
         self._own[key] = Written(value, node, sequence)
 
-    def write_all(self, values: Mapping[str, ValueT], node: str, sequence: int) -> None:
+    def write_all(self, values: Mapping[str, ValueT | OnRecord], node: str, sequence: int) -> None:
         """Set several values that one node wrote at one time."""
         for key, value in values.items():
             self._own[key] = Written(value, node, sequence)
@@ -75,13 +83,13 @@ class Memory(Mapping[str, ValueT]):
         for key, written in self._own.items():
             yield key, None if written is _CLEARED else written
 
-    def values_now(self) -> dict[str, ValueT]:
-        """All values, by name."""
-        values = {} if self._around is None else self._around.values_now()
+    def held_now(self) -> dict[str, ValueT | OnRecord]:
+        """All values by name, those on record as they are there."""
+        values = {} if self._around is None else self._around.held_now()
         for key, written in self._own.items():
             values.pop(key, None)
             if written is not _CLEARED:
-                values[key] = written.value
+                values[key] = written.held
         return values
 
     def take(self, key: str, written: Written[ValueT]) -> None:

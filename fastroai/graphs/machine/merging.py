@@ -118,20 +118,19 @@ def _brought_together(
             if len(values) > 1:
                 raise MemoryConflict(key, values[0].node, values[1].node)
             return values[0]
-    operands = [*base, *values]
+    written = [*base, *values]
+    operands = [one.value for one in written]
     try:
-        value = (
-            _REDUCED[how]([one.value for one in operands]) if isinstance(how, str) else _folded(how, operands)
-        )
+        value = _REDUCED[how](operands) if isinstance(how, str) else _folded(how, operands)
     except Exception as error:
         raise MemoryConflict(key, values[0].node, values[-1].node, error_summary(error)) from error
     # It is of no single node, whose next visit would clear it.
-    return Written(value, "", max(map(_when, operands)))
+    return Written(value, "", max(map(_when, written)))
 
 
-def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Written[Any]]) -> object:
+def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Any]) -> object:
     """By a function of the user's, which may change what it is given."""
-    return reduce(function, [own_copy(one.value) for one in operands])
+    return reduce(function, map(own_copy, operands))
 
 
 def _appended(values: Sequence[Any]) -> list[object]:

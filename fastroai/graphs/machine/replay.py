@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, assert_never
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic import JsonValue
 
@@ -15,12 +16,14 @@ from fastroai.graphs.machine.events import Interrupted, Visit, decision_name, vi
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt, step_name
+from fastroai.runs.decoding import OnRecord, output_on_record, value_of
 from fastroai.runs.machine import Changed, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, retold
 from fastroai.runtime import facts
-from fastroai.steps.durability import stored_output, stored_value
+from fastroai.steps.durability import stored_value
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
 from fastroai.store.trace import Divergence, RunTrace
@@ -205,7 +208,8 @@ class GraphReplay(Replay):
         place, attempt = split_attempt(entry.place)
         known = self._written.get(place)
         values = {} if known is None or known[0] != attempt else known[1]
-        values[entry.key] = self._value(entry.value, None)
+        read = partial(_decoded, self._recorded, self._position, entry.value, None, self._codec)
+        values[entry.key] = OnRecord(read)
         self._written[place] = attempt, values
 
     def _read_outcome(self, entry: Ended | facts.AnswerGiven) -> None:
@@ -281,17 +285,22 @@ class GraphReplay(Replay):
         declared = self._setup.declared.get(visit.node)
         if isinstance(entry, facts.QuestionAsked):
             return replace(entry, question=self._value(entry.question, declared), written=written)
-        output = self._output(entry, declared)
-        return replace(entry, output=output, written=self._writes(visit, output, written))
+        output = OnRecord(partial(output_on_record, self._recorded, entry, declared, self._codec))
+        if visit.node in self._setup.plan.sending:  # the way goes on with what it has sent
+            sent = output.value
+            return replace(entry, output=sent, written=self._writes(visit, sent, written))
+        return replace(entry, output=output, written=self._writes_on_record(visit.node, output, written))
 
-    def _output(self, entry: facts.StepFinished, declared: object) -> object:
-        """An output, decoded once however often the log is told. What is given to nodes are copies."""
-        recorded = self._recorded
-        if recorded.outputs.get(entry.place) is not entry:  # the visit was made again
-            return stored_output(recorded, entry, declared, self._codec)
-        if entry.place not in recorded.values:
-            recorded.values[entry.place] = stored_output(recorded, entry, declared, self._codec)
-        return recorded.values[entry.place]
+    def _writes_on_record(
+        self, node: str, output: OnRecord, written: Mapping[str, object]
+    ) -> dict[str, object]:
+        """What an output puts into memory, decoded when it is read: its names are known before."""
+        plan, recorded, position = self._setup.plan, self._recorded, self._position
+        names = plan.writes.get(node)
+        if names is None:
+            return {**written, node: output}
+        whole = OnRecord(lambda: _written(plan, recorded, position, node, output.value, written))
+        return {**written, **{name: OnRecord(partial(_one_of, whole, name)) for name in names}}
 
     def _raised(self, entry: F) -> F:
         """A failure with an exception, which tells it from others."""
@@ -300,22 +309,46 @@ class GraphReplay(Replay):
         return replace(entry, raised=error)
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
-        try:
-            return writes_of(self._setup.plan, visit.node, output, written)
-        except (ContractViolation, ConfigurationError) as error:
-            raise self._corrupt(f"what node {visit.node!r} gave is not what it declares: {error}") from error
+        return _written(self._setup.plan, self._recorded, self._position, visit.node, output, written)
 
     def _inputs(self, stored: Mapping[str, JsonValue]) -> dict[str, object]:
         return {name: self._value(value, self._setup.input_types.get(name)) for name, value in stored.items()}
 
     def _value(self, stored: JsonValue, declared: object) -> Any:
-        try:
-            return stored_value(stored, declared, self._codec)
-        except ValueError as error:
-            raise self._corrupt(f"it is not of the type that is declared: {error}") from error
+        return _decoded(self._recorded, self._position, stored, declared, self._codec)
 
     def _corrupt(self, reason: str) -> RunCorrupt:
         return RunCorrupt(self._recorded.opened.run_id, self._position, reason)
+
+
+def _decoded(
+    recorded: RecordedRun, position: int, stored: JsonValue, declared: object, codec: PayloadCodec | None
+) -> object:
+    try:
+        return stored_value(stored, declared, codec)
+    except ValueError as error:
+        reason = f"it is not of the type that is declared: {error}"
+        raise RunCorrupt(recorded.opened.run_id, position, reason) from error
+
+
+def _written(
+    plan: GraphPlan,
+    recorded: RecordedRun,
+    position: int,
+    node: str,
+    output: object,
+    written: Mapping[str, object],
+) -> dict[str, object]:
+    try:
+        return writes_of(plan, node, output, written)
+    except (ContractViolation, ConfigurationError) as error:
+        reason = f"what node {node!r} gave is not what it declares: {error}"
+        raise RunCorrupt(recorded.opened.run_id, position, reason) from error
+
+
+def _one_of(written: OnRecord, name: str) -> object:
+    values = cast(Mapping[str, object], written.value)
+    return value_of(values[name])
 
 
 def _visit_of(place: str) -> Visit:
@@ -341,7 +374,8 @@ def replayed(
     on: so those do not count.
 
     Raises:
-        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
+        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`. Or a value cannot be
+            decoded by which edges are chosen.
     """
     known = {
         Visit(*unit_of(entry)): isinstance(entry, facts.StepSkipped)
@@ -349,11 +383,25 @@ def replayed(
         for _, entry in stretch
         if isinstance(entry, facts.StepStarted | facts.StepSkipped)
     }
-    return retold(
+    replay = retold(
         lambda: GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving),
         recorded,
         part.place,
     )
+    if replay.finish is None or replay.finish.status == "paused":
+        replay.machine.read_what_decides()
+    return replay
+
+
+class _ComparedReplay(GraphReplay):
+    """A graph of a trace. What nodes gave is compared with their types, so all of it is decoded."""
+
+    def over(self, entry: Ended, fact: Ended) -> None:
+        """See `Replay`."""
+        if isinstance(fact, facts.StepFinished):
+            for held in (fact.output, *fact.written.values()):
+                value_of(held)
+        super().over(entry, fact)
 
 
 def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
@@ -373,5 +421,5 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
     except ValueError as error:
         raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
     return divergence_of(
-        lambda: GraphReplay(setup, inputs, recorded, recorded.opened.part, None, known={}), recorded, ""
+        lambda: _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={}), recorded, ""
     )

@@ -12,6 +12,7 @@ from fastroai.expressions import Outcome
 from fastroai.graphs.machine.evaluating import tested
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
+from fastroai.runs.decoding import value_of
 
 if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import GraphPlan
@@ -103,8 +104,9 @@ def routed(
 
 
 def _sends(output: object) -> tuple[Send, ...]:
-    assert isinstance(output, list | tuple)
-    return tuple(output)
+    sent = value_of(output)
+    assert isinstance(sent, list | tuple)
+    return tuple(sent)
 
 
 def _resolve(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.counted_nodes import Counted
 from support.faulty_store import everything_in
 
-from fastroai import FastroAgent, PipelineConfig, StepContext, step
+from fastroai import FastroAgent, PipelineConfig, StepContext
 from fastroai.errors import RunNotFound, ValueNotStorable
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
@@ -217,42 +216,3 @@ async def test_with_a_codec_nothing_of_the_data_is_in_the_file_in_clear(
     stored = everything_below(tmp_path)
     assert b"'agent'" in stored, "names are not data"
     assert SECRET.encode() not in stored
-
-
-class CountedOutput(BaseModel):
-    """How often each was read from JSON."""
-
-    name: str
-    read: ClassVar[Counter[str]] = Counter()
-
-    @field_validator("name")
-    @classmethod
-    def _count(cls, name: str) -> str:
-        cls.read[name] += 1
-        return name
-
-
-async def test_a_resumed_graph_decodes_each_output_once() -> None:
-    failing = [True]
-
-    @step
-    async def counted(ctx: StepContext[Any]) -> CountedOutput:
-        return CountedOutput(name=ctx.step_id)
-
-    @step
-    async def last(ctx: StepContext[Any]) -> str:
-        if failing:
-            raise ValueError("no")
-        return ctx.get_dependency("b", CountedOutput).name
-
-    graph: Graph[Any, Any] = Graph(
-        "g",
-        nodes={"a": counted, "b": counted, "last": last},
-        edges=[Edge("a", "b"), Edge("b", "last")],
-        config=PipelineConfig(store=MemoryRunStore(), retries=0),
-    )
-    assert (await graph.run({}, run_id="r")).status == "failed"
-    failing.clear()
-    CountedOutput.read.clear()
-    result = await graph.resume("r")
-    assert (result.output, CountedOutput.read) == ("b", {"a": 1, "b": 1})

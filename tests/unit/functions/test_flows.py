@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.interruptions import RUN, DyingStore, nth
 
-from fastroai import Pipeline, StepContext, step
+from fastroai import Pipeline, StepContext, step, trace_of
 from fastroai.errors import CompileError, FlowDiverged, RunStoreUnavailable
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
 from fastroai.functions.configuring import configured
@@ -392,3 +392,19 @@ async def test_a_call_in_code_that_failed_is_not_paid_again_when_the_code_runs_a
     fails = False
     assert await outer.resume(RUN, store=store) == "aa"
     assert calls.made == ["first(a)", "then(a)", "then(a)"]
+
+
+async def test_an_error_of_a_flow_has_the_trace_of_its_run_whoever_s_error_it_is() -> None:
+    @flow
+    async def inner(text: str) -> str:
+        raise ValueError(text)
+
+    @flow
+    async def outer(text: str) -> str:
+        return await inner(text)
+
+    with pytest.raises(ValueError, match="no good") as raised:
+        await outer.run("no good", run_id="r")
+    trace = trace_of(raised.value)
+    assert trace is not None
+    assert (trace.run_id, trace.pipeline, trace.status) == ("r", "outer", "failed")

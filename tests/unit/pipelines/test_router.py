@@ -10,6 +10,7 @@ from support.agents import paid_agent
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time
 
+from fastroai import trace_of
 from fastroai.errors import (
     ConfigurationError,
     CostBudgetExceeded,
@@ -452,6 +453,24 @@ async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:
     assert done == {"route of support": "first", "fallback of support after first": "second"}
     spans = [span for span in tracer.spans if span.name == "router support"]
     assert [span.attributes["fastroai.router.route"] for span in spans] == ["first", "second"]
+
+
+async def test_an_error_of_a_router_has_the_trace_and_the_id_of_its_run() -> None:
+    @step(on_error="continue")
+    async def fails(ctx: StepContext) -> None:
+        raise ValueError("no output")
+
+    exempt: Pipeline[Any, Any] = Pipeline("exempt", {"fails": fails})
+    for error, variants in (
+        (StepExecutionError, {"a": exempt}),
+        (StepExecutionError, {"a": failing(ValueError("no"))}),
+        (UnknownPipelineError, {"b": answering("b")}),
+    ):
+        with pytest.raises(error) as raised:
+            await router(**variants).execute({"to": "a"}, run_id="r")
+        trace = trace_of(raised.value)
+        assert trace is not None
+        assert (trace.run_id, trace.status, raised.value.run_id) == ("r", "failed", "r")
 
 
 async def test_a_router_has_the_settings_of_a_run() -> None:

@@ -376,6 +376,45 @@ async def test_an_owner_that_wakes_up_sends_nothing_and_does_nothing_once(
     await end(winner)
 
 
+@pytest.mark.parametrize("what", ["request", "once", "spend"])
+async def test_an_owner_that_is_suspended_while_it_announces_something_does_not_do_it(
+    sleep: Callable[[float], None], what: str
+) -> None:
+    store, did, winners = FaultyStore(), list[str](), list[DurableRun]()
+
+    async def suspend(write: Write) -> None:
+        if any(
+            b"request_sent" in one or b"once_started" in one or b"spending" in one for one in write.values
+        ):
+            store.after = None
+            sleep(LONG.seconds + 1)
+            winners.append(await take_up(store))
+
+    async def act(text: str = "effect") -> str:
+        did.append(text)
+        return text
+
+    agent = paid_agent(before=act)
+
+    @step
+    async def work(ctx: StepContext) -> None:
+        if what == "once":
+            await ctx.once("effect", act)
+        elif what == "request":
+            await ctx.run(agent, "a")
+        else:
+            async with ctx.spend(usd="0.01") as spending:
+                await act()
+                spending.settle()
+
+    store.after = suspend
+    config = PipelineConfig(store=store, lease=LONG.seconds)
+    with pytest.raises(RunTakenOver):
+        await Pipeline("p", {"work": work}, config=config).execute(run_id="r")
+    assert did == []
+    await end(winners[0])
+
+
 async def test_an_owner_that_wakes_up_with_an_answer_calls_no_tool(sleep: Callable[[float], None]) -> None:
     store, winners, bought = MemoryRunStore(), list[DurableRun](), list[str]()
 

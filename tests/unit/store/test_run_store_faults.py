@@ -343,6 +343,25 @@ async def test_the_schema_is_made_once_where_many_begin_at_once(postgres_dsn: st
         connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
+async def test_a_client_that_is_cut_off_while_it_makes_the_tables_does_not_keep_others_from_it(
+    request: pytest.FixtureRequest,
+) -> None:
+    with served("postgres", request) as place:
+        await place.open_store().read(KEY)
+        exchanges = place.proxy.exchanges
+    for number in range(1, exchanges + 1):
+        with served("postgres", request, timeout=0.2) as place:
+            place.proxy.breaks = "silent", range(number, number + 1)
+            with pytest.raises(RunStoreUnavailable):
+                await place.open_store().read(KEY)
+            await works_from_the_beginning(place.direct)
+
+
+async def works_from_the_beginning(store: RunStore) -> None:
+    await store.append(KEY, [b"1"], revision=0)
+    assert (await store.read(KEY)).values == (b"1",)
+
+
 async def test_a_database_in_another_encoding_takes_every_key(postgres_dsn: str) -> None:
     name = f"latin_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:

@@ -1,0 +1,146 @@
+"""Values on record, which are decoded by their codec and declared type when they are first read.
+
+When a run is taken up, the values that it is sure to read are decoded at once. So an error about a changed
+type is raised before the run begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from fastroai.places import quoted
+from fastroai.runtime.facts import EdgesResolved, ResolvedEdge, StepFinished, StepStarted
+from fastroai.steps.durability import stored_output
+from fastroai.store.definitions import needs_of, steps_in
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.recorded import RecordedRun
+
+_BY_OUTPUT: Final = ("conditional", "send")
+"""Kinds of edges for which the output of their node decides whether they are taken."""
+
+
+class OnRecord:
+    """A stand-in for a value on record, which is decoded when it is first read."""
+
+    __slots__ = ("_read", "_value")
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        """Hold `read`, a function that decodes the value. Its errors are raised where the value is read."""
+        self._read: Callable[[], object] | None = read
+        self._value: object = None
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the value was decoded already."""
+        return self._read is None
+
+    @property
+    def value(self) -> object:
+        """The decoded value. Raises `RunCorrupt` if it cannot be decoded, or is not of the declared type."""
+        if (read := self._read) is not None:  # another thread may read the value at the same time
+            self._value = read()
+            self._read = None
+        return self._value
+
+
+def value_of(held: object) -> object:
+    """Return a value, decoded if it is on record. Raises `RunCorrupt`."""
+    return held.value if type(held) is OnRecord else held
+
+
+def values_of(held: dict[str, object]) -> Mapping[str, object]:
+    """Return values by name. Those that are on record are decoded when they are first read."""
+    return ValuesOnRecord(held) if OnRecord in map(type, held.values()) else held
+
+
+class ValuesOnRecord(MutableMapping[str, object]):
+    """Values by name. Those that are on record are decoded when they are first read."""
+
+    def __init__(self, held: dict[str, object]) -> None:
+        self._held = held
+
+    @property
+    def decoded(self) -> Mapping[str, object]:
+        """The values that are decoded already, by name."""
+        return {
+            name: value_of(held)
+            for name, held in self._held.items()
+            if type(held) is not OnRecord or held.is_decoded
+        }
+
+    def __getitem__(self, name: str) -> object:
+        """Return a value. Raises `RunCorrupt` if it is not of the declared type."""
+        return value_of(self._held[name])
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._held[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return dict, (dict(self),)
+
+
+def output_on_record(
+    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
+) -> object:
+    """Return an output, which is decoded only once, even if the log is told again. Raises `RunCorrupt`."""
+    if recorded.outputs.get(entry.place) is not entry:  # the step has run again
+        return stored_output(recorded, entry, declared, codec)
+    if entry.place not in recorded.values:
+        recorded.values[entry.place] = stored_output(recorded, entry, declared, codec)
+    return recorded.values[entry.place]
+
+
+def needed_by_pipeline(recorded: RecordedRun, definition: JsonValue) -> Iterable[StepFinished]:
+    """Return the outputs that steps need which have not finished."""
+    left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in recorded.outputs]
+    needed = {quoted(before) for step_id in left for before in needs_of(definition, step_id)}
+    return [entry for place, entry in recorded.outputs.items() if place in needed]
+
+
+def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
+    """Return the latest outputs that a graph is sure to read.
+
+    These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of
+    nodes whose output decides which edges are taken.
+    """
+    latest: dict[str, StepFinished] = {}
+    edges: dict[str, Sequence[ResolvedEdge]] = {}
+    left: set[str] = set()
+    for entry in (entry for stretch in recorded.stretches("") for _, entry in stretch):
+        if isinstance(entry, StepStarted):
+            left.add(entry.step_id)
+            edges.pop(entry.step_id, None)
+        elif isinstance(entry, StepFinished):
+            latest[entry.step_id] = entry
+            left.discard(entry.step_id)
+        elif isinstance(entry, EdgesResolved):
+            edges[entry.step_id] = entry.edges
+            if any(edge.taken for edge in entry.edges):  # also after a failure, which is handled then
+                left.discard(entry.step_id)
+    return [
+        entry
+        for node, entry in latest.items()
+        if node not in edges
+        or any(
+            edge.when in _BY_OUTPUT or (edge.taken and (edge.target in left or edge.target not in latest))
+            for edge in edges[node]
+        )
+    ]
