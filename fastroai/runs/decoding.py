@@ -133,7 +133,7 @@ def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
             left.discard(entry.step_id)
         elif isinstance(entry, EdgesResolved):
             edges[entry.step_id] = entry.edges
-            if any(edge.taken for edge in entry.edges):  # also after a failure, which is handled then
+            if any(edge.taken for edge in entry.edges):  # an edge taken after a failure handles the failure
                 left.discard(entry.step_id)
     return [
         entry

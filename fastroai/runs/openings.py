@@ -352,10 +352,10 @@ class RunKeeper:
         return stored
 
     def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> None:
-        """Decode the outputs of these steps; those of nested ones are read where they are due.
+        """Decode the outputs of these steps. Outputs of nested steps are decoded where they are needed.
 
         Raises:
-            RunCorrupt: one cannot be read.
+            RunCorrupt: an output cannot be read.
         """
         steps = self._steps()
         for entry in entries:

@@ -210,7 +210,7 @@ class Reservation(Generic[TermsT]):
         with scope.lock:
             charge = None if record is None else Charge(record, self.written_off)
             scope.end_in_flight(self, charge)
-            self.describe = None  # which refers to what has this reservation: a circle
+            self.describe = None  # it refers to the owner of this reservation, which is a reference cycle
             if hold.ledger is not None:
                 changed = hold.end(NOTHING if hold.reserve is None else self._spent_usd(record))
             if self.short is not None and isinstance(self.short_of, tuple):

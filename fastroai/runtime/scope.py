@@ -306,8 +306,8 @@ class Scope:
     @property
     def root(self) -> Scope:
         """The outermost scope: this one, or the last of its ancestors."""
-        # Not an attribute: a scope that refers to itself stays in memory, with all that was made inside,
-        # until Python next looks for circles.
+        # Not an attribute: a scope that refers to itself is a reference cycle. It would stay in memory, with
+        # everything that was made inside, until Python's next collection of cycles.
         return self._above[-1] if self._above else self
 
     @property
