@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 
 class Caller(NamedTuple):
-    """The thread whose sync call the running code is, on the event loop of another thread."""
+    """The thread that waits in a sync call for the running code, which the loop of another thread runs."""
 
     thread: int = 0
-    """Its identifier."""
+    """The identifier of the waiting thread."""
     depth: int = 0
-    """How many threads, one inside the other, wait for the running code."""
+    """The number of threads, one inside the other, that wait for the running code."""
     loop: asyncio.AbstractEventLoop | None = None
     """The loop that the call was handed to."""
     process: int = 0
@@ -52,7 +52,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def names_around() -> dict[str, object]:
-    """Return the local names where the user's code is that led here: those that an annotation may use."""
+    """Return the local names at the line of the user's code that led here: an annotation may use them."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_of_a_user(frame):
         frame = frame.f_back
@@ -98,7 +98,7 @@ def _suspended(awaited: Any) -> Iterator[FrameType]:
         inner = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
         if frame is not None:
             yield frame
-            # What steps in a context of its own is driven by hand: see `runtime.isolation`.
+            # A coroutine with a context of its own is driven by hand: see `runtime.isolation`.
             inner = inner or frame.f_locals.get("coroutine")
         awaited = inner
 

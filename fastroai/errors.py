@@ -3,7 +3,7 @@
     FastroAIError
     ├── ConfigurationError (ValueError)      an option has an invalid value
     │   └── CompileError                     ... or a typed function, contract or flow cannot work as declared
-    ├── ExpressionError (ValueError)         a condition that is not one, or cannot be evaluated
+    ├── ExpressionError (ValueError)         a text that is no condition, or cannot be evaluated
     ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
@@ -19,20 +19,20 @@
     ├── MemoryConflict                       two branches of a graph wrote one key
     ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
-    ├── ContractViolation                    what a step takes or gives is not what its contract says
-    │   ├── PreconditionFailed               ... what a typed function is given
-    │   ├── PostconditionFailed              ... what a model gives back for it, after the last attempt
-    │   └── ParseFailure                     ... which is not even of the declared type
+    ├── ContractViolation                    inputs or output of a step do not fit its contract
+    │   ├── PreconditionFailed               ... inputs of a typed function do not meet its `given`
+    │   ├── PostconditionFailed              ... or its output not its `ensure`, after the last attempt
+    │   └── ParseFailure                     ... or its output is not of the declared type
     ├── ResultRejected                       the result of a step of a workflow did not pass its checks
     ├── ConvergenceFailure                   a refinement was not good enough after its last iteration
     ├── ConsensusFailure                     too few members of a quorum agree
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
     ├── ParallelFailed                       too many coroutines of `parallel` or `race` failed
-    ├── ParallelValidationFailed             what they gave back does not fit together
+    ├── ParallelValidationFailed             the outputs of `parallel` do not pass its `validate`
     ├── FlowStopped                          a run of a flow has no output yet
-    ├── FlowDiverged                         a resumed flow calls otherwise than it did
+    ├── FlowDiverged                         a resumed flow makes other calls than those on record
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
-    ├── JudgeNotSatisfied                    ... or did not accept any of those that it was given
+    ├── JudgeNotSatisfied                    ... or accepted none of its outputs
     ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
     ├── AnswerCutError                       an answer broke off before its end
     ├── DispatchSkippedError                 a hook said not to dispatch an agent call
@@ -43,13 +43,13 @@
     │   ├── RequestBudgetExceeded            ... of requests
     │   └── TimeBudgetExceeded               ... of time
     ├── StoreUnavailable                     a store cannot be reached, or cannot write
-    │   ├── SpendStoreUnavailable            ... that of a SpendLimit
-    │   └── RunStoreUnavailable              ... that of runs
-    ├── RevisionConflict                     something else was written in a store of runs
+    │   ├── SpendStoreUnavailable            ... the store of a SpendLimit
+    │   └── RunStoreUnavailable              ... the store of runs
+    ├── RevisionConflict                     another write came first in a store of runs
     ├── RunExists                            a run id that is taken
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
-    ├── RunStatusConflict                    the run has a status in which this cannot be asked of it
+    ├── RunStatusConflict                    the status of the run does not allow the operation
     ├── RunTakenOver                         another process has taken up the run, or it is gone
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
@@ -59,12 +59,12 @@
     ├── AnswerRejected (ValueError)          an answer is not what a question asks for
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
-    │   └── HumanTimeoutError                ... that `await_human` asked
+    │   └── HumanTimeoutError                ... a question of `await_human`
     ├── MessageRejected (ValueError)         a message that a run cannot receive
     ├── MessageTimedOut (TimeoutError)       nobody sent a message in time
     ├── OnceInterrupted                      a side effect that may have happened or not
     ├── CancelledInside                      a step awaited a task that something else cancelled
-    ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
+    ├── ValueNotStorable (TypeError)         a value that the store could not give back unchanged
     ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
@@ -76,9 +76,9 @@
     ├── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
     └── NoRunningLoopError (RuntimeError)    no event loop of asyncio is running
 
-An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It
-also knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any
-exception.
+An error knows the usage of the run until then: `error.usage` for these errors, `usage_of(error)` for any
+exception. It also knows the trace of the run that it ended: `error.trace` for these errors,
+`fastroai.trace_of(error)` for any exception.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ __all__ = [
 ]
 
 Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
-"""What a `ContractViolation` is about."""
+"""The part of a contract that a `ContractViolation` is about."""
 
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
 _RECORDS_ATTRIBUTE = "__fastroai_records__"
@@ -206,9 +206,9 @@ _TRACE_ATTRIBUTE = "__fastroai_trace__"
 
 
 _LONGEST_PART: Final = 1_000
-"""Characters that a message shows of an invalid value, or of one problem of several."""
+"""The most characters that a message shows of an invalid value, or of one problem of several."""
 _MOST_LISTED: Final = 101
-"""Problems that a message lists."""
+"""The most problems that a message lists."""
 
 
 class Trace(Protocol):
@@ -221,15 +221,15 @@ class Trace(Protocol):
 
     @property
     def status(self) -> str:
-        """How the run ended."""
+        """The status with which the run ended."""
         ...
 
     def explain(self) -> str:
-        """Why each step started, waited, was retried or was skipped, and how the run ended."""
+        """Say why each step started, waited, was retried or was skipped, and how the run ended."""
         ...
 
     def to_json(self) -> str:
-        """The trace as JSON text, which `RunTrace.from_json` reads."""
+        """Return the trace as JSON text, which `RunTrace.from_json` reads."""
         ...
 
 
@@ -249,19 +249,19 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or nothing where no known name is near."""
+    """Return ` Did you mean 'x'?`, or an empty text if no known name is near."""
     near = nearest(name, known)
     return "" if near is None else f" Did you mean {near!r}?"
 
 
 def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRecord] = ()) -> None:
-    """Note on an exception what was spent when it left a scope. The outermost scope has the last word."""
+    """Attach to an exception the usage of a scope that it left. The outermost scope does so last."""
     error.__dict__[_USAGE_ATTRIBUTE] = usage.copy()
     error.__dict__[_RECORDS_ATTRIBUTE] = tuple(records)
 
 
 def usage_of(error: BaseException) -> Usage | None:
-    """What a run had spent when this exception left it, for FastroAI's errors and for any other.
+    """Return the usage of a run when this exception left it, for FastroAI's errors and for any other.
 
     `None` if the exception, and those that it was raised from, never left a run.
 
@@ -274,7 +274,7 @@ def usage_of(error: BaseException) -> Usage | None:
 
 
 def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
-    """Every request that a run had made when this exception left it: `UsageReport.of(records_of(error))`."""
+    """Return every request that a run had made when this exception left it, for `UsageReport.of`."""
     return next((link.__dict__[_RECORDS_ATTRIBUTE] for link in _spenders(error)), ())
 
 
@@ -304,10 +304,10 @@ def _spenders(error: BaseException) -> Iterator[BaseException]:
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and the members of exception groups, nearest first.
+    """Yield an exception, those it was raised from, and members of exception groups, nearest first.
 
     Raises:
-        ConfigurationError: it is no exception.
+        ConfigurationError: `error` is no exception.
     """
     if not isinstance(error, BaseException):
         expected = "an exception; a result has its usage and its trace itself: result.usage, result.trace"
@@ -333,9 +333,9 @@ class FastroAIError(Exception):
     retryable: ClassVar[bool] = False
     """Whether trying the same thing again can help. Stops and mistakes are final."""
     step_outputs: Mapping[str, object] = MappingProxyType({})
-    """Outputs of the steps that had finished, by step id, where the error stopped a pipeline."""
+    """Outputs of the steps that had finished, by step id, if the error stopped a pipeline."""
     run_id: str | None = None
-    """The run that it stopped."""
+    """The id of the run that the error stopped."""
 
     @property
     def trace(self) -> Trace | None:
@@ -348,7 +348,7 @@ class FastroAIError(Exception):
 
     @property
     def usage(self) -> Usage:
-        """What the run had spent when this error left it; nothing, if it never left a run."""
+        """The usage of the run when this error left it; zero if it never left a run."""
         return usage_of(self) or Usage()
 
 
@@ -398,18 +398,18 @@ class CompileError(ConfigurationError):
 
 
 class ExpressionProblem(NamedTuple):
-    """One thing that is wrong with an expression."""
+    """One problem of an expression."""
 
     message: str
     line: int = 0
     column: int = 0
-    """Where it is in the text, in characters, both from 1; 0 where it is the text as a whole."""
+    """Line and column of the problem, in characters, from 1; both are 0 if it is the text as a whole."""
 
 
 class ExpressionError(FastroAIError, ValueError):
     """A text is not an expression, or it cannot be evaluated with the data that it was given.
 
-    `problems` has everything that is wrong. `missing` is what an evaluation looked up in vain.
+    `problems` has every problem. `missing` is the name that an evaluation looked up and did not find.
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class ExpressionError(FastroAIError, ValueError):
         return f"{line}column {problem.column}: {problem.message}"
 
     def _carets(self) -> str:
-        """The text with its problems marked below, where it is one line that is not too long to read."""
+        """Return the text with its problems marked below, if it is one short line; else an empty text."""
         columns = {problem.column for problem in self.problems if problem.line}
         if not columns or not self.text.isprintable() or len(self.text) > 120:
             return ""
@@ -460,7 +460,7 @@ class UnknownModelError(FastroAIError, ValueError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return how to install an extra. On the package index, the name belongs to another project."""
+    """Return the command that installs an extra. On the package index, our name is another project's."""
     return f"pip install -e '.[{extra}]' in the checkout of FastroAI"
 
 
@@ -495,7 +495,7 @@ class GraphProblem:
 
     message: str
     about: tuple[str | int, ...] = ()
-    """What it is about, as a way into the arguments of the graph: `("edges", 3, "condition")`."""
+    """The place of the problem in the graph's arguments, as keys and indices: `("edges", 3, "condition")`."""
     line: int | None = None
     """The line in the YAML document that the graph was loaded from, from 1."""
     column: int | None = None
@@ -533,11 +533,11 @@ class WorkflowProblem:
     column: int = 1
     """The column in that line, in characters, from 1."""
     flow: str | None = None
-    """The flow that it is about, or whose step it is about."""
+    """The flow with the problem, or with the step that has it."""
     step: str | None = None
-    """The step that it is about: its id, or its number in the flow, from 1, where it has none."""
+    """The step with the problem: its id, or its number in the flow, from 1, if it has none."""
     allowed: tuple[str, ...] = ()
-    """What could be there instead, where that is one of a few words or names."""
+    """Valid words or names for this place, if there are only a few."""
     nearest: str | None = None
     """The allowed name that is most like the one that was found."""
 
@@ -583,7 +583,7 @@ class UnknownPipelineError(FastroAIError, KeyError):
 
 
 class MissingInputError(FastroAIError, KeyError):
-    """A step asked for an input that the run was not given; a node of a graph, for what is not in memory."""
+    """A step asked for an input that the run was not given, or a graph node for a key not in memory."""
 
     def __init__(self, step_id: str, key: str, known: tuple[str, ...], in_graph: bool = False) -> None:
         super().__init__(step_id, key, known, in_graph)
@@ -642,7 +642,7 @@ class InputTypeError(FastroAIError, TypeError):
 
 
 class StepExecutionError(FastroAIError):
-    """A step failed. `original_error` is why; `step_outputs` and `usage` are what was not lost."""
+    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost."""
 
     def __init__(self, step_id: str, original_error: BaseException) -> None:
         super().__init__(step_id, original_error)
@@ -657,7 +657,7 @@ class StepExecutionError(FastroAIError):
 
 
 class GraphStopped(FastroAIError):
-    """A graph ended, and not with the output of a terminal. `status` says how, `reason` why."""
+    """A graph ended without the output of a terminal. `status` says how, `reason` why."""
 
     def __init__(self, graph: str, status: str, reason: str) -> None:
         super().__init__(graph, status, reason)
@@ -668,9 +668,9 @@ class GraphStopped(FastroAIError):
 
 
 class MemoryConflict(FastroAIError):
-    """Branches of a fork wrote the same key of a graph's memory, with `on_conflict="error"` or to no avail.
+    """Branches of a fork wrote the same key of a graph's memory, and their values could not be merged.
 
-    `why` says what the reducer of the key failed with, if it has one.
+    Either `on_conflict="error"` holds for the key, or its reducer failed: then `why` says with which error.
     """
 
     def __init__(self, key: str, first: str, second: str, why: str = "") -> None:
@@ -710,22 +710,22 @@ class RecordedError(FastroAIError):
 
 
 class ViolationDetail(TypedDict):
-    """One thing that is wrong, as pydantic has it; plain data, whatever the value is."""
+    """One problem in the form of pydantic, as plain data, whatever the value is."""
 
     type: str
     """Pydantic's name of the error, or `check_failed`, `check_error`, `validator_error`."""
     loc: tuple[int | str, ...]
-    """Where it is in the value: names and indices."""
+    """The place in the value: names and indices."""
     msg: str
     input: NotRequired[str]
-    """The value that is wrong, as a short text."""
+    """The invalid value, as a short text."""
 
 
 class ContractViolation(FastroAIError):
-    """What a step takes or gives is not what its contract says. Trying again would not change it.
+    """The inputs or the output of a step do not fit its contract. Trying again would not change that.
 
-    `details` has everything that is wrong, `data` the values that it is about: inputs by name, or the
-    output. `step_id` is `None` where the inputs of a run are not what its pipeline accepts.
+    `details` has every problem, `data` the values in question: inputs by name, or the output. `step_id` is
+    `None` if the inputs of a run are not what its pipeline accepts.
     """
 
     _kind: ClassVar[str] = "step"
@@ -745,7 +745,7 @@ class ContractViolation(FastroAIError):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """All violations, a text each."""
+        """All violations, one text each."""
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
@@ -779,7 +779,7 @@ class _FunctionViolation(ContractViolation):
 
 
 class PreconditionFailed(_FunctionViolation):
-    """What a typed function is given is not what its `given` asks for. Nothing was sent.
+    """The inputs of a typed function do not meet its `given` conditions. Nothing was sent.
 
     `violations` are the conditions that do not hold, and `data` has the inputs by name.
     """
@@ -798,13 +798,13 @@ class FailedAttempt:
     output: object
     """The output; the text of the answer if that is not of the declared type."""
     violations: tuple[str, ...]
-    """What was wrong with it, as the model was told before the next attempt."""
+    """The problems of the output, as the model was told before the next attempt."""
 
 
 class PostconditionFailed(_FunctionViolation):
-    """What a model gave back for a typed function is not what its `ensure` asks for, after the last attempt.
+    """The output of a typed function does not meet its `ensure` conditions after the last attempt.
 
-    `violations` are those of the last output, which is `data`; `history` has all attempts, the last included.
+    `violations` are those of the last output, which is `data`; `history` has every attempt.
     """
 
     _direction = "ensure"
@@ -871,8 +871,8 @@ class ConvergenceFailure(FastroAIError):
 class ResultRejected(FastroAIError):
     """The result of a step of a workflow did not pass its checks.
 
-    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` say everything that is wrong
-    with the `output`.
+    `check` is `SchemaFailed`, `ContractFailed` or `EnsureFailed`; `violations` has every problem of the
+    `output`.
     """
 
     def __init__(self, step_id: str, check: str, violations: tuple[str, ...], output: object) -> None:
@@ -886,7 +886,7 @@ class ResultRejected(FastroAIError):
 class ConsensusFailure(FastroAIError):
     """Too few members of a quorum agree.
 
-    `outputs` are all that came, and `errors` those of the members that failed.
+    `outputs` has the outputs of the members that succeeded, `errors` the errors of those that failed.
     """
 
     def __init__(
@@ -926,7 +926,7 @@ class StabilityAssertionError(FastroAIError, AssertionError):
 
 
 class ParallelFailed(FastroAIError):
-    """So many coroutines failed that what `parallel` or `race` requires can no longer be met.
+    """So many coroutines failed that `parallel` or `race` cannot get the results it requires.
 
     `errors` are their errors, in the order in which they failed.
     """
@@ -943,7 +943,7 @@ class ParallelFailed(FastroAIError):
 
 
 class ParallelValidationFailed(FastroAIError):
-    """`validate` of `parallel` refuses the list of what came, which is `outputs`."""
+    """The `validate` of `parallel` refuses its results, which are `outputs`."""
 
     def __init__(self, violations: tuple[str, ...], outputs: tuple[object, ...]) -> None:
         super().__init__(violations, outputs)
@@ -960,8 +960,8 @@ def _failed(errors: tuple[BaseException, ...]) -> str:
 class FlowStopped(FastroAIError):
     """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
 
-    `status` says how it is, `reason` why, and `questions` are those that wait for an answer.
-    `await flow.resume(run_id)` goes on with it.
+    `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
+    `await flow.resume(run_id)` goes on with the run.
     """
 
     def __init__(
@@ -981,7 +981,7 @@ class FlowStopped(FastroAIError):
 
 
 class FlowDiverged(FastroAIError):
-    """A flow that is resumed calls otherwise than it did, so what is on record cannot be given back to it.
+    """A resumed flow makes other calls than before, so results on record cannot be given back to it.
 
     `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
     both, the values of opaque inputs are left out.
@@ -1002,7 +1002,7 @@ class FlowDiverged(FastroAIError):
 class JudgeEscalated(FastroAIError):
     """The judge of an `AgentNode` said that trying again cannot help.
 
-    `reason` is what it said, `output` the last output of the agent.
+    `reason` is the reason of the judge, `output` the last output of the agent.
     """
 
     def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
@@ -1017,7 +1017,7 @@ class JudgeEscalated(FastroAIError):
 class JudgeNotSatisfied(FastroAIError):
     """The judge of an `AgentNode` accepted none of the outputs that `max_iterations` allows.
 
-    `reason` is what it said of the last one, which is `output`.
+    `reason` is the reason of the judge against the last output, which is `output`.
     """
 
     def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
@@ -1049,7 +1049,7 @@ class TimeLimitExceeded(FastroAIError, TimeoutError):
 class AnswerCutError(FastroAIError):
     """An answer broke off: its stream ended without the finish reason that the provider gives.
 
-    `usage` has what was paid for it, at its bound where the provider did not say.
+    `usage` has the cost of the answer, at its bound if the provider did not report it.
     """
 
     retryable = True
@@ -1058,7 +1058,7 @@ class AnswerCutError(FastroAIError):
         super().__init__(model, provider)
         self.model, self.provider = model, provider
         self.partial_response: ModelResponse | None = None
-        """What came of the answer."""
+        """The part of the answer that arrived."""
 
     def __str__(self) -> str:
         return (
@@ -1080,7 +1080,7 @@ class DispatchSkippedError(FastroAIError):
 
 @dataclass(frozen=True, slots=True)
 class StoppedRun:
-    """An agent run that a budget stopped, with what is needed to go on."""
+    """An agent run that a budget stopped, with the messages that are needed to go on."""
 
     agent: str
     messages: list[ModelMessage]
@@ -1090,7 +1090,7 @@ class StoppedRun:
 class BudgetExceeded(FastroAIError):
     """A budget stopped the run.
 
-    `messages` are those of the agent run that it stopped. To go on without paying again:
+    `messages` are those of the agent run that the budget stopped. To go on without paying again:
 
         try:
             response = await agent.run("...", budget=Budget(usd="0.10"))
@@ -1112,31 +1112,31 @@ class BudgetExceeded(FastroAIError):
         super().__init__(limit, committed, step_id, requested, scope_path)
         self.limit = limit
         self.committed = committed
-        """What was used of it: what is known, and bounds of unmeasured requests."""
+        """Amount of the budget that was used: known use, and bounds of unmeasured requests."""
         self.step_id = step_id
         self.requested = requested
-        """What the refused request could have used at most; `None` if that is not known."""
+        """The most that the refused request could have used; `None` if that is not known."""
         self.scope_path = scope_path
-        """Where the budget is set, from the outermost scope inwards."""
+        """The path to the scope that has the budget, outermost scope first."""
         self.reserved = 0
-        """Amount that was reserved for requests in flight that the request could not wait for, such as open
-        streams; if it stopped a run, for all requests in flight."""
+        """Amount reserved for requests in flight that the request could not wait for, such as open streams;
+        if a run was stopped, for all requests in flight."""
         self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
-        """What it stopped. `request`: a model request, before it was sent. `spend`: a purchase of `spend`,
-        before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`: code that
-        recorded spending, which is charged, as it had happened already."""
+        """The thing that was stopped. `request`: a model request, before it was sent. `spend`: a purchase of
+        `spend`, before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`:
+        code that recorded spending, which is charged, as it had happened already."""
         self.why: str | None = None
-        """Why so much was requested, where that is far above what the request was likely to use."""
+        """Why the requested amount is far above the likely use of the request; `None` if it is not."""
         self.answer_limit = "max_tokens"
-        """The setting by which the code that asked can ask for a shorter answer."""
+        """The setting with which the code that asked can ask for a shorter answer."""
         self.partial_response: ModelResponse | None = None
-        """The answer that was cut, where the budget paid for the beginning of one."""
+        """The answer that was cut, if the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
-        """The agent runs that it stopped, innermost first: an agent called by a tool, then its caller."""
+        """The agent runs that the budget stopped, innermost first: an agent called by a tool, its caller."""
 
     @property
     def messages(self) -> list[ModelMessage]:
-        """Messages of the outermost agent run that it stopped; empty where it stopped none."""
+        """Messages of the outermost agent run that the budget stopped; empty if it stopped none."""
         return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
@@ -1224,17 +1224,17 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def budget_microcents(self) -> int:
-        """The limit."""
+        """The limit, in microcents."""
         return self.limit
 
     @property
     def actual_microcents(self) -> int:
-        """What was committed of it: known cost, and bounds of unmeasured requests."""
+        """The committed amount, in microcents: known cost, and bounds of unmeasured requests."""
         return self.committed
 
     @property
     def requested_microcents(self) -> int | None:
-        """What the refused request could have cost at most; `None` if that is not known."""
+        """The most that the refused request could have cost, in microcents; `None` if that is not known."""
         return self.requested
 
     def _amount(self, number: int) -> str:
@@ -1259,7 +1259,7 @@ class SpendLimitExceeded(CostBudgetExceeded):
     """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
 
     key: str = ""
-    """The key of the limit: whose spending it counts."""
+    """The key of the limit: the name under which spending counts."""
     window: str = ""
     resets_at: datetime | None = None
     """Time at which the next window starts from zero; `None` for a total."""
@@ -1302,7 +1302,7 @@ class TimeBudgetExceeded(BudgetExceeded):
 
 
 class StoreUnavailable(FastroAIError):
-    """A store could not be reached, did not answer, or cannot write. `advice` is what to do."""
+    """A store could not be reached, did not answer, or cannot write. `advice` says what to do."""
 
     retryable = True
 
@@ -1324,10 +1324,10 @@ class SpendStoreUnavailable(StoreUnavailable):
 class RunStoreUnavailable(StoreUnavailable):
     """A store of runs could not be reached, did not answer, or cannot write.
 
-    Nothing is half written. Where the answer was lost, all of it may have been.
+    No write is half done. If the answer of the store was lost, the whole write may have been done.
     """
 
-    retryable = False  # writing is retried by itself; what was to be written must not be done again
+    retryable = False  # writing is retried by itself; the work to be written must not be done again
 
     def __str__(self) -> str:
         return (
@@ -1337,9 +1337,9 @@ class RunStoreUnavailable(StoreUnavailable):
 
 
 class RevisionConflict(FastroAIError):
-    """Something else was written under a key since it was read; nothing was written now.
+    """Another write to a key came first, after it was read; nothing was written now.
 
-    After an operation whose connection dropped, that something can be one's own write.
+    After an operation whose connection dropped, that write can be the caller's own.
     """
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
@@ -1398,7 +1398,7 @@ class RunInProgress(FastroAIError):
 
 
 class RunStatusConflict(FastroAIError):
-    """The run has a status in which this cannot be asked of it: one that has finished cannot be cancelled."""
+    """The status of the run does not allow the operation: a run that has finished cannot be cancelled."""
 
     def __init__(self, run_id: str, status: str, expected: str) -> None:
         super().__init__(run_id, status, expected)
@@ -1472,7 +1472,7 @@ class RunDefinitionChanged(FastroAIError):
 
 
 class RunCorrupt(FastroAIError):
-    """The record of a run cannot be read: the entry at `position` of its log; 0 where it is another part."""
+    """The record of a run cannot be read: entry `position` of its log, or another part if that is 0."""
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
         super().__init__(run_id, position, reason)
@@ -1516,7 +1516,10 @@ class RunFromOlderVersion(FastroAIError):
 
 
 class AnswerRejected(FastroAIError, ValueError):
-    """An answer is not of the type that the question asks for, or none of its options. It stays open."""
+    """An answer is not of the type that the question asks for, or not one of its options.
+
+    The question stays open.
+    """
 
     def __init__(self, question_id: str, reason: str) -> None:
         super().__init__(question_id, reason)
@@ -1541,7 +1544,7 @@ class QuestionClosed(FastroAIError):
 
 
 class QuestionTimedOut(FastroAIError, TimeoutError):
-    """Nobody answered a question in time, and `ctx.ask` says nothing for this case (`on_timeout=`)."""
+    """Nobody answered a question in time, and `ctx.ask` was given no `on_timeout=`."""
 
     def __init__(self, question_id: str, deadline: datetime) -> None:
         super().__init__(question_id, deadline)
@@ -1555,7 +1558,7 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
 
 
 class HumanTimeoutError(QuestionTimedOut):
-    """Nobody answered what `await_human` asked in time, and its `on_timeout` says to raise."""
+    """Nobody answered a question of `await_human` in time, and its `on_timeout` says to raise."""
 
     @property
     def review_id(self) -> str:
@@ -1581,7 +1584,7 @@ class MessageRejected(FastroAIError, ValueError):
 
 
 class MessageTimedOut(FastroAIError, TimeoutError):
-    """Nobody sent a message in time, and `ctx.receive` says nothing for this case (`on_timeout=`)."""
+    """Nobody sent a message in time, and `ctx.receive` was given no `on_timeout=`."""
 
     def __init__(self, run_id: str, name: str, deadline: datetime) -> None:
         super().__init__(run_id, name, deadline)
@@ -1595,7 +1598,7 @@ class MessageTimedOut(FastroAIError, TimeoutError):
 
 
 class OnceInterrupted(FastroAIError):
-    """A process died while a side effect of `ctx.once` was happening, so nobody knows whether it has."""
+    """A process died during a side effect of `ctx.once`, so nobody knows whether it has happened."""
 
     def __init__(self, step_id: str, name: str) -> None:
         super().__init__(step_id, name)
@@ -1640,7 +1643,8 @@ class ValueNotStorable(FastroAIError, TypeError):
 class CircuitOpenError(FastroAIError):
     """A circuit breaker is open: the provider has failed too often, and the request was not sent.
 
-    It is one of PydanticAI's `ModelAPIError`s too, so that a `FallbackModel` goes on to its next candidate.
+    The error that is raised is also a PydanticAI `ModelAPIError`, so a `FallbackModel` goes on to its next
+    candidate.
     """
 
     retryable = True
@@ -1648,14 +1652,14 @@ class CircuitOpenError(FastroAIError):
     def __init__(
         self, provider: str, opens_in: float, last_failure: str = "", agent: str | None = None
     ) -> None:
-        # Not super(): what is raised is a ModelAPIError as well, which takes other arguments.
+        # Not super(): the error that is raised is a ModelAPIError as well, which takes other arguments.
         Exception.__init__(self, provider, opens_in, last_failure, agent)
         self.provider = provider
         self.opens_in = opens_in
-        """Seconds until a request may try whether the provider is well; 0 while one is trying."""
+        """Seconds until a request may test whether the provider is well; 0 while one is testing it."""
         self.last_failure = last_failure
         self.agent = agent
-        """The agent whose breaker it is; `None` for that of a `ProviderLimit`."""
+        """The agent that has the breaker; `None` for the breaker of a `ProviderLimit`."""
         self.retry_after: float | None = opens_in or None
 
     def __str__(self) -> str:
@@ -1682,7 +1686,7 @@ class UnpricedModelError(FastroAIError):
         super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
         self.needed_for = needed_for
-        """What needs the price: a request or spending under a budget of money, or the caller."""
+        """The use of the price: a request, spending or a record under a budget of money, or the caller."""
         self.near = near
         """The known model of the same provider that has nearly this name."""
         self.override = override
@@ -1726,7 +1730,7 @@ class UnboundedRequestError(FastroAIError):
         super().__init__(model, provider, why)
         self.model, self.provider = model, provider
         self.why = why
-        """What is not bounded, and what helps; `None` if that is not known."""
+        """The part of the request that is not bounded, and what helps; `None` if that is not known."""
 
     def __str__(self) -> str:
         return (
@@ -1737,7 +1741,7 @@ class UnboundedRequestError(FastroAIError):
 
 
 class UnmeteredRequestError(FastroAIError):
-    """Inside of a run, a request was to be made in a way that the account cannot follow. It was not made."""
+    """Inside of a run, a request was refused because the account cannot follow it."""
 
     def __init__(self, call: str, scope_path: tuple[str, ...], instead: str) -> None:
         super().__init__(call, scope_path, instead)
@@ -1764,7 +1768,7 @@ class PriceUpdateError(FastroAIError):
 class LangGraphStopped(FastroAIError):
     """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
 
-    `reason` is `"interrupt"`, with what it asks for in `detail`, or `"recursion limit"`, with the limit.
+    `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
     """
 
     def __init__(self, step_id: str, reason: Literal["interrupt", "recursion limit"], detail: str) -> None:
@@ -1801,7 +1805,7 @@ class ScopeClosedError(FastroAIError):
 
 
 class ForkedScopeError(FastroAIError):
-    """Something was to be spent in a process that was forked inside of a budget, or of a run on record.
+    """Code tried to spend in a process that was forked inside of a budget, or of a run on record.
 
     A budget counts in the process that opened it. In copies of that process each copy could spend all of it.
     """
@@ -1811,13 +1815,13 @@ class ForkedScopeError(FastroAIError):
     ) -> None:
         super().__init__(left, scope_path, opened_in, process)
         self.left = left
-        """What is in the other process: a budget, or the only writer of a run on record."""
+        """The part that stays in the other process: a budget, or the only writer of a run on record."""
         self.scope_path = scope_path
-        """Where the budget is set, from the outermost scope inwards; else the scope that was forked."""
+        """The path to the scope that has the budget, outermost first; else to the scope that was forked."""
         self.opened_in = opened_in
-        """The id of the process that has it."""
+        """The id of the process that has the budget, or writes the run."""
         self.process = process
-        """The id of the process in which something was to be spent."""
+        """The id of the process in which code tried to spend."""
 
     def __str__(self) -> str:
         where = " / ".join(self.scope_path)

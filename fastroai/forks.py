@@ -1,4 +1,4 @@
-"""Start anew in a forked process, and keep forks away from code that must not be interrupted.
+"""Callbacks for forked processes, and gates that keep forks away from code that must not be interrupted.
 
 A forked process has one thread, and a copy of all memory: with locks that other threads of the parent held,
 with data that they were changing, and without the work that they would have done.
@@ -22,7 +22,7 @@ class _Calls:
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._calls: dict[int, Callable[[], Callable[[], object] | None]] = {}
-        """Each returns the function; `None` if its object is gone."""
+        """Each entry returns its function; `None` if the function's object is gone."""
 
     def add(self, call: Callable[[], object]) -> None:
         number = next(self._numbers)
@@ -49,7 +49,7 @@ def in_forked_process(call: Callable[[], object]) -> None:
 
 
 class ForkGate:
-    """`with gate:` around code during which the process must not fork. A fork waits until it is left.
+    """`with gate:` around code during which the process must not fork. A fork waits for its end.
 
     So a forked process never finds the data of that code half changed. Code that comes while a thread forks
     waits, too. A thread may enter a gate twice, and may fork inside.

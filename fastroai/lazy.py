@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
-    """Return what a package takes for its `__all__`, `__getattr__` and `__dir__`.
+    """Return the `__all__`, `__getattr__` and `__dir__` of a package.
 
-    `homes` are the names by the module that has them, which is relative to the package, as in `.scope`. For
-    type checkers the package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes it
-    public there.
+    `homes` maps each module, relative to the package as in `.scope`, to its names. For type checkers the
+    package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes it public there.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def load(name: str) -> object:
         if name not in home_of:
-            # With the name and the module, Python itself says which name is near.
+            # With the name and the module, Python itself suggests a similar name.
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
         value: object = getattr(importlib.import_module(home_of[name], package), name)

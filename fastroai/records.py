@@ -1,4 +1,4 @@
-"""Plain values that every layer speaks: tokens, request records, usage, exact sums, and "not given"."""
+"""Plain values that all layers use: tokens, request records, usage, exact sums, and "not given"."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class NotGiven(enum.Enum):
-    """The type of `NOT_GIVEN`: "this was not said", which is not the same as `None` or a default."""
+    """The type of `NOT_GIVEN`: the caller gave no value, which differs from `None` and from a default."""
 
     NOT_GIVEN = "not given"
 
@@ -54,11 +54,11 @@ class NotGiven(enum.Enum):
 
 
 NOT_GIVEN: Final = NotGiven.NOT_GIVEN
-"""Stands for an option that the caller did not mention, so that `None` and `0` stay sayable."""
+"""Stands for an option that the caller did not give, so that `None` and `0` can be given as values."""
 
 
 def first_given(*values: _T | NotGiven, default: _T) -> _T:
-    """The first value that was given, most specific first; `default` if none was."""
+    """Return the first value that was given, most specific first; `default` if none was."""
     for value in values:
         if not isinstance(value, NotGiven):
             return value
@@ -78,7 +78,7 @@ class Unbounded(enum.Enum):
 
 
 UNBOUNDED: Final = Unbounded.UNBOUNDED
-"""An amount of money that nothing is known to limit."""
+"""An amount of money without a known limit."""
 
 
 _RATIO: Final = Context(prec=28, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation, DivisionByZero, Overflow])
@@ -98,7 +98,7 @@ def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
 
 
 def usd_to_microcents(usd: Decimal) -> int:
-    """Exact dollars as whole microcents, rounded once, half to even."""
+    """Return exact dollars as whole microcents, rounded once, half to even."""
     return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN, EXACT))
 
 
@@ -125,27 +125,27 @@ class Tokens:
 
 
 RequestOutcome = Literal["settled", "unmeasured", "released"]
-"""How a request ended for the account.
+"""The outcome of a request for the account.
 
 `settled`: its usage arrived. `unmeasured`: it was sent, and its usage never came or contradicts itself.
 `released`: it was not sent, or was refused unbilled.
 """
 
 RecordKind = Literal["request", "spend"]
-"""What an amount was spent on: a request to a model, or anything else that `spend` has reserved it for."""
+"""The kind of a record: a request to a model, or other spending, which `spend` has reserved."""
 
 CostSource = Literal["stated", "priced", "override", "unknown"]
-"""Where the cost of a request is from.
+"""The source of the cost of a request.
 
-`stated`: the provider or a gateway says what it bills. `priced`: list prices. `override`: prices of the user.
+`stated`: the bill of the provider or a gateway. `priced`: list prices. `override`: prices of the user.
 """
 
 
 RequestUse = Literal["kept", "retried", "failed"]
-"""What became of what a request gave.
+"""The use that was made of the answer to a request.
 
-`kept`: it was used. `retried`: it was thrown away and asked for again. `failed`: what it was made for ended
-in an error.
+`kept`: the answer was used. `retried`: it was dropped and asked for again. `failed`: the work that it was
+for ended in an error.
 """
 
 
@@ -154,28 +154,28 @@ class RequestRecord:
     """One provider request, or one amount that `record_usage` or `spend` added: the unit of the account."""
 
     model: str
-    """The model that was asked, or what else was paid for."""
+    """The model that was asked, or the name of something else that was paid for."""
     provider: str
     """The provider's name, as PydanticAI gives it: `openai`, `anthropic`, ..."""
     outcome: RequestOutcome
     kind: RecordKind = "request"
     tokens: Tokens = Tokens()
     units: Mapping[str, int | float] = field(default_factory=dict[str, int | float], hash=False)
-    """What `spend` has paid for, by the name of its unit, as in `{"web_searches": 3}`."""
+    """Amounts that `spend` has paid for, by the name of the unit, as in `{"web_searches": 3}`."""
     cost_usd: Decimal | None = None
     """Exact cost in US dollars, as far as it is known, without `unpriced_units`; `None` if none is known."""
     cost_source: CostSource = "unknown"
-    """Where `cost_usd` is from."""
+    """The source of `cost_usd`."""
     stated_usd: Decimal | None = None
-    """US dollars that the provider or a gateway says it bills for the request; `None` if it does not say."""
+    """The bill that the provider or a gateway states, in US dollars; `None` if they state none."""
     priced_usd: Decimal | None = None
-    """US dollars that its usage costs by the prices known here; `None` if they do not cover it."""
+    """The cost at the prices known here, in US dollars; `None` if they do not cover the usage."""
     unpriced_units: tuple[str, ...] = ()
-    """What was used or bought besides, for which no price is known, such as `web_searches`."""
+    """Names of used or bought units without a known price, such as `web_searches`."""
     bound_usd: Decimal | None = None
-    """US dollars that the request can have cost at most, if its cost is not complete; `None` if not known."""
+    """The most that a request of incomplete cost can have cost, in US dollars; `None` if not known."""
     bound_tokens: int | None = None
-    """Input and output tokens that an unmeasured request can have used at most; `None` if not known."""
+    """The most input and output tokens that an unmeasured request can have used; `None` if not known."""
     use: RequestUse = "kept"
     tools: tuple[str, ...] = ()
     """Tools whose returns this request brought to the model for the first time."""
@@ -185,17 +185,17 @@ class RequestRecord:
     agent: str | None = None
     step_id: str | None = None
     variant: str | None = None
-    """The variant that a router chose around it; of routers in routers, all of them: `long/formal`."""
+    """The variant that a router chose around the request; for routers in routers, all: `long/formal`."""
     tags: tuple[str, ...] = ()
-    """Tags of the run that it is a part of, and of the scopes inside, outermost first."""
+    """Tags of the request's run, and of the scopes inside of it, outermost first."""
     tenant: str | None = None
-    """Whose spending it is, as the run or the innermost scope says that names a tenant."""
+    """The tenant whose spending it is: that of the run, or of the innermost scope that names one."""
     attempt: int = 1
-    """Which attempt at this request it was, from 1: transport failures are retried."""
+    """The number of the attempt at this request, from 1: transport failures are retried."""
     backoff_ms: float = 0.0
-    """Milliseconds waited before this attempt, since the one before it had failed."""
+    """Milliseconds waited before this attempt, because the attempt before it had failed."""
     waited_ms: float = 0.0
-    """Milliseconds that it waited to be sent, for a `ProviderLimit` and for budgets."""
+    """Milliseconds that the request waited to be sent, for a `ProviderLimit` and for budgets."""
     streamed: bool = False
     started_at: datetime | None = None
     duration_ms: float = 0.0
@@ -206,18 +206,18 @@ class RequestRecord:
     """The `max_tokens` that budgets or spend limits could pay for, where the request was sent with less than
     it asked for; else `None`."""
     error: str | None = None
-    """What went wrong, for a request that gave no usable response, or none that says what it used."""
+    """The error of a request that gave no usable response, or a response without its usage."""
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is all that the request cost; a released one cost nothing."""
+        """Whether `cost_usd` is the whole cost; a released request cost nothing."""
         if self.outcome == "settled":
             return self.cost_usd is not None and not self.unpriced_units
         return self.outcome == "released"
 
     @property
     def committed_usd(self) -> Decimal | Unbounded:
-        """US dollars that budgets read: the cost where it is complete, else the most that it can be."""
+        """The amount that budgets read, in US dollars: the cost if it is complete, else the most possible."""
         if self.outcome == "released":
             return _ZERO
         known = _ZERO if self.cost_usd is None else self.cost_usd
@@ -227,7 +227,7 @@ class RequestRecord:
 
     @property
     def unpriced(self) -> bool:
-        """Whether its usage is known, but not a price for all of it."""
+        """Whether the usage is known, but not the price of all of it."""
         return self.outcome == "settled" and not self.cost_complete
 
     @property
@@ -243,15 +243,15 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class Usage:
-    """What a scope has spent so far: sums over its requests and those of everything below it."""
+    """The spending of a scope so far: sums over its requests and those of everything below it."""
 
     request_count: int = 0
-    """Requests to models that were sent and not refused: settled and unmeasured ones. What was paid for by
-    `spend` is none; in the counts below it is included."""
+    """Requests to models that were sent and not refused: settled and unmeasured ones. Purchases with `spend`
+    do not count here; they do in the counts below."""
     failed_requests: int = 0
     """Requests that ended unbilled: refused by the provider, or never sent."""
     unpriced_requests: int = 0
-    """Settled requests for which no price is known, or not for all that they used."""
+    """Settled requests with units whose price is not known."""
     unmeasured_requests: int = 0
     """Requests that were sent, and whose usage never came or contradicts itself."""
     input_tokens: int = 0
@@ -265,18 +265,18 @@ class Usage:
     cost_usd: Decimal = _ZERO
     """Exact sum of the known costs, in US dollars."""
     uncertain_usd: Decimal = _ZERO
-    """US dollars that the unpriced and unmeasured requests can have cost at most, beyond `cost_usd`."""
+    """The most that unpriced and unmeasured requests can have cost beyond `cost_usd`, in US dollars."""
     unbounded_requests: int = 0
     """Unpriced and unmeasured requests for which no bound is known; they are not in `uncertain_usd`."""
     unpriced_units: tuple[str, ...] = ()
-    """What was used or bought without a known price, each name once."""
+    """Names of used or bought units without a known price, each once."""
     unmeasured_bound_tokens: int = 0
-    """What the unmeasured requests can have used beyond what they reported, as far as that is known."""
+    """The most tokens that unmeasured requests can have used beyond those reported, where that is known."""
     agent_calls: int = 0
     """Agent runs that were started, at any depth: retried ones, and agents called by tools, included."""
 
     def add(self, record: RequestRecord) -> None:
-        """Count one request."""
+        """Count one record."""
         if record.outcome == "released":
             self.failed_requests += 1
             return
@@ -319,17 +319,17 @@ class Usage:
 
     @property
     def committed_tokens(self) -> int:
-        """Tokens used, and the bounds of unmeasured requests: what budgets read."""
+        """The tokens that budgets read: those used, and the bounds of unmeasured requests."""
         return self.total_tokens + self.unmeasured_bound_tokens
 
     @property
     def committed_usd(self) -> Decimal:
-        """US dollars that budgets read: `cost_usd` and `uncertain_usd` together."""
+        """The amount that budgets read, in US dollars: `cost_usd` and `uncertain_usd` together."""
         return EXACT.add(self.cost_usd, self.uncertain_usd)
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is all that was spent: nothing is unpriced, nothing unmeasured."""
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
         return not (self.unpriced_requests or self.unmeasured_requests)
 
     @property
@@ -343,7 +343,7 @@ class Usage:
         return float(self.cost_usd)
 
     def __add__(self, other: Usage) -> Usage:
-        """Return the sum of two accounts, such as those of two runs."""
+        """Return the sum of two usages, such as those of two runs."""
         together = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
         together["cost_usd"] = EXACT.add(self.cost_usd, other.cost_usd)
         together["uncertain_usd"] = EXACT.add(self.uncertain_usd, other.uncertain_usd)
@@ -351,16 +351,16 @@ class Usage:
         return Usage(**together)
 
     def __radd__(self, other: int) -> Usage:
-        """Return a copy where `sum` begins with 0."""
+        """Return a copy when `sum` adds this to the 0 that it begins with."""
         return self.copy() if other == 0 else NotImplemented
 
     def copy(self) -> Usage:
-        """A snapshot that later requests do not change."""
+        """Return a snapshot that later requests do not change."""
         return Usage(*_counts(self))
 
     @classmethod
     def of(cls, records: list[RequestRecord]) -> Usage:
-        """The sum of some records."""
+        """Return the sum of some records."""
         usage = cls()
         for record in records:
             usage.add(record)
@@ -368,7 +368,7 @@ class Usage:
 
 
 _counts: Final = attrgetter(*Usage.__slots__)
-"""The counts of a `Usage`, in the order in which it is made of them."""
+"""Returns the counts of a `Usage`, in the order of its fields."""
 
 
 CallOutcome = Literal[
@@ -384,7 +384,7 @@ CallOutcome = Literal[
     "cancelled",
     "failed",
 ]
-"""How a call of a typed function ended: with an output, which may be from a cache, or with an error.
+"""The outcome of a call of a typed function: an output, which may be from a cache, or an error.
 
 `failed` is any other error, such as one that the body of a `@compute` function raises.
 """
@@ -414,7 +414,7 @@ class CallRecord:
     attempts: int = 1
     """How often the model was asked, retries included; for a function without a model, 1."""
     retry_reasons: tuple[str, ...] = ()
-    """For each retry, what was wrong with the attempt before it."""
+    """For each retry, the problems of the attempt before it."""
     members: tuple[Any, ...] = field(default=(), hash=False)
     """The members of a quorum, or the samples."""
     iterations: tuple[Any, ...] = field(default=(), hash=False)
@@ -424,22 +424,22 @@ class CallRecord:
     started_at: datetime
     """The time at which the call began in the process that ended it, in UTC."""
     duration_ms: float = 0.0
-    """Milliseconds from then on."""
+    """Milliseconds from `started_at` to the end of the call."""
     cost_usd: Decimal = _ZERO
     """Exact known cost of the call in US dollars, in all processes in which it ran."""
     cost_complete: bool = True
-    """Whether `cost_usd` is all that was spent."""
+    """Whether `cost_usd` is the whole cost."""
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     run_id: str = ""
-    """The run in which it was made; outside of runs, an id of its own."""
+    """The id of the run in which the call was made; outside of runs, an id of the call's own."""
     flow: str = ""
     """Name of the innermost flow around it; empty outside of flows."""
     flow_id: str = ""
-    """Id of that flow: of the run, and of a flow inside of a run with the place in that."""
+    """The id of the innermost flow: the id of its run; inside of another run, with the place there."""
     parent_flow_id: str = ""
-    """Id of the flow around that one, if there is any."""
+    """The id of the flow around the innermost flow, if there is one."""
 
     @property
     def succeeded(self) -> bool:
@@ -473,7 +473,7 @@ class ToolCall:
 
 
 def dump(record: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a result as values of JSON: amounts as text, errors as their type and message.
+    """Return the fields of a result as JSON values: amounts as text, errors as their type and message.
 
     Fields that its `repr` leaves out are left out.
     """

@@ -1,4 +1,4 @@
-"""Agents with exact cost: `FastroAgent`, what it returns, and the meter for plain PydanticAI agents."""
+"""Agents with exact cost: `FastroAgent`, its responses, and the meter for plain PydanticAI agents."""
 
 from fastroai.agent.agent import FastroAgent
 from fastroai.agent.config import AgentConfig

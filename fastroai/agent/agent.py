@@ -112,8 +112,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         Args:
             model: `provider:model`, the bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`),
                 or a PydanticAI `Model`.
-            config: Settings; what is given beside it wins.
-            agent: A PydanticAI agent to use as it is; then nothing that builds one may be given.
+            config: Settings; options given beside it win.
+            agent: A PydanticAI agent to use as it is; then no option that builds one may be given.
             output_type: As in PydanticAI; `str` unless given.
             instructions: As in PydanticAI: sent with every run.
             system_prompt: As in PydanticAI: sent at the start of a conversation.
@@ -123,7 +123,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             model_settings: As in PydanticAI.
             temperature: Short form of the model setting. Not sent unless given.
             max_tokens: Short form of the model setting: most tokens of one answer. Not sent unless given.
-            retries: As in PydanticAI: what the model may try again, for tools and output.
+            retries: As in PydanticAI: how often the model may try again, for tools and output.
             validation_context: As in PydanticAI.
             tools: As in PydanticAI.
             toolsets: As in PydanticAI.
@@ -137,15 +137,15 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection);
                 2 unless given.
             cost_budget: Microcents ($1 = 1,000,000) for each call.
-            budget: The same as a `Budget`, which can say more.
+            budget: The limit as a `Budget`, which has more options.
             cost_calculator: Prices; those of genai-prices unless given.
-            provider_limits: What is sent to providers at once and in a minute, by this agent and what its
-                tools call: `{"openai": ProviderLimit(...)}`, `"*"` for all others.
-            circuit_breaker: Lets no requests of this agent go to a provider that fails and fails.
+            provider_limits: Limits on requests to a provider at once and in a minute, by this agent and the
+                agents that its tools call: `{"openai": ProviderLimit(...)}`, `"*"` for all others.
+            circuit_breaker: Stops requests of this agent to a provider that keeps failing.
             on_before_dispatch: Called with a `Dispatch` before each attempt; may raise
                 `DispatchSkippedError` to fail at once.
-            on_after_dispatch: Called with it after each attempt; what it raises is logged
-                and changes nothing.
+            on_after_dispatch: Called with the `Dispatch` after each attempt; an error that it raises
+                is logged and changes nothing.
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
@@ -175,7 +175,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         meter = Metered(config.cost_calculator)
         deferred_model: str | None = None
-        # The default is not None, which pyright takes for an output type, that of agents without output.
+        # The default is not None: pyright takes None for an output type, that of agents without output.
         output = first_given(output_type, default=None)
         self.agent: Agent[AgentDepsT, OutputDataT]
         if agent is not None:
@@ -198,7 +198,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 max_concurrency=max_concurrency,
                 capabilities=capabilities,
             )
-            # One that wraps another has no decorators; nearly all agents have, and editors show them.
+            # A wrapper of an agent has no decorators; nearly all agents have them, and editors show them.
             self.agent = cast("Agent[AgentDepsT, OutputDataT]", agent)
         else:
             model = config.model
@@ -225,7 +225,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 metadata=metadata,
                 tool_timeout=tool_timeout,
                 max_concurrency=max_concurrency,
-                # At construction: PydanticAI sets up anew for capabilities that come with each run.
+                # Given here, because PydanticAI sets up anew for capabilities that come with each run.
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
@@ -248,7 +248,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     if not TYPE_CHECKING:  # else type checkers would take any name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raise the `AttributeError`, which says where to find what the PydanticAI agent has."""
+            """Raise `AttributeError`, which says where to find an attribute of the PydanticAI agent."""
             inner = self.__dict__.get("agent")
             where = ""
             if inner is not None and not name.startswith("_") and hasattr(inner, name):
@@ -366,24 +366,24 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             timeout: Seconds for this call, instead of the agent's.
             usage: As in PydanticAI: usage to start with. It is not part of this response's account.
             metadata: As in PydanticAI.
-            retries: As in PydanticAI: what the model may try again.
+            retries: As in PydanticAI: how often the model may try again.
             toolsets: Further toolsets for this call.
             event_stream_handler: As in PydanticAI.
             capabilities: Further capabilities for this call.
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
-            tracer: Where spans go; by default that of the run this call is made in.
+            tracer: The tracer of spans; by default that of the run in which this call is made.
             cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
-            budget: The same as a `Budget`, which can say more.
-            tags: Names to sum the spending of this call by; those of the run around it come on top.
-            tenant: Whose spending it is; by default that of the run around this call.
+            budget: The limit as a `Budget`, which has more options.
+            tags: Names to sum the spending of this call by; the tags of the run around it are added.
+            tenant: The tenant whose spending it is; by default that of the run around this call.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
             ConfigurationError: both `user_prompt` and `message` are given.
             TimeLimitExceeded: the timeout ran out.
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
-            pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
+            pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` returns the usage.
         """
         call = AgentCall(
             prompt=user_prompt if message is None else _prompt(user_prompt, message),
@@ -538,8 +538,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
 
-        Arguments as for `run`, less the event handler. `StreamChunk`s come as the model writes; the last one
-        `is_final` and has the account as `usage_data`. Leaving early settles what was spent.
+        Takes the arguments of `run`, without the event handler. `StreamChunk`s come as the model writes; the
+        last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
+        early, its cost until then is settled.
         """
         return self.dispatch_stream(_streamed("run_stream", user_prompt, deps, options))
 
@@ -600,14 +601,14 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def run_stream_events(
         self, user_prompt: Prompt = None, deps: Any = None, **options: Unpack[StreamOptions[Any]]
     ) -> EventStream[Any]:
-        """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
+        """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the response.
 
-        Arguments as for `run`, less the event handler. Use it with `async for` or `async with`.
+        Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`.
         """
         call = _streamed("run_stream_events", user_prompt, deps, options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
-    # --- what a run will cost ---
+    # --- estimates ---
 
     async def estimate(
         self,
@@ -627,13 +628,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> Quote:
-        """What `run` with these arguments costs: at least, expected, at most, and why. Sends no request.
+        """Estimate the cost of `run`: at least, expected, at most, and why. Sends no request.
 
-        PydanticAI prepares the first request, so instructions that are functions, and toolsets, do their
-        work. What agents that they call would send is refused. Hooks of the dispatch do not run.
+        PydanticAI prepares the first request, so it calls instructions that are functions, and toolsets.
+        Requests of agents that these call are refused. Hooks of the dispatch do not run.
 
-        At least: one request, its input from the provider's cache, and the shortest answer. Expected: as
-        this agent's last calls in this process; before there are any, an answer of 500 tokens. At most:
+        At least: one request, its input from the provider's cache, and the shortest answer. Expected: a call
+        like this agent's last ones in this process; before there are any, an answer of 500 tokens. At most:
         every attempt at every request that there can be, each at its bound; `None` where tools and other
         code of yours may call models and no budget stops them.
 
@@ -662,16 +663,16 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     estimate_sync = blocking(estimate, of="agent")
 
     async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
-        """The quote for one attempt at a call: what `estimate` and steps stand on.
+        """Return the quote for one attempt at a call. `estimate` and steps use it.
 
-        With the reason why its prompt is not known yet, the quote is for any prompt.
+        If `unknown_prompt` says why the prompt is not known yet, the quote is for any prompt.
         """
         return await estimate_call(self._dispatcher, call, unknown_prompt)
 
     async def fingerprint_call(self, call: AgentCall) -> str | None:
         """Hash everything that shapes the answer to the first request of a call, without sending it.
 
-        `None` if code of its own answers it without a model, or if code that prepares it calls a model.
+        `None` if code of the agent answers it without a model, or if code that prepares it calls a model.
         """
         return await fingerprint_call(self._dispatcher, call)
 
@@ -699,7 +700,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def as_step(
         self, prompt: PromptSource[Any], *, config: StepConfig | None = None
     ) -> AgentStep[Any, OutputDataT]:
-        """This agent as a step of a pipeline; its output is the agent's output.
+        """Return this agent as a step of a pipeline; its output is the agent's output.
 
         Args:
             prompt: The prompt, or a function of the `StepContext` that gives it (sync or async; it runs on
@@ -709,16 +710,16 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         return AgentStep(self, prompt, config or StepConfig(), type_of_outputs(self.agent.output_type))
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
-        """Make one attempt at a call: what `run` and `StepContext.run` stand on."""
+        """Make one attempt at a call, as `run` does. `StepContext.run` uses it."""
         return self._dispatcher.run(call)
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
-        """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""
+        """Make a call whose answer is streamed. `run_stream` and `StepContext.run_stream` use it."""
         return ChatStream(lambda send, on_scope: self._dispatcher.stream_chunks(call, send, on_scope))
 
 
 def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOptions[Any]) -> AgentCall:
-    """The call of a method that streams. Raises `TypeError` for an option that it does not have."""
+    """Return the call of a method that streams. Raises `TypeError` for an unknown option."""
     if unknown := options.keys() - StreamOptions.__annotations__.keys():
         raise TypeError(f"FastroAgent.{method}() got an unexpected keyword argument {min(unknown)!r}")
     given: dict[str, Any] = {**options}
@@ -740,7 +741,7 @@ def _prompt(user_prompt: Prompt, message: Prompt) -> Prompt:
 
 
 def _with_given(config: AgentConfig, **options: Any) -> AgentConfig:
-    """The settings with those that the constructor was given, which win. Raises `ConfigurationError`."""
+    """Return the settings with the given options, which win. Raises `ConfigurationError`."""
     return replace(config, **{option: value for option, value in options.items() if value is not None})
 
 

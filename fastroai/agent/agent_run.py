@@ -1,4 +1,4 @@
-"""What one run of an agent and the meter tell each other."""
+"""The state that one run of an agent shares with the meter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ToolCallsBeside:
         self._are_over = asyncio.Event()
 
     async def make(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """Make a call. Its exceptions pass through."""
+        """Make a call. Its exceptions pass through; a halt does after the other calls have ended."""
         self._running += 1
         self._are_over.clear()
         try:
@@ -53,35 +53,35 @@ class ToolCallsBeside:
 
 @dataclass
 class AgentRun:
-    """What the meter and one `FastroAgent` run tell each other."""
+    """The state that one `FastroAgent` run shares with the meter."""
 
     meter: Meter
     request_retries: int
     """Extra attempts at each request of this run."""
     call: str = ""
-    """What tells this call from others of the same attempt at a step, in a run that is on record."""
+    """The name of this call among those of the same attempt at a step, in a run that is on record."""
     attempt: int = 1
-    """Which attempt at that call it is."""
+    """The number of the attempt at this call."""
     retry_delay: float | None = None
-    """Seconds; the base of the backoff between attempts at a request, inside a step that says it."""
+    """Base of the backoff between attempts at a request, in seconds, if the step around sets it."""
     retry: RetryPolicies | None = None
-    """What holds instead of `request_retries` and `retry_delay`, inside a step that says it."""
+    """Policies instead of `request_retries` and `retry_delay`, if the step around sets them."""
     classifiers: tuple[Classifier, ...] = ()
     refuses_cut_answers: bool = False
-    """Whether an answer that broke off is a failure; where its text is read as it comes, it is too late."""
+    """Whether an answer that broke off is a failure; not if its text was read as it came."""
     circuit_breaker: CircuitBreaker | None = None
-    """The agent's own."""
+    """The circuit breaker of the agent itself."""
     output_tools: set[str] = field(default_factory=set)
     """Names of the tools through which the model was asked for structured output."""
     last: Charge | None = None
-    """The latest answer of this run."""
+    """The charge of the latest answer of this run."""
     rejects_answer: bool = False
-    """Whether the request that is made asks again for what that one was to give."""
+    """Whether the current request rejects the latest answer, and asks for it again."""
     tool_calls: dict[str, ToolCallsBeside] | None = None
-    """Calls of tools, by the call inside which they are made: plain agents in tools share this run."""
+    """Calls of tools, by the outer call inside which they are made: plain agents in tools share this run."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks that this run was in, done or not, until it ends: those of hooks around it, of each stream, and
-    the caller's."""
+    """Tasks that this run was in, done or not, until it ends: the tasks of hooks around it, of each stream,
+    and of the caller."""
 
     run_id: str | None = None
     """Id that PydanticAI gave the run."""
@@ -89,7 +89,7 @@ class AgentRun:
     """Messages of the run so far: PydanticAI's own list, which grows with the run."""
 
     def beside(self, outer_call: str) -> ToolCallsBeside:
-        """Return the calls of tools that are made inside another one, or inside of none."""
+        """Return the calls of tools inside of an outer call; an empty text stands for none."""
         if self.tool_calls is None:  # made when first needed: most runs are not on record, or call no tools
             self.tool_calls = {}
         return self.tool_calls.setdefault(outer_call, ToolCallsBeside())
@@ -106,7 +106,7 @@ class AgentRun:
             self.run_id, self.messages = context.run_id, context.messages
 
     async def end_tasks(self) -> None:
-        """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
+        """End the tasks that are left: PydanticAI forgets a task that is cancelled just as it has begun."""
         # None is kept: the context of a task holds its scope, which holds this run.
         tasks, self.tasks = self.tasks, set()
         for task in tasks:
@@ -115,6 +115,6 @@ class AgentRun:
 
 
 def agent_run_of(scope: Scope | None) -> AgentRun | None:
-    """The innermost `FastroAgent` run; plain agents in its tools share it, so readers compare the meter."""
+    """Return the innermost `FastroAgent` run. Plain agents in its tools share it: compare the meter."""
     run = None if scope is None else scope.agent_run
     return run if isinstance(run, AgentRun) else None

@@ -1,4 +1,4 @@
-"""What an answer says of itself: whether its usage is all there, and whether it broke off."""
+"""Checks of an answer: whether its usage is complete, and whether it broke off."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS, has_ended
 
 
 def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
-    """Whether the usage of a response is all there.
+    """Return whether the usage of a response is complete.
 
-    A response that does not say why it ended was cut: the provider may have counted more than it said. Not
-    only a streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
-    A turn that Claude pauses has ended for the bill: it says so (`pause_turn`), and what it used.
+    A response that does not say why it ended was cut: the provider may have counted more than it said. This
+    also holds if it is not streamed: PydanticAI streams long answers of Anthropic and Bedrock behind
+    `request`, too. A turn that Claude pauses has ended for the bill: it states `pause_turn` and its usage.
     """
     if not has_counts(response):
         return False
@@ -40,7 +40,7 @@ def has_counts(response: ModelResponse) -> bool:
 
 
 def uncounted(response: ModelResponse, *, system: str) -> str | None:
-    """Return what usage without a stated bill leaves out although it was there; `None` if nothing."""
+    """Say which part of an answer its usage leaves out, if no bill is stated; `None` if there is none."""
     if system in LOCAL_PROVIDERS:
         return None
     if response.provider_name == "openrouter" and (response.provider_details or {}).get("is_byok"):
@@ -75,11 +75,11 @@ def _given_reason(response: ModelResponse) -> str | None:
 
 
 def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
-    """Whether an answer broke off before its end, as far as its provider lets one know.
+    """Return whether an answer broke off before its end, as far as its provider lets one know.
 
-    PydanticAI's own models of providers that stream give a finish reason; other models may have none to give.
-    For Chat Completions it makes one up, as some providers that are compatible send none; OpenAI does, and
-    after that the usage.
+    PydanticAI's own models of providers that stream give a finish reason; other models may have none to
+    give. For Chat Completions PydanticAI makes a reason up, as some compatible providers send none. OpenAI
+    sends one, and after it the usage: so without usage, the reason is made up.
     """
     if response.state != "complete":
         return response.state != "suspended"
@@ -96,7 +96,7 @@ def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
 
 
 def tokens_of(response: ModelResponse) -> Tokens:
-    """The tokens of a response."""
+    """Return the tokens of a response."""
     usage = response.usage
     return Tokens(
         input_tokens=usage.input_tokens,

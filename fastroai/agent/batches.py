@@ -24,19 +24,19 @@ from fastroai.usage.facts.billing import UNBILLED_IN_BATCHES
 
 @dataclass(frozen=True, kw_only=True)
 class MeteredBatchRequest(EncodedBatchRequest):
-    """An encoded request, and what is reserved for it."""
+    """An encoded request, with the attempt that holds its reservation."""
 
     encoded: EncodedBatchRequest = field(repr=False, compare=False)
-    """As its model has encoded it."""
+    """The request as its model has encoded it."""
     attempt: RequestAttempt = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Whoever puts it into a batch makes a copy with the id that it has there.
+        # The code that puts the request into a batch makes a copy, which has the id in that batch.
         self.attempt.job = self.custom_id
 
 
 async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatchRequest:
-    """Reserve what a request can cost at most, and encode it as it was admitted."""
+    """Reserve the most that a request can cost, and encode the request as it was admitted."""
     attempt.sent = False
     await attempt.admit()
     terms = attempt.terms
@@ -59,7 +59,7 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     """Send a batch, without those whose runs have ended meanwhile.
 
     Raises:
-        ScopeClosedError: none is left.
+        ScopeClosedError: no request is left.
     """
     going: list[EncodedBatchRequest] = []
     attempts: list[RequestAttempt] = []
@@ -88,7 +88,7 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
 
 
 async def results(model: Model, batch: Batch) -> list[BatchResult]:
-    """Read the results of a batch. One that ended without running anything is not billed."""
+    """Read the results of a batch. A batch that ended without running anything is not billed."""
     try:
         return await model.batch_results(batch)
     except BatchJobError as error:
@@ -99,7 +99,7 @@ async def results(model: Model, batch: Batch) -> list[BatchResult]:
 
 @dataclass(eq=False)
 class _Sent:
-    """The requests of a batch; they live as long as one of them is kept."""
+    """The requests of a batch. This object lives as long as one of them is kept."""
 
     attempts: Sequence[RequestAttempt]
 
@@ -116,7 +116,7 @@ def _fail(attempts: Sequence[RequestAttempt], error: BaseException) -> None:
 
 
 def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) -> ModelResponse:
-    """The response of a request, charged. One that its provider did not run is not billed."""
+    """Return the response of a request, and charge it. A request that did not run is not billed."""
     try:
         response = attempt.terms.wrapped.batch_decode(result, request)
     except BaseException as error:

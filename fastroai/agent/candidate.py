@@ -1,4 +1,4 @@
-"""One model that a request may go to, and what the request costs there."""
+"""One model that a request may go to, and the cost of the request there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Candidate:
 
     model: Model
     messages: Sequence[ModelMessage]
-    """As this model gets them."""
+    """The messages as this model gets them."""
     first: FirstRequest
     tokens: InputTokens
     calculator: CostCalculator
@@ -35,7 +35,7 @@ class Candidate:
     async def of(
         cls, model: Model, first: FirstRequest, calculator: CostCalculator, *, prepare: bool = False
     ) -> Candidate:
-        """The candidate `model`; fallback models `prepare` the messages for each of theirs."""
+        """Return the candidate for a model. `prepare` its messages if it belongs to a fallback model."""
         messages = model.prepare_messages(first.messages, first.parameters) if prepare else first.messages
         await prepare_bound(calculator, model, messages, first.parameters)
         tokens = input_tokens(calculator.host(model), messages, first.parameters)
@@ -48,16 +48,16 @@ class Candidate:
 
     @cached_property
     def bound(self) -> RequestBound:
-        """The most of the first request."""
+        """The upper bound of the first request."""
         return request_bound(
             self.calculator, self.model, self.messages, self.first.settings, self.first.parameters
         )
 
     @cached_property
     def full_window_usd(self) -> Decimal | None:
-        """The most of a request whose input is whatever the model takes; `None` where nothing bounds that."""
+        """The highest cost of a request that fills the context window; `None` where nothing bounds it."""
         if self.bound.cost_usd is None or self.first.parameters.native_tools:
-            return self.bound.cost_usd  # with tools of the provider, it is that of full windows already
+            return self.bound.cost_usd  # with tools of the provider, this is the cost of full windows already
         window = self.calculator.host(self.model).window
         prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
         return None if prices is None else prices.cost(window, self.bound.output_tokens)
@@ -68,12 +68,12 @@ class Candidate:
         return self.calculator.has_price(self.name, self.model.system, base_url_of(self.model))
 
     def least_usd(self, input_tokens: int) -> Decimal:
-        """The least of a request with so much input; nothing, where no price is known."""
+        """Return the lowest cost of a request with so many input tokens; zero if no price is known."""
         prices = self.calculator.lower_prices(self.name, self.model.system, base_url_of(self.model))
         return Decimal(0) if prices is None else prices.cost(input_tokens, self.first.shortest_answer)
 
     def usd(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """What a request with so many tokens costs; nothing, where no price is known."""
+        """Return the cost of a request with so many tokens; zero if no price is known."""
         tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
         cost = self.calculator.cost_of_usage(
             tokens, model=self.name, provider=self.model.system, provider_url=base_url_of(self.model)
@@ -82,14 +82,14 @@ class Candidate:
 
     @property
     def why_unbounded(self) -> str:
-        """Why the first request has no bound, where it has none."""
+        """Why the first request has no bound, if it has none."""
         if not self.priced:
             return f"no price is known for {self.name}"
         return f"{self.name}: {self.bound.why}"
 
 
 def own_wrappers(model: Model) -> list[str]:
-    """Names of the wrappers around a model that are the user's own, and may ask it any number of times."""
+    """Return the names of the user's own wrappers around a model, which may ask it any number of times."""
     if isinstance(model, FallbackModel):
         return [name for candidate in model.models for name in own_wrappers(candidate)]
     if not isinstance(model, WrapperModel):

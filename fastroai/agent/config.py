@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
 DEFAULT_REQUEST_RETRIES: Final = 2
 REQUEST_RETRY_DELAY: Final = 0.5
-"""Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
+"""Base of the backoff between attempts at a request, in seconds, as in the providers' own SDKs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """Settings for `FastroAgent(config=...)`. What the constructor is given beside it wins.
+    """Settings for `FastroAgent(config=...)`. Options given to the constructor beside it win.
 
-    What is `None` is not sent to the model: there is no default temperature, prompt or token limit.
+    A setting that is `None` is not sent: there is no default temperature, prompt or token limit.
     """
 
     model: Model | str | None = None
     name: str | None = None
     instructions: str | Sequence[str] | None = None
-    """Sent with every run."""
+    """The instructions, sent with every run."""
     system_prompt: str | Sequence[str] | None = None
-    """Sent at the start of a conversation, and kept in its history."""
+    """The system prompt, sent at the start of a conversation, and kept in its history."""
     temperature: float | None = None
     max_tokens: int | None = None
-    """Most tokens of one answer. It also bounds what a request can cost."""
+    """The most tokens of one answer. They also bound the cost of a request."""
     model_settings: ModelSettings | None = None
     timeout: float | None = None
     """Seconds for one attempt at a call."""
     request_retries: int | None = None
     """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""
     cost_budget: int | None = None
-    """Microcents ($1 = 1,000,000) for each call."""
+    """The budget of each call, in microcents ($1 = 1,000,000)."""
     budget: BudgetLike | None = None
-    """The same as a `Budget`, which can say more; give one of the two."""
+    """The limit as a `Budget`, which has more options; give one of the two."""
     cost_calculator: CostCalculator | None = None
     provider_limits: ProviderLimits | None = None
-    """What is sent to providers at once and in a minute: `{"openai": ProviderLimit(...)}`."""
+    """Limits on requests to a provider at once and in a minute: `{"openai": ProviderLimit(...)}`."""
     circuit_breaker: CircuitBreaker | None = None
-    """Lets no requests of this agent go to a provider that fails and fails."""
+    """Stops requests of this agent to a provider that keeps failing."""
     on_before_dispatch: BeforeDispatch | None = None
     on_after_dispatch: AfterDispatch | None = None
 

@@ -24,7 +24,7 @@ _EVENT_STREAM: Final = "text/event-stream"
 class StatedInHeaders:
     """Reads the cost of one request from the headers of the responses to it.
 
-    Inside `with`, it reads those of all responses that arrive in this task and those that it starts.
+    Inside `with`, it reads the headers of all responses that arrive in this task and in tasks it starts.
     """
 
     __slots__ = ("_costs", "_names", "_token")
@@ -42,14 +42,14 @@ class StatedInHeaders:
 
     @property
     def usd(self) -> Decimal | None:
-        """What all responses together state, in US dollars; `None` if one of them states nothing."""
+        """The total that all responses state, in US dollars; `None` if one of them states nothing."""
         known = [cost for cost in self._costs if cost is not None]
         return exact_sum(known) if known and len(known) == len(self._costs) else None
 
     def note(self, response: httpx.Response | httpx2.Response) -> None:
         """Read the headers of a response.
 
-        Those of a stream arrive before its answer is written, so they cannot tell its cost.
+        The headers of a stream arrive before its answer is written, so they cannot tell its cost.
         """
         is_stream = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
         if response.request.method != "POST" or not response.is_success or is_stream:
@@ -59,7 +59,7 @@ class StatedInHeaders:
 
 
 _listening: Final[ContextVar[StatedInHeaders | None]] = ContextVar("fastroai_cost_headers", default=None)
-"""Of a task, as several requests go on at once under one scope."""
+"""The reader of this task. It is not kept by scope, as several requests go on at once under one scope."""
 
 
 async def _read_headers(response: httpx.Response | httpx2.Response) -> None:
@@ -69,7 +69,7 @@ async def _read_headers(response: httpx.Response | httpx2.Response) -> None:
 
 
 def read_cost_headers(provider: Provider[Any] | None) -> None:
-    """Let the HTTP client of a provider read cost headers, and those that replace it on other event loops.
+    """Make the HTTP client of a provider read cost headers, and also its replacements on other loops.
 
     Providers without an HTTP client of PydanticAI's (Bedrock) are left alone.
     """

@@ -26,7 +26,7 @@ from fastroai.steps.durability import step_place
 
 _ANSWERS: Final[Mapping[str, Any]] = {
     "approval": StrictBool | DeferredToolApprovalResult,
-    # Any JSON is a result, so that a schema of the special ones would say nothing, on 200 lines.
+    # Any JSON is a valid result, so a schema of the special results would add 200 lines and exclude nothing.
     "call": Annotated[DeferredToolCallResult | Any, WithJsonSchema({})],
 }
 """The types of the answers, by the kind of the question: those of PydanticAI's `DeferredToolResults`."""
@@ -77,7 +77,7 @@ class AskPeople(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Let streams go on to the call of a deferred tool, which they else take for the end of the run."""
+        """Let a stream go on to the call of a deferred tool, which it would take for the end of the run."""
         parameters = request_context.model_request_parameters
         if _asking_step() is not None and any(tool.defer for tool in parameters.function_tools):
             tools = [replace(tool, kind="function") for tool in parameters.function_tools]
@@ -87,7 +87,7 @@ class AskPeople(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Return the answers that are on record, or ask and halt; nothing outside of steps.
+        """Return the answers that are on record, or ask and halt. Outside of steps, return `None`.
 
         Raises:
             Halted: there is a call without an answer yet.
@@ -144,7 +144,7 @@ def _asking_step() -> Scope | None:
 
 
 def _question_name(scope: Scope, kind: str, call: ToolCallPart) -> str:
-    """What tells the question from others of the step; not the id of the call alone, which models repeat."""
+    """Return a name that no other question of the step has. The call's id is not enough: models repeat it."""
     run = agent_run_of(scope)
     around = None if run is None else (run.call, run.attempt)
     key = to_json([current_tool_calls.get().key, around, kind, call.tool_name, call.tool_call_id])

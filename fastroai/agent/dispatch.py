@@ -59,7 +59,7 @@ ItemT = TypeVar("ItemT")
 class Attempt(Generic[AgentDepsT, OutputDataT]):
     """One attempt at a call: `async with` opens the scope, span and clock around PydanticAI's run.
 
-    Inside, `attempt.respond(await attempt.ask())` is its response.
+    Inside, `await attempt.respond(await attempt.ask())` gives its response.
 
     It is not a generator, because each event of a run passes through every coroutine around it, and a
     generator would add one.
@@ -169,7 +169,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         await self._close(error)
 
     async def _conclude(self, error: BaseException | None) -> None:
-        """Note how the run ended, end what is left of it, learn from its usage, and call the hook."""
+        """Note how the run ended, end the tasks that are left, learn from its usage, and call the hook."""
         if error is not None:
             self._note(error)
         await self.run.end_tasks()
@@ -195,9 +195,9 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             self._note_in_flow(error)
 
     def _note_in_flow(self, error: Exception) -> None:
-        """Note on a failure that it is of this call, which a resumed flow makes anew if that is why it ended.
+        """Note on a failure that this call raised it: a resumed flow that it ended makes the call anew.
 
-        What a budget has stopped goes on instead. What `ctx.run` calls is not known by its place alone.
+        A call that a budget has stopped goes on instead. A call of `ctx.run` is not known by its place alone.
         """
         scope, log = self.scope, log_of(self.scope)
         is_direct = scope.flow_run is not None and self._call.call is None
@@ -249,7 +249,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         return result
 
     def outside_of_clock(self, send: Send[ItemT]) -> Send[ItemT]:
-        """Return an equal sender whose clock does not count the time that the consumer takes."""
+        """Return a sender that pauses the clock for the time that the consumer takes."""
         if self.clock.seconds is None:
             return send
 
@@ -262,7 +262,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
         """Return the response, after open requests of the scope were charged to it."""
         if self.scope.open_inside:
-            await self.scope.end_inside()  # streams that its tools have left open belong to it
+            await self.scope.end_inside()  # ends streams that its tools have left open
         self.scope.write_off_in_flight()
         response = ChatResponse.of(
             result,  # pyright: ignore[reportArgumentType]
@@ -277,7 +277,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
 
 @dataclass
 class Dispatcher(Generic[AgentDepsT, OutputDataT]):
-    """Makes attempts at calls of one agent. Keeps what it has built and learned."""
+    """Makes attempts at calls of one agent, and learns from them."""
 
     name: str
     agent: AbstractAgent[AgentDepsT, OutputDataT]
@@ -289,10 +289,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     request_retries: int
     limits: Limits | None
     learned: PastCalls = field(default_factory=PastCalls)
-    """What its answered calls were like."""
+    """Its past answered calls, from which quotes expect the next one."""
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
-        """One attempt, to its response."""
+        """Make one attempt at a call, and return its response."""
         async with Attempt(self, call) as attempt:
             if call.model is not None or self.deferred_model is not None:
                 await self.load_model(call)
@@ -301,7 +301,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def stream_chunks(
         self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
     ) -> None:
-        """A streamed attempt, chunk by chunk."""
+        """Make a streamed attempt at a call, and send its answer chunk by chunk."""
         if call.before is not None:
             call = await call.before(call)
         async with Attempt(self, call) as attempt:
@@ -329,7 +329,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         send: Send[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
         on_scope: OnScope,
     ) -> None:
-        """An attempt with PydanticAI's events, and its response as the last one."""
+        """Make an attempt at a call, and send PydanticAI's events, then the response."""
         async with Attempt(self, call) as attempt:
             on_scope(attempt.scope)
             await self.load_model(call)
@@ -347,7 +347,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         await send(ResponseEvent(response))
 
     def identity(self, call: AgentCall, parent: Scope | None) -> tuple[str, int]:
-        """What tells this call from others in its run, and its attempt: who calls counts, else we do."""
+        """Return the name of this call in its run, and its attempt: counted by the caller, or else here."""
         if call.call is not None:
             return call.call, call.attempt
         if parent is None or log_of(parent) is None:
@@ -362,7 +362,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         return own, attempt
 
     def build_fallbacks(self, account: Account) -> None:
-        """See now that the models can be built which budgets may step down to, not when they are needed."""
+        """Build the models that budgets may step down to, so that errors come now and not when needed."""
         for each in account.lineage():
             if each.budget.fallback is not None:
                 self.meter.fallback_model(each.budget.fallback)
@@ -392,7 +392,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         return min(own, default)
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
-        """What every one of PydanticAI's run methods takes."""
+        """Return the arguments that all run methods of PydanticAI take."""
         model = self.deferred_model if call.model is None else call.model
         is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
         return {
@@ -418,7 +418,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         }
 
     async def load_model(self, call: AgentCall) -> None:
-        """Build the model of a call that only names it, so that `arguments` finds it and blocks no loop."""
+        """Build the model that a call only names, so that `arguments` finds it and blocks no loop."""
         reference = self.deferred_model if call.model is None else call.model
         if isinstance(reference, str):
             await self.meter.models.load(reference)
@@ -445,7 +445,7 @@ async def _chunks_of_outputs(
 
 @contextmanager
 def _watched(handle: EventStreamHandler[AgentDepsT]) -> Iterator[EventStreamHandler[AgentDepsT]]:
-    """The same handler; while it is busy with something else, nobody waits for the requests made inside."""
+    """Wrap an event handler: while it is busy with something else, nobody waits for the requests inside."""
     flow = Flow()
 
     async def watched(context: RunContext[AgentDepsT], events: AsyncIterable[AgentStreamEvent]) -> None:
@@ -461,11 +461,11 @@ def _watched(handle: EventStreamHandler[AgentDepsT]) -> Iterator[EventStreamHand
 
 
 def _to_go_on_with(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """What a run can go on from: without an answer that was cut, and without an empty message at its end.
+    """Return the messages from which a run can go on, without a cut answer or an empty message at the end.
 
-    PydanticAI would take the beginning of a streamed answer for all of it. Tool calls that have no return yet
-    are made again. Where others beside them had returned, PydanticAI keeps those and tells the model which
-    ones were interrupted.
+    PydanticAI would take the beginning of a streamed answer for all of it. Tool calls without a return are
+    made again. If other calls beside them had returned, PydanticAI keeps those returns and tells the model
+    which calls were interrupted.
     """
     last = messages[-1] if messages else None
     if last is not None and last.state == "interrupted" and (last.kind == "response" or not last.parts):

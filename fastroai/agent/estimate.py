@@ -1,4 +1,4 @@
-"""What an agent call costs, told before it is made: `FastroAgent.estimate`."""
+"""The cost of an agent call, estimated before it is made: `FastroAgent.estimate`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fastroai.calls.call import AgentCall
 
 ASSUMED_OUTPUT_TOKENS: Final = 500
-"""What an answer is taken for while nothing is known of an agent's; less where `max_tokens` is less."""
+"""Tokens assumed for an answer while no call of the agent is known; less if `max_tokens` is less."""
 ASSUMED_PROMPT_TOKENS: Final = 1_000
-"""What a prompt is taken for that is not known, and of which nothing was learned."""
+"""Tokens assumed for a prompt that is not known, while no call of the agent is known."""
 
 _ZERO: Final = Decimal(0)
 
@@ -31,7 +31,7 @@ _ZERO: Final = Decimal(0)
 async def estimate_call(
     dispatcher: Dispatcher[Any, Any], call: AgentCall, unknown_prompt: str | None = None
 ) -> Quote:
-    """The quote for one attempt at a call; for any prompt, where it is said why that is not known."""
+    """Estimate one attempt at a call; for any prompt, if `unknown_prompt` says why it is not known."""
     if unknown_prompt is not None:
         call = replace(call, prompt="?")
     limits = call.limits or dispatcher.limits
@@ -69,15 +69,15 @@ async def _plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Everything that a call may send."""
+    """All requests that a call may send."""
 
     first: FirstRequest
     asked: list[Candidate]
-    """Those that a request goes to, one after the other until one answers."""
+    """The models that a request goes to, one after the other until one answers."""
     cheaper: list[Candidate]
-    """Those that budgets may step down to instead."""
+    """The models that budgets may step down to instead."""
     attempts: int
-    """How often a request is sent at most."""
+    """The most attempts at one request."""
     unknown_prompt: str | None
 
     def quote(self, dispatcher: Dispatcher[Any, Any]) -> Quote:
@@ -99,7 +99,7 @@ class _Plan:
     # --- at least ---
 
     def _lower(self) -> tuple[Decimal, str]:
-        """One request to the cheapest candidate, all of its input from a cache, and the shortest answer."""
+        """Return the cost of one request to the cheapest candidate, with cached input and a short answer."""
         costs = []
         for candidate in (*self.asked, *self.cheaper):
             least = candidate.tokens.least if self._is_sent_whole else 1
@@ -117,7 +117,7 @@ class _Plan:
     # --- at most ---
 
     def _upper(self) -> tuple[Decimal | None, list[str]]:
-        """Every attempt at every request that there can be, each at its bound."""
+        """Return the cost of every attempt at every request that there can be, each at its bound."""
         reasons = list(self._unbounded())
         if reasons:
             return None, reasons
@@ -137,7 +137,7 @@ class _Plan:
         return total, reasons
 
     def _unbounded(self) -> Iterator[str]:
-        """Why nothing bounds the call; nothing, if something does."""
+        """Yield the reasons why nothing bounds the call; none if it is bounded."""
         first, repeats = self.first, self.first.most_answers != 1
         if first.code:
             yield f"{' and '.join(first.code)}: code of your own, which may call models"
@@ -157,7 +157,7 @@ class _Plan:
         return one.bound.cost_usd if self.unknown_prompt is None else one.full_window_usd
 
     def _most(self, cost: Callable[[Candidate], Decimal | None]) -> Decimal:
-        """All attempts at one request, by every candidate, or by what budgets step down to instead."""
+        """Return the most that all attempts at one request cost, at every candidate or its cheaper models."""
         cheaper = exact_sum(cost(one) or _ZERO for one in self.cheaper)
         once = exact_sum(max(cost(one) or _ZERO, cheaper) for one in self.asked)
         return EXACT.multiply(self.attempts, once)
@@ -182,7 +182,7 @@ class _Plan:
         return self._as_assumed(one) if usual is None else self._as_usual(one, usual)
 
     def _as_usual(self, one: Candidate, usual: UsualCall) -> tuple[Decimal, list[str]]:
-        """The mean of the last calls, with the input of this one."""
+        """Return the mean cost of the last calls, corrected for the input of this one."""
         last = "last call" if usual.calls == 1 else f"mean of the last {usual.calls} calls"
         tokens = (
             f"{usual.requests:.3g} x {usual.input_tokens:,} input and {usual.output_tokens:,} output tokens"
@@ -197,7 +197,7 @@ class _Plan:
         return max(_ZERO, cost), [reason, *([input_now] if more else [])]
 
     def _as_assumed(self, one: Candidate) -> tuple[Decimal, list[str]]:
-        """A short answer, after one round of tools where there are any."""
+        """Return the cost of a short answer, after one round of tools if there are any."""
         given = one.tokens.likely + (0 if self.unknown_prompt is None else ASSUMED_PROMPT_TOKENS)
         answer = min(ASSUMED_OUTPUT_TOKENS, one.bound.output_tokens or ASSUMED_OUTPUT_TOKENS)
         cost, requests = one.usd(given, answer), "1 request"

@@ -1,4 +1,4 @@
-"""Hashes of requests: whether two of them ask the same."""
+"""Hashes of requests, which are equal if the requests ask the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fingerprint(
     parameters: ModelRequestParameters,
     asked_for: str = "",
 ) -> str:
-    """Hash what a model is asked: messages, settings, tools and output, without times and ids of runs."""
+    """Hash a request to a model: messages, settings, tools and output, without times and ids of runs."""
     sent = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", fallback=_name_of_type)
     asked: list[object] = [
         list(map(_without_volatile, sent)),
@@ -40,7 +40,7 @@ def _without_volatile(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(value: object) -> object:
-    """Sets have another order in each process."""
+    """Return a set as a sorted list, since its order differs between processes; any other value as it is."""
     return sorted(value) if isinstance(value, set | frozenset) else value
 
 

@@ -1,4 +1,4 @@
-"""What users can run around each attempt at an agent call."""
+"""Hooks that users can run around each attempt at an agent call."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Dispatch:
 
     agent_name: str
     model: str | None
-    """The model asked for, where it is known before the run."""
+    """The model asked for, if it is known before the run."""
     prompt: Prompt
     deps: object
     attempt: int
-    """From 1."""
+    """The number of the attempt, from 1."""
     run_id: str
     step_id: str | None
     response: ChatResponse[Any] | None = None
-    """After the attempt: its response, if it gave one."""
+    """The response after the attempt, if it gave one."""
     error: BaseException | None = None
-    """After the attempt: why it failed, if it did."""
+    """The error after the attempt, if it failed."""
 
 
 BeforeDispatch: TypeAlias = Callable[[Dispatch], Awaitable[None] | None]

@@ -81,7 +81,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
         )
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
-        """Return what to reserve. `units` is the most that the request can use, or why that is not known."""
+        """Return what to reserve for `units`: the most that the request can use, or why that is not known."""
         unbounded = units if isinstance(units, str) else None
         known = {} if isinstance(units, str) else units
         if self._most_usd is not None:

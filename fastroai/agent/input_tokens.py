@@ -1,4 +1,4 @@
-"""How many tokens the input of a request is likely to have, and how many it has at least."""
+"""The likely and the least number of input tokens of a request."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fastroai.usage.hosts import Host
 from fastroai.usage.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
 
 BYTES_PER_TOKEN: Final = 4
-"""Of English text, about, where nothing counts it."""
+"""Bytes of English text for one token, about, where no tokenizer counts it."""
 TOKENS_PER_FILE: Final = 1_000
-"""What an image, a document and the like are taken for."""
+"""Tokens assumed for an image, a document and the like."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputTokens:
-    """What the input of a request is, before any provider has counted it."""
+    """The tokens of a request's input, before any provider has counted it."""
 
     least: int
     likely: int
@@ -45,7 +45,7 @@ def input_tokens(
 ) -> InputTokens:
     """Count the input of a request: exactly where a tokenizer is known, else by its bytes.
 
-    `prepare_bound` comes before it: it loads the tokenizer.
+    Call `prepare_bound` before it: that loads the tokenizer.
     """
     tokenizer = None
     name = host.encoded_model
@@ -67,7 +67,7 @@ def _by_bytes(text: str) -> int:
 
 
 def _said(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
-    """The texts that reach the model as they are."""
+    """Yield the texts that reach the model as they are."""
     yield from (part.content for part in parameters.instruction_parts or ())
     for message in messages:
         for part in message.parts:
@@ -78,7 +78,7 @@ def _said(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) 
 
 
 def _other(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
-    """The texts that the provider puts in a form of its own: tools, schemas, and what became of calls."""
+    """Yield the texts that the provider puts in its own form: tools, schemas, and results of calls."""
     for tool in (*parameters.function_tools, *parameters.output_tools):
         yield f"{tool.name} {tool.description or ''}"
         yield to_json(tool.parameters_json_schema).decode()

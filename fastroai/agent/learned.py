@@ -1,4 +1,4 @@
-"""What an agent's last calls and requests were like: what quotes and budgets expect of the next ones."""
+"""The last calls and requests of an agent, from which quotes and budgets expect the next ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastroai.calls.response import ChatResponse
 
 REMEMBERED: Final = 50
-"""Calls, and requests under budgets, to each model that an agent asks."""
+"""The most calls, and requests under budgets, that are remembered for each model."""
 MODELS_REMEMBERED: Final = 16
 
 PastT = TypeVar("PastT")
@@ -27,7 +27,7 @@ class Past(Generic[PastT, UsualT]):
     """The last calls or requests of one agent, by model. Safe to use from several threads."""
 
     def __init__(self, tell: Callable[[Collection[PastT]], UsualT]) -> None:
-        """`tell` says what some of them are usually like."""
+        """`tell` computes the usual call or request from some past ones."""
         self._tell = tell
         self._past: dict[str, deque[PastT]] = {}
         self._usual: dict[str, UsualT] = {}
@@ -38,7 +38,7 @@ class Past(Generic[PastT, UsualT]):
         self._lock = threading.Lock()
 
     def add(self, model: str, one: PastT) -> None:
-        """Remember one."""
+        """Remember a call or a request."""
         with self._lock:
             if model not in self._past and len(self._past) >= MODELS_REMEMBERED:
                 oldest = next(iter(self._past))
@@ -57,14 +57,14 @@ class Past(Generic[PastT, UsualT]):
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """One call that was answered."""
+    """A call that was answered."""
 
     cost_usd: Decimal
-    """Of all of it: retries, and agents that its tools called, included."""
+    """The cost of the whole call, with retries, and agents that its tools called."""
     requests: int
     """Requests to the model that was asked first."""
     input_tokens: int
-    """Of the first request."""
+    """Input tokens of the first request."""
     output_tokens: int
 
 
@@ -80,7 +80,7 @@ class UsualCall:
 
     @classmethod
     def of(cls, calls: Collection[PastCall]) -> UsualCall:
-        """The mean of these."""
+        """Return the mean of some calls."""
         count = len(calls)
         return cls(
             calls=count,
@@ -119,32 +119,32 @@ class PastCalls(Past[PastCall, UsualCall]):
 
 @dataclass(frozen=True, slots=True)
 class PastRequest:
-    """One request under a budget whose answer came to its end."""
+    """A request under a budget whose answer came to its end."""
 
     output_tokens: int
     tokens: int
     cost_usd: Decimal
     bound_tokens: int
-    """Tokens that a request with this answer could have had at most, by what bounded its input."""
+    """The most tokens that a request with this answer could have had, by the bound of its input."""
     bound_usd: Decimal
-    """US dollars that it could have cost at most."""
+    """The most US dollars that it could have cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsualRequest:
-    """What some past requests tell of the next one."""
+    """The mean figures of some past requests, from which the next one is expected."""
 
     longest_answer: int
-    """Tokens that few answers exceed: those of the longest of n answers, and one n-th more."""
+    """The length that few answers exceed, in tokens: the longest of n answers, and one n-th more."""
     output_tokens: int
-    """The mean, rounded up."""
+    """The mean of the output tokens, rounded up."""
     share_of_usd: Decimal
-    """What they cost, as a share of what they could have cost with the same answers."""
+    """Their cost, as a share of the most that they could have cost with the same answers."""
     share_of_tokens: Decimal
 
     @classmethod
     def of(cls, requests: Collection[PastRequest]) -> UsualRequest:
-        """What these tell."""
+        """Return the figures of some past requests."""
         count = len(requests)
         output = sum(request.output_tokens for request in requests)
         longest = max(request.output_tokens for request in requests)
@@ -153,7 +153,7 @@ class UsualRequest:
         tokens = sum(request.tokens for request in requests)
         cost_usd = exact_sum(request.cost_usd for request in requests)
         return cls(
-            # The next one of n + 1 is the longest of all with a chance of 1 in n + 1.
+            # Of n + 1 answers, the last is the longest with a chance of 1 in n + 1.
             longest_answer=-(-longest * (count + 1) // count),
             output_tokens=-(-output // count),
             share_of_usd=ratio(cost_usd, bound_usd) if bound_usd else Decimal(1),

@@ -11,12 +11,12 @@ from fastroai.usage import CostCalculator, ModelFallback
 
 
 class Meter(Protocol):
-    """A `Metered`, as the runs and requests that it makes see it."""
+    """A `Metered`, as its runs and requests see it."""
 
     calculator: CostCalculator
     past_requests: PastRequests
-    """What the requests of its agent were like."""
+    """The past requests of its agent."""
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
-        """The model to step down to when the budget runs low."""
+        """Return the model to step down to when the budget runs low."""
         ...

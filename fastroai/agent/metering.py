@@ -1,9 +1,9 @@
 """The one place where model requests are admitted, priced and charged.
 
 A capability puts a `MeteredModel` around every leaf model of a run, inside fallback models and other
-wrappers too, where it sees the final model and settings; the same for `run`, `run_stream`,
-`run_stream_events` and `iter`. It does so before the hooks of all other capabilities, as they can make
-requests of their own (`OpenAICompaction` does); and after them again, as they can put another model there.
+wrappers too, where it sees the final model and settings. This holds for `run`, `run_stream`,
+`run_stream_events` and `iter`. The capability acts before the hooks of all other capabilities, as they can
+make requests of their own (`OpenAICompaction` does), and after them, as they can put another model there.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ class Metered(AbstractCapability[Any]):
         self.unanswered = Unanswered()
         self._metered: tuple[_Known, ...] = ()
         self.models = ModelCache()
-        """The models that were built for the agent of this meter, and for budgets over its runs."""
+        """The models that were built by name, for the agent of this meter and for budgets over its runs."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Before the hooks of others, which may make requests."""
+        """Come before the hooks of other capabilities, which may make requests."""
         return CapabilityOrdering(position="outermost")
 
     def model(self, model: Model | str) -> Model:
@@ -138,7 +138,7 @@ class Metered(AbstractCapability[Any]):
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def retries_of(self, built_by_name: bool) -> int:
-        """Return how many extra attempts there are at requests to a model."""
+        """Return the number of extra attempts at requests to a model."""
         if self.request_retries is not None:
             return self.request_retries
         return DEFAULT_REQUEST_RETRIES if built_by_name else 0
@@ -216,7 +216,7 @@ class Metered(AbstractCapability[Any]):
         return metered_realtime(model)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
-        """The model that a budget steps down to."""
+        """Return the model that a budget steps down to."""
         if isinstance(fallback.use, str):
             return self.models.get(fallback.use)
         OwnedModel(fallback.use).come_to_this_loop()
@@ -228,12 +228,12 @@ class Metered(AbstractCapability[Any]):
         Raises:
             UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
         """
-        if not isinstance(ctx.model, Model):  # a RealtimeModel: these take time to load
+        if not isinstance(ctx.model, Model):  # else a RealtimeModel, a class that takes time to import
             refuse_session(ctx.model)
         return self
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
+        """Note the task of the hooks around a run; after a plain agent, charge what it has not collected."""
         run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
@@ -243,7 +243,7 @@ class Metered(AbstractCapability[Any]):
         plain_run = object()
         current_plain_run.set(
             plain_run
-        )  # PydanticAI runs this in a context of its own, and hands it on to the run
+        )  # PydanticAI calls this method in a context of its own, which the run inherits
         try:
             return await handler()
         finally:
@@ -252,7 +252,7 @@ class Metered(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
+        """Meter the model; note the task of a stream, and whether the request asks for an answer again."""
         run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
@@ -262,7 +262,7 @@ class Metered(AbstractCapability[Any]):
         return request_context
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Meter a model that a hook has put in the place of the one that was metered before."""
+        """Meter a model that a hook has put in the place of an already metered one."""
         if isinstance(model, MeteredModel) or _is_metered(model):
             return None
         metered = self._metered_model(model)
@@ -303,7 +303,7 @@ class Metered(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Note results of tools in the log of the run; those that are on record need no call."""
+        """Note results of tools in the log of the run. A tool whose result is on record is not called."""
         scope = current_scope()
         run = agent_run_of(scope)
         if scope is not None and scope.receiving:
@@ -332,7 +332,7 @@ class _Known(NamedTuple):
     loop: AbstractEventLoop | None
     metered: Model
     providers: Sequence[Provider[Any]]
-    """Clients of the model, which it uses on that loop."""
+    """The clients of the model, which it uses on that loop."""
 
 
 def _is_metered(model: Model) -> bool:
@@ -346,7 +346,7 @@ def _is_metered(model: Model) -> bool:
 class OwnedModel(WrapperModel):
     """A model that belongs to the agent, which opens and closes it; a request must do neither.
 
-    A `FallbackModel` would wait at its lock otherwise, which several event loops must not share.
+    Else a `FallbackModel` would wait at its lock, which several event loops must not share.
     """
 
     def come_to_this_loop(self) -> None:
@@ -377,7 +377,7 @@ class MeteredModel(OwnedModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Send a request, and again after a transport failure; or collect one that is being worked on."""
+        """Send a request, and again after a transport failure; or ask for an answer that is in progress."""
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
@@ -548,7 +548,7 @@ class MeteredModel(OwnedModel):
                         response = stream.get()
                         attempt.abandon(response, error)
                         await attempt.conclude(trace_id, error=error)
-                        if isinstance(error, Exception):  # what is wrong with an answer that was paid to here
+                        if isinstance(error, Exception):  # a budget may have paid for no more of the answer
                             await attempt.check_paid(response)
                         raise
                     finally:
@@ -562,15 +562,13 @@ class MeteredModel(OwnedModel):
                     return
             before = await self._wait_or_raise(attempt, failure)
 
-    # --- what the provider works on after it has returned ---
+    # --- answers that the provider works on after the request has returned ---
 
     def _keeps(self, attempt: RequestAttempt, response: ModelResponse) -> bool:
-        """Whether the provider works on an answer; then what was reserved stays reserved until that comes."""
+        """Return whether the provider still works on an answer; if so, keep its reservation until then."""
         if attempt.charge is not None or not works_on(attempt.terms.wrapped, response):
             return False
-        attempt.job = (
-            response.provider_response_id or attempt.job
-        )  # a stream that goes on may not say it again
+        attempt.job = response.provider_response_id or attempt.job  # a continued stream may not repeat its id
         self.meter.unanswered.keep(attempt, self._run_or(attempt.scope))
         attempt.answered()
         return True
@@ -579,11 +577,11 @@ class MeteredModel(OwnedModel):
         return None if job is None else self.meter.unanswered.find(self._run_or(scope), job)
 
     def _run_or(self, scope: Scope) -> object:
-        """The run that a request is made in; its scope, where it is made without an agent."""
+        """Return the run that a request is made in, or the scope of a request without an agent."""
         return self._run(scope) or current_plain_run.get() or scope
 
     async def cancel_suspended_response(self, response: ModelResponse) -> None:
-        """Cancel what the provider works on, and charge what it can have cost until then."""
+        """Cancel an answer that the provider works on, and charge its bound."""
         scope = current_scope()
         attempt = None if scope is None else self._waiting(scope, response.provider_response_id)
         if attempt is None:
@@ -600,13 +598,13 @@ class MeteredModel(OwnedModel):
         """Ask a decision model without a request of an agent, outside of runs.
 
         Raises:
-            UnmeteredRequestError: inside of a run, and not of `spend`.
+            UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
         """
         refuse_in_runs(
             f"decide() of {self.system}:{self.model_name}",
             "run an agent on the model, with the questions as the fields of its output_type",
         )
-        # Of `DecisionModel`s alone; `Model`, the declared type, does not have it.
+        # Only a `DecisionModel` has this method; `Model`, the declared type, does not.
         response: DecisionResponse = await self.wrapped.decide(request, model_settings)  # type: ignore[attr-defined]
         return response
 
@@ -630,7 +628,7 @@ class MeteredModel(OwnedModel):
             return await self.wrapped.batch_encode(request)
         run = self._run_or(scope)
         if run is not scope:
-            await self.meter.unanswered.leave(run)  # its batch has brought nothing: it is sent in another one
+            await self.meter.unanswered.leave(run)  # no answer came: it is sent in another batch
         terms = BatchTerms(
             self.meter,
             self.wrapped,
@@ -650,11 +648,11 @@ class MeteredModel(OwnedModel):
         return encoded
 
     async def batch_create(self, requests: Sequence[EncodedBatchRequest]) -> Batch:
-        """Send a batch. The requests are of many runs, and whoever sends it may be in none of them."""
+        """Send a batch. Its requests may be from many runs, and the task that sends it in none of them."""
         return await batches.create(self.wrapped, requests)
 
     async def batch_results(self, batch: Batch) -> list[BatchResult]:
-        """Read the results of a batch; `batch_decode` charges each."""
+        """Read the results of a batch; `batch_decode` charges each result."""
         return await batches.results(self.wrapped, batch)
 
     def batch_decode(self, result: BatchResult, request: BatchRequest) -> ModelResponse:
@@ -698,7 +696,7 @@ class MeteredModel(OwnedModel):
         )
 
     async def _wait_or_raise(self, attempt: RequestAttempt, error: Exception) -> Retry:
-        """Wait until the next attempt; raise the failure where there is none to follow."""
+        """Wait until the next attempt, or raise the failure if no attempt follows."""
         if not is_transport_failure(error) or isinstance(error, CircuitOpenError):
             raise error
         retry = self._retry_rules().next(error, attempt.used, attempt.scope)
@@ -717,7 +715,7 @@ class MeteredModel(OwnedModel):
                 run.last.mark("retried")
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
-        """Its place in the run, if it is made in one."""
+        """Return the place of the request in the log of its run; `None` if no run has a log."""
         log = log_of(scope)
         if log is None:
             return None
@@ -735,7 +733,7 @@ class MeteredModel(OwnedModel):
         )
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
-        """A response that was paid for before, as if it had just come."""
+        """Return a response that was paid for before, and note it as if it had just come."""
         if (run := self._run(current_scope())) is not None:
             run.call = known.call
             if terms.kind != "compaction":
@@ -757,7 +755,7 @@ class MeteredModel(OwnedModel):
         return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
     def _span_or_none(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
-        """Its span; inside, its id, which is empty without a tracer."""
+        """Return the span of an attempt. It gives the id of the trace, which is empty without a tracer."""
         tracer = attempt.scope.tracer
         return nullcontext("") if tracer is None else self._span(tracer, attempt)
 

@@ -1,4 +1,4 @@
-"""From a model reference to a model whose requests FastroAI alone retries, and the event loops of models."""
+"""Models built from references, whose requests FastroAI alone retries, and the event loops of models."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fastroai.runtime.wakeup import running_loop
 from fastroai.usage import model_reference
 
 _THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
-"""The extra that PydanticAI names where what a model needs is not installed. Ours have the same names."""
+"""The extra that PydanticAI's error names for missing packages. Our extras have the same names."""
 
 
 @contextmanager
 def naming_our_extra(reference: str) -> Iterator[None]:
-    """Build what a reference names; where its packages are missing, the error names the extra of FastroAI.
+    """Turn the error of a build whose packages are missing into one that names the extra of FastroAI.
 
     Raises:
         MissingExtraError: the packages of its provider are not installed.
@@ -43,20 +43,20 @@ def naming_our_extra(reference: str) -> Iterator[None]:
 
 
 def build_model(reference: str) -> Model:
-    """The model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
+    """Build the model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
-    Retries that the provider's SDK would make unseen are turned off: each of them may be billed. The costs
-    that gateways state in headers are read.
+    Hidden retries of the provider's SDK are turned off: each of them may be billed. The costs that gateways
+    state in headers are read.
 
     Raises:
-        UnknownModelError: its provider cannot be told.
+        UnknownModelError: the provider cannot be told.
         MissingExtraError: the packages of its provider are not installed.
         pydantic_ai.exceptions.UserError: the provider is not set up, for example without an API key.
     """
     provider, name = model_reference(reference)
     full = f"{provider}:{name}" if provider != name else name
     with naming_our_extra(full):
-        # With a factory of ours, it would not say which name is near an unknown one.
+        # With a provider factory of ours, PydanticAI's error would not suggest a similar name.
         model = infer_model(full)
     if model.provider is not None:
         _take_over(model.provider)
@@ -64,7 +64,7 @@ def build_model(reference: str) -> Model:
 
 
 def build_provider(name: str) -> Provider[Any]:
-    """The provider of a name, for embeddings and images. Its SDK does not retry, as in `build_model`."""
+    """Build the provider of a name, for embeddings and images. Its SDK does not retry (see `build_model`)."""
     provider = infer_provider(name)
     _take_over(provider)
     return provider
@@ -80,14 +80,14 @@ def _take_over(provider: Provider[Any]) -> None:
 
 
 def leaves(model: Model) -> list[Model]:
-    """The models of one provider each that a model hands its requests to."""
+    """Return the leaf models to which a model hands its requests; each has one provider."""
     if isinstance(model, FallbackModel):
         return [leaf for candidate in model.models for leaf in leaves(candidate)]
     return leaves(model.wrapped) if isinstance(model, WrapperModel) else [model]
 
 
 class ModelCache:
-    """The models of references, each built once for each event loop that is in use.
+    """The models of references, each built once for each event loop in use.
 
     The connections of a model's client belong to one event loop, and a process can have several at once:
     that of a web application, for example, and the one of its sync calls in threads.
@@ -99,22 +99,22 @@ class ModelCache:
         in_forked_process(self._leave_clients)
 
     def _leave_clients(self) -> None:
-        """The connections are those of the process that forked this one."""
+        """Forget the connections, which belong to the process that forked this one."""
         self._lock = threading.Lock()
         for built in self._built.values():
             built.leave_clients()
 
     def get(self, reference: str) -> Model:
-        """The model of a reference, for the running loop. Raises as `build_model`."""
+        """Return the model of a reference, for the running loop. Raises the errors of `build_model`."""
         with self._lock:
             if reference not in self._built:
                 self._built[reference] = _Built(reference)
             return self._built[reference].here()
 
     async def load(self, reference: str) -> None:
-        """Build the model of a reference where `get` would, but in a thread: a provider's SDK imports slowly.
+        """Build the model in a thread, if `get` would have to build it: a provider's SDK imports slowly.
 
-        Raises as `build_model`.
+        Raises the errors of `build_model`.
         """
         if reference in self._built:
             return
@@ -123,12 +123,12 @@ class ModelCache:
             self._built.setdefault(reference, built)
 
     def here(self, model: Model) -> Model:
-        """The same model for the running loop, if it was built here; any other as it is."""
+        """Return the same model for the running loop, if it was built here; any other model as it is."""
         with self._lock:
             return next((built.here() for built in self._built.values() if built.has(model)), model)
 
     def has_built(self, model: Model) -> bool:
-        """Whether it is one of these, so that there can be another for another loop."""
+        """Return whether a model was built here, so that another loop can have another one."""
         with self._lock:
             return any(built.has(model) for built in self._built.values())
 
@@ -159,7 +159,7 @@ class _Built:
 
     def _add(self, loop: AbstractEventLoop) -> None:
         # PydanticAI touches the client of an agent's own model, the first, whenever a run starts on another
-        # loop. So once there is another loop, no loop uses that one any more.
+        # loop. So once there is another loop, no loop uses the first model any more.
         self._of_loops = {
             known: model
             for known, model in self._of_loops.items()
@@ -174,7 +174,7 @@ _loops: Final[WeakKeyDictionary[Provider[Any], AbstractEventLoop]] = WeakKeyDict
 
 
 def providers_of(model: Model) -> list[Provider[Any]]:
-    """The providers whose clients a model uses."""
+    """Return the providers whose clients a model uses."""
     return [leaf.provider for leaf in leaves(model) if leaf.provider is not None]
 
 
@@ -186,6 +186,6 @@ def note_loop(providers: Iterable[Provider[Any]], loop: AbstractEventLoop | None
 
 
 def loop_of(model: Model) -> AbstractEventLoop | None:
-    """The loop that a client of a model is bound to: the last one that used it, while that runs."""
+    """Return the loop that a model's client is bound to: the last one that used it, if it still runs."""
     loops = [_loops.get(provider) for provider in providers_of(model)]
     return next((loop for loop in loops if loop is not None and loop.is_running()), None)

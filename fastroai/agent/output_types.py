@@ -1,4 +1,4 @@
-"""The type that an agent's outputs have, of what PydanticAI takes as `output_type=`."""
+"""The type of an agent's outputs, read from PydanticAI's `output_type=`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.contracts.declared import returned_type
 
 
 def type_of_outputs(spec: Any) -> Annotation | None:
-    """A type, or a union of several; `None` where the spec does not say one, as a function that has none."""
+    """Return a type, or a union of several; `None` if the spec names none, such as a bare function."""
     if isinstance(spec, ToolOutput):
         return type_of_outputs(spec.output)
     if isinstance(spec, NativeOutput | PromptedOutput):

@@ -19,12 +19,12 @@ _overridden: Final[ContextVar[frozenset[int]]] = ContextVar("fastroai_overridden
 class OwnAgent(Agent[AgentDepsT, OutputDataT]):
     """An agent that knows whether its capabilities are overridden, the meter among them.
 
-    `override(spec=…)` with capabilities replaces all that the agent was built with; no public API tells so.
+    `override(spec=…)` with capabilities replaces all that the agent was built with; no public API shows it.
     """
 
     @contextmanager
     def override(self, **overridden: Any) -> Generator[None]:
-        """Override parts of the agent, as `pydantic_ai.Agent.override` says."""
+        """Override parts of the agent, as `pydantic_ai.Agent.override` does."""
         spec: dict[str, Any] | AgentSpec | None = overridden.get("spec")
         capabilities = spec.get("capabilities") if isinstance(spec, dict) else spec and spec.capabilities
         with super().override(**overridden):

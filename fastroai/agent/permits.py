@@ -1,4 +1,4 @@
-"""Requests of agents under provider limits and circuit breakers: what they expect, how they are refused."""
+"""Provider limits and circuit breakers for requests of agents: expected tokens, and refusals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from fastroai.runtime import CircuitBreaker
 
 USUAL_OUTPUT: Final = 500
-"""Tokens that a first answer is taken to have, where no `max_tokens` says."""
+"""Tokens assumed for a first answer without `max_tokens`."""
 
 
 class ModelCircuitOpenError(CircuitOpenError, ModelUnavailableError):
-    """`CircuitOpenError` as what PydanticAI takes it for, which is what a `FallbackModel` falls back on."""
+    """`CircuitOpenError` in the form on which PydanticAI's `FallbackModel` falls back."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RequestPermit(Permit):
     """The permit of one attempt at a request to a model."""
 
     def __init__(self, scope: Scope, breaker: CircuitBreaker | None, terms: Terms) -> None:
-        """For a request that is made in `scope` by an agent with `breaker`."""
+        """Make the permit for a request in `scope`, of an agent with `breaker`."""
         super().__init__(scope, terms.provider, terms.model)
         self._terms = terms
         self._limits = limits_for(terms.provider, scope.provider_limits)
@@ -68,7 +68,7 @@ class RequestPermit(Permit):
             raise ModelCircuitOpenError(self._model, *error.args) from None
 
     def end_with(self, response: ModelResponse | None, error: BaseException | None) -> None:
-        """It has ended: with a response whose usage is known, or not."""
+        """End the permit: with a response if its usage is known, else without."""
         health: Health = "well"
         failure, tokens = "", None
         if error is not None:
@@ -81,7 +81,7 @@ class RequestPermit(Permit):
         self.end(health, tokens, output_tokens, failure)
 
     def _heed(self, error: BaseException) -> int | None:
-        """Do as the provider asked. Returns the tokens that it has counted, if that is known: none."""
+        """Hold requests back as the provider asked. Return 0 if it surely counted no tokens, else `None`."""
         wait = retry_after(error) if is_transport_failure(error) else None
         if wait is not None:
             self.hold_back(wait)
@@ -91,7 +91,7 @@ class RequestPermit(Permit):
 
 
 def _expected_tokens(terms: Terms, usual_output: int | None) -> int:
-    """Input as it is likely to count, and an answer like the last ones, or as long as is allowed."""
+    """Return the likely tokens of the input, and of an answer like the last ones or as long as is allowed."""
     model = terms.wrapped
     limit = (terms.settings or {}).get("max_tokens") or (model.settings or {}).get("max_tokens")
     output = (limit or USUAL_OUTPUT) if usual_output is None else min(usual_output, limit or usual_output)

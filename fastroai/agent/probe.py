@@ -1,7 +1,7 @@
-"""What the first request of an agent call would carry, found out without sending it.
+"""The first request of an agent call, found out without sending it.
 
 PydanticAI's own run prepares the request, so that instructions, toolsets, hooks, history and settings are
-what they will be. It is left where the model would be asked.
+those of the real call. The run is left at the point where it would ask the model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRequest:
-    """The first request of a call, and what the rest of the call may do."""
+    """The first request of a call, and facts about the rest of the call."""
 
     model: Model
     messages: list[ModelMessage]
@@ -57,9 +57,9 @@ class FirstRequest:
     shortest_answer: int
     """Tokens of the shortest answer that the call can end with."""
     most_answers: int | None
-    """How often the model is asked at most, attempts at one request counted once; `None` for no limit."""
+    """The most answers of the model, several attempts at one request counted once; `None` for no limit."""
     why_more: str
-    """Why it is asked more than once."""
+    """Why the model may be asked more than once."""
     settings_vary: bool
     """Whether a function computes the settings of each request anew."""
     code: tuple[str, ...]
@@ -69,9 +69,9 @@ class FirstRequest:
 async def first_request(
     agent: AbstractAgent[Any, Any], call: AgentCall, arguments: Mapping[str, Any]
 ) -> FirstRequest | str:
-    """The first request of a call that is made with these arguments; else why it cannot be known.
+    """Return the first request of a call with these arguments, or the reason why it cannot be known.
 
-    Raises what preparing it raises.
+    Raises the errors of preparing the request.
     """
     options = {**arguments, "capabilities": [*(call.capabilities or ()), _UNSEEN, _Probe()]}
     async with agent.iter(call.prompt, output_type=call.output_type, **options) as run:
@@ -86,7 +86,7 @@ async def first_request(
 
 
 async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) -> str | None:
-    """Hash what the first request of a call asks, and whom; `None` if code answers it, or calls a model.
+    """Hash a call's first request, and the models asked; `None` if code answers it, or calls a model.
 
     PydanticAI prepares the request, so instructions that are functions do their work. Nothing is sent.
     """
@@ -104,7 +104,7 @@ async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) ->
 
 
 def _who(model: Model) -> list[object]:
-    """What tells a model from others; one without a provider, as in tests, from every other object."""
+    """Return values that identify a model; without a provider, as in tests, it differs from all others."""
     known: list[object] = [type(model).__qualname__, model.system, model.model_name, model.base_url]
     return [*known, model.settings, None if model.provider is not None else _token_of(model)]
 
@@ -113,7 +113,7 @@ _tokens: Final[dict[int, tuple[weakref.ref[Model], str]]] = {}
 
 
 def _token_of(model: Model) -> str:
-    """A name that no other object has, here or in another process. Models are not hashable."""
+    """Return a random name for a model object, unique in all processes. Models are not hashable."""
     known = _tokens.get(id(model))
     if known is None or known[0]() is not model:
         known = _tokens[id(model)] = weakref.ref(model), secrets.token_hex(8)
@@ -154,7 +154,7 @@ def _found(
 def _answers(
     tools: Sequence[ToolsetTool[Any]], tool_retries: int, output_retries: int
 ) -> tuple[int | None, str]:
-    """How many answers PydanticAI takes at most, request limit aside, and why it is not one."""
+    """Return the most answers that PydanticAI takes without a request limit, and why it may be several."""
     if any(tool.tool_def.kind != "output" for tool in tools):
         return None, "as a model that calls tools is asked again"
     if tools and tool_retries:
@@ -165,7 +165,7 @@ def _answers(
 
 
 def _has_function(output: object) -> bool:
-    """Whether an output type is, or contains, a function that makes the output."""
+    """Return whether an output type is, or contains, a function that makes the output."""
     if isinstance(output, TextOutput):
         return True
     if isinstance(output, ToolOutput):
@@ -178,11 +178,11 @@ def _has_function(output: object) -> bool:
 
 
 _WITHOUT_HOOKS: Final = "pydantic_ai.capabilities._"
-"""Where the capabilities are from that every agent has."""
+"""The beginning of the modules with the capabilities that every agent has."""
 
 
 def _capabilities(root: AbstractCapability[Any]) -> Iterator[str]:
-    """Names of the capabilities whose hooks may do anything."""
+    """Yield the names of capabilities whose hooks may do anything."""
     leaves: list[AbstractCapability[Any]] = []
     root.apply(leaves.append)
     for leaf in leaves:
@@ -192,7 +192,7 @@ def _capabilities(root: AbstractCapability[Any]) -> Iterator[str]:
 
 
 class _Asked(BaseException):
-    """The model was asked. Not an `Exception`: nobody's error handling is to take it for a failure."""
+    """Raised where the model is asked. Not an `Exception`, so that no code takes it for a failure."""
 
     def __init__(
         self,
@@ -206,24 +206,24 @@ class _Asked(BaseException):
 
 
 class _ToolFirst(BaseException):
-    """A tool was to run before the model was asked."""
+    """Raised where a tool is to run before the model is asked."""
 
 
 class _Probe(AbstractCapability[Any]):
-    """Puts a model that is not asked around the one that would be, outside of every other wrapper."""
+    """Puts an `_Unasked` around the model that would be asked, outside of every other wrapper."""
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Around all others: meters keep what they have wrapped."""
+        """Come around all other capabilities: meters keep the models that they have wrapped."""
         return CapabilityOrdering(position="outermost")
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Called when the request is complete."""
+        """Return a model that raises. PydanticAI calls this when the request is complete."""
         return _Unasked(model)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, **options: object
     ) -> NoReturn:
-        """Called for tools that the last answer of a history has asked for."""
+        """Raise `_ToolFirst`. PydanticAI calls this for tools that the last answer of a history asked for."""
         raise _ToolFirst(repr(call.tool_name))
 
 
@@ -246,7 +246,7 @@ class _Unasked(OwnedModel):
 _UNSEEN: Final = Instrumentation(
     settings=InstrumentationSettings(tracer_provider=NoOpTracerProvider(), meter_provider=NoOpMeterProvider())
 )
-"""Keeps the run out of traces: it is the user's only in form."""
+"""Keeps the run out of traces: it is a run of the user only in form."""
 
 _CALL_NO_MODEL: Final = frozenset({Metered, Instrumentation, Caching, Thinking, NativeTool, Toolset, _Probe})
 """Capabilities that only add to a request, or watch."""

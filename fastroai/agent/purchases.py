@@ -28,11 +28,11 @@ async def buy(
     used: Callable[[ResultT], Units],
     retries: int,
 ) -> ResultT:
-    """Reserve what a request can cost, send it, and charge the stated bill, else the units that it `used`.
+    """Reserve the cost of a request, send it, and charge the stated bill, else the units that it `used`.
 
-    A request that its provider refused without billing is released. One whose usage is not reported, or
-    cannot be true, counts at its bound, as unmeasured. After a transport failure there are so many more
-    attempts, each of which is reserved and charged by itself.
+    A request that its provider refused without billing is released. A request whose usage is not reported, or
+    cannot be true, counts at its bound, as unmeasured. After a transport failure there are up to `retries`
+    more attempts, each of which is reserved and charged by itself.
     """
     rules, made = RetryRules.counted(retries, REQUEST_RETRY_DELAY), NO_RETRIES_USED
     while True:

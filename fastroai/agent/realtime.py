@@ -1,7 +1,7 @@
 """Realtime models, whose sessions the account cannot follow.
 
-What a session costs is not known before it ends, and no limit of the provider bounds it. So it is refused
-inside of a run, unless the caller has set money aside for it with `spend`.
+The cost of a session is not known before it ends, and no limit of the provider bounds it. So a session is
+refused inside of a run, unless the caller has set money aside for it with `spend`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 OPENING: Final = ("connect", "connect_webrtc")
 """Calls of a realtime model that open a session."""
 SIGNALLING: Final = ("answer_webrtc_offer", "create_client_secret")
-"""Calls that let a browser begin a session, which this process does not see."""
+"""Calls that let a browser begin a session that this process does not see."""
 _FREE: Final = (CancelResponse, ClearAudio, TruncateOutput)
 """Messages to a connection that do not make the model answer."""
 
@@ -55,7 +55,7 @@ def _refused(method: Callable[_P, _T], model: RealtimeModel) -> Callable[_P, _T]
 def _listening(
     connect: Callable[_P, AbstractAsyncContextManager[RealtimeConnection]], model: RealtimeModel
 ) -> Callable[_P, AbstractAsyncContextManager[RealtimeConnection]]:
-    """A session that was opened outside of runs is refused inside of them."""
+    """Return `connect`, whose sessions are refused inside of runs even if they were opened outside."""
 
     @functools.wraps(connect)
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What agents do, as facts of a run: responses and tool results on record are not paid for twice."""
+"""Requests and tool calls of agents as facts of a run: those on record are not paid for twice."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ class KnownResponse:
 
     response: ModelResponse
     charge: Charge
-    """What it cost, in the account of this run."""
+    """The charge of the response in this run."""
     call: str
-    """The agent call that it was given to: another one, where calls have changed places."""
+    """The name of the agent call that got the response: another call, if calls have changed places."""
 
 
 @dataclass(slots=True)
 class RequestOnRecord:
-    """One request of a run: asked for on its record first, and written down as it goes out."""
+    """One request of a run: looked up on record first, and put on record when it is sent."""
 
     log: Log
     scope: Scope
     request: RequestPlace
     rejects: bool
-    """Whether it asks again for what the response before it was to give."""
+    """Whether it rejects the response before it, and asks again for the same answer."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
-    """Attempts at it that are on record and brought no response."""
+    """Attempts at this request that are on record and brought no response."""
     cut_at: int | None = None
-    """The `max_tokens` that were sent for an answer on record which was cut there, as budgets had no more."""
+    """The `max_tokens` of an answer on record that was cut there, as budgets could pay for no more."""
     _asked: Asked = None
     _id: str = ""
 
@@ -83,7 +83,7 @@ class RequestOnRecord:
     def of(
         cls, log: Log, scope: Scope, terms: Terms, *, call: str, attempt: int, rejects: bool
     ) -> RequestOnRecord:
-        """Of the attempt number `attempt` at the agent call that is named `call`."""
+        """Return the request for attempt number `attempt` at the agent call named `call`."""
         asked = partial(fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
         request = RequestPlace(
             place=log.place(scope),
@@ -96,7 +96,7 @@ class RequestOnRecord:
         return cls(log, scope, request, rejects, _asked=asked if log.run is None else None)
 
     async def replay(self) -> KnownResponse | None:
-        """The response that is on record, if there is one; what it cost then is in the account here.
+        """Return the response on record, if there is one, and count its cost in the account of this run.
 
         Raises:
             RunTakenOver: another process has the run.
@@ -112,7 +112,7 @@ class RequestOnRecord:
         last = found[-1]
         if last.response is not None:
             return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
-        last.charge.mark("retried")  # now
+        last.charge.mark("retried")  # this run asks again
         for exchange in found:
             if exchange.charge.record.was_cut_short:
                 self.cut_at = exchange.charge.record.lowered_to
@@ -121,7 +121,7 @@ class RequestOnRecord:
         return None
 
     def count_earlier(self) -> None:
-        """It is sent anew, as its answer is not kept; what was sent in its place before still counts."""
+        """Count earlier requests in this place. The request is sent anew, as their answers were not kept."""
         if self.log.run is None:
             return
         found = self.log.run.recorded.take(self.request)
@@ -130,7 +130,7 @@ class RequestOnRecord:
         self.scope.recount([exchange.charge for exchange in found])
 
     def _diverge(self, run: DurableRun) -> None:
-        """Note that others were sent in its place, if any were; what they cost is lost, and counts."""
+        """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
         left, is_sure = run.recorded.left_over(self.request)
         if is_sure:
             self.scope.recount([exchange.charge for exchange in left])
@@ -146,7 +146,7 @@ class RequestOnRecord:
         return message
 
     async def sent(self, record: RequestRecord) -> None:
-        """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
+        """Put the request on record before it is sent; `record` counts if nothing more is heard of it."""
         self._id = secrets.token_hex(16)
         await self.log.announce(
             RequestSent(
@@ -155,15 +155,15 @@ class RequestOnRecord:
         )
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
-        """It has ended in the account.
+        """Put the end of the request on record.
 
-        After the end of the run, its bound stays on record: a scope around the run has what it cost.
+        After the end of the run, its bound stays on record: a scope around the run has its cost.
         """
         if self.log.run is None or not self.log.run.journal.has_ended:
             await self.log.commit(self._ended(record, response))
 
     def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
-        """The same, for whoever is cancelled and cannot wait."""
+        """Note the end of the request without waiting, for a task that is cancelled and cannot wait."""
         if self._id:  # else it was never put on record as sent
             self.log.note(self._ended(record, response))
 
@@ -176,7 +176,7 @@ class RequestOnRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A response in a log that is not encoded until it is read."""
+    """A response in a log, encoded only when it is read."""
 
     response: ModelResponse
 
@@ -188,7 +188,7 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class _ToolResult:
-    """The result of a tool in a log that is not encoded until it is read."""
+    """The result of a tool in a log, encoded only when it is read."""
 
     tool_name: str
     result: object
@@ -201,7 +201,7 @@ class _ToolResult:
 
 
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
-    """Count the start of an agent run; one that is on record counts already in the steps around it."""
+    """Count the start of an agent run. A run that is on record counts already in the steps around it."""
     run = run_of(scope)
     if run is not None and run.recorded.comes_by(
         run.place(scope), call, attempt, current_tool_calls.get().names
@@ -212,7 +212,7 @@ def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
 
 
 def _failure_of(exchange: Exchange) -> FailureClass:
-    """Of an attempt that is on record: what was released was never done, the rest may have been."""
+    """Return the failure class of an attempt on record: recoverable if it was released, else ambiguous."""
     released = exchange.charge.record.outcome == "released"
     return FailureClass.RECOVERABLE if released else FailureClass.AMBIGUOUS
 
@@ -231,9 +231,9 @@ async def execute_tool(
     """Call a tool, unless its result is on record; one that is `repeatable` is called each time.
 
     Raises:
-        ModelRetry: the tool asks the model to try again, or has done so then.
-        ToolFailed: it tells the model that it failed, or has done so then.
-        ApprovalRequired: it needs approval, or has asked for it then.
+        ModelRetry: the tool asks the model to try again, or did so on record.
+        ToolFailed: it tells the model that it failed, or did so on record.
+        ApprovalRequired: it needs approval, or asked for it on record.
         CallDeferred: its result comes from outside.
         ValueNotStorable: its result cannot be stored.
         RunTakenOver: another process has the run.
@@ -256,7 +256,7 @@ async def execute_tool(
     try:
         result = await handler(args)
     except (CallDeferred, ApprovalRequired) as deferral:
-        if not repeatable:  # what the tool has begun, such as a job elsewhere, is not begun again
+        if not repeatable:  # work that the tool has begun, such as a job elsewhere, is not begun again
             await log.commit(_deferred(deferral, place, name, run))
         raise
     except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
@@ -279,7 +279,7 @@ async def execute_tool(
 def _deferred(
     deferral: CallDeferred | ApprovalRequired, place: str, tool: str, run: DurableRun | None
 ) -> ToolEnded:
-    """A call that was deferred, with its metadata. Raises `ValueNotStorable`."""
+    """Return the fact of a deferred tool call, with its metadata. Raises `ValueNotStorable`."""
     if run is None:
         metadata = as_json(deferral.metadata)
     else:
@@ -290,7 +290,7 @@ def _deferred(
 
 
 def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequired:
-    """The exception by which a tool deferred its call."""
+    """Return the exception by which a tool deferred its call."""
     metadata = unseal(ended.result, run.codec)
     if metadata is not None and not isinstance(metadata, dict):
         what = f"the metadata of {ended.tool!r} in {ended.place!r} is no JSON object"
@@ -299,13 +299,13 @@ def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequi
 
 
 def _told(error: Exception) -> ModelRetry | ToolFailed | None:
-    """What a tool tells the model by an exception; PydanticAI has put its own around it already."""
+    """Return the exception that a tool raised for the model; PydanticAI has wrapped its own around it."""
     told = error.__cause__ if isinstance(error, ToolRetryError | ToolFailedError) else error
     return told if isinstance(told, ModelRetry | ToolFailed) else None
 
 
 def _tool_call_key(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
-    """What tells this call of a tool from others; not by its id alone, which some models repeat."""
+    """Return the key of this call of a tool. The id of the call is not enough, as some models repeat ids."""
     what = [current_tool_calls.get().key, agent_call, attempt, call.tool_name, call.args_as_dict()]
     key = hashlib.sha256(to_json(what)).hexdigest()[:8]
     number = scope.count_child(key)
@@ -318,7 +318,7 @@ def _tool_call_name(call: ToolCallPart, key: str) -> str:
 
 
 def _stored_result(tool_name: str, result: object) -> JsonValue:
-    """A result as PydanticAI stores it in messages: what the model reads, not every type of Python's."""
+    """Return a result as PydanticAI stores it in messages: as the model reads it, without Python types."""
     returned = result if isinstance(result, ToolReturn) else ToolReturn(return_value=result)
     parts: list[ModelRequestPart] = [
         ToolReturnPart(tool_name, returned.return_value, tool_call_id="", metadata=returned.metadata)

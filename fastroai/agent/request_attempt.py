@@ -52,17 +52,17 @@ class RequestAttempt:
     charge: Charge | None = None
     permit: RequestPermit | None = None
     lowered_to: int | None = None
-    """Its `max_tokens`, where budgets or spend limits could pay for no more."""
+    """The `max_tokens` of the request, if budgets or spend limits could pay for no more."""
     held_back: bool = False
-    """Whether a provider limit or a circuit breaker could hold it back."""
+    """Whether a provider limit or a circuit breaker could hold the request back."""
     sent: bool = True
-    """Whether it may have gone out. One in a batch has not, until the batch has."""
+    """Whether the request may have been sent. In a batch it has not, until the batch is sent."""
     job: str | None = None
-    """The provider's id for the work on it: of a background response, or of the request in its batch."""
+    """The provider's id of the work: of a background response, or of the request in its batch."""
     batch: object | None = None
     """The batch in which the request was sent."""
     on_end: Callable[[], None] | None = None
-    """Called when it ends. Set while it is kept, as its provider works on it."""
+    """Called when the request ends. Set while the request is kept because its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime | None = None
@@ -70,7 +70,7 @@ class RequestAttempt:
     started: float = field(default_factory=perf_counter)
 
     def send(self) -> Awaitable[ModelResponse]:
-        """Send the request, and read what a gateway states in the headers of the response, if one can.
+        """Send the request. If a gateway can state the cost in headers of the response, read them.
 
         The headers of a stream come before its cost is known, so they are not read.
         """
@@ -84,9 +84,9 @@ class RequestAttempt:
             return await self.terms.send()
 
     async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
-        """Wait until it may go out; then it is perhaps another request than was asked for."""
+        """Wait until the request may be sent. Admission may have changed it to another request by then."""
         breaker = None if self.run is None else self.run.circuit_breaker
-        # What providers allow in a minute does not count batches: see BATCH_LIMITS in usage/facts/billing.py.
+        # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
             self.reservation = await admit(self.scope, self.terms)  # pyright: ignore[reportArgumentType]
         else:
@@ -102,7 +102,7 @@ class RequestAttempt:
         return self.reservation
 
     async def _put_on_record(self, on_record: RequestOnRecord) -> None:
-        """Before it goes out, so that it counts whatever becomes of this process."""
+        """Put the request on record before it is sent, so that it counts even if this process dies."""
         assert self.reservation is not None
         try:
             record = self._unheard()
@@ -116,11 +116,11 @@ class RequestAttempt:
                 self.permit.give_back()
             released = self._record("released", error=f"not sent: {attributes.error_summary(error)}")
             self.charge = self.reservation.release(released)
-            on_record.ended_soon(released, None)  # for whoever is cancelled, it is on record as sent
+            on_record.ended_soon(released, None)  # a cancelled commit may have put it on record as sent
             raise
 
     def _unheard(self) -> RequestRecord:
-        """What counts if nothing more is heard of it."""
+        """Return the record that counts if nothing more is heard of the request."""
         return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
@@ -146,7 +146,7 @@ class RequestAttempt:
         return reservation
 
     def _end_permit(self, response: ModelResponse | None, error: BaseException | None) -> None:
-        """Others may go, and the provider is well, or is not."""
+        """End the permit: let others go, and note whether the provider is well."""
         if self.on_end is not None:
             self.on_end()
         permit, self.permit = self.permit, None
@@ -156,25 +156,25 @@ class RequestAttempt:
 
     @property
     def may_go(self) -> bool:
-        """Whether it can be sent still: it has not ended, and neither has its run."""
+        """Whether the request can still be sent: neither it nor its run has ended."""
         return (
             self.charge is None and self.reservation is not None and not self.reservation.interruption.is_set
         )
 
     def open(self, stream: StreamedResponse) -> None:
-        """A stream is open: the provider answers."""
+        """Note that a stream is open: the provider answers."""
         self.stream = stream
         if self.reservation is not None:
             self.reservation.interruption.stop_by(stream.cancel)
         self.answered()
 
     def answered(self) -> None:
-        """The provider answers, though not yet with all of the response."""
+        """Note that the provider answers, though not yet with all of the response."""
         if self.permit is not None:
             self.permit.answered()
 
     def settle(self, response: ModelResponse) -> None:
-        """The response arrived: charge its usage, or its bound if it came without or was cut."""
+        """Charge the usage of a response that arrived, or its bound if the usage is missing or was cut."""
         if self.permit is not None or self.on_end is not None:
             self._end_permit(response, None)
         assert self.reservation is not None
@@ -189,8 +189,8 @@ class RequestAttempt:
             record = self._record("settled", response=response, cost=cost)
             if self.lowered_to is not None and self._is_beginning(record):
                 record = replace(record, use="retried")
-            if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for it
-                self.terms.learn(record)  # before others are let go, which can do with less then
+            if self.reservation.is_limited and self.terms.kind != "compaction":  # else it is not needed
+                self.terms.learn(record)  # before others are let go, which can then do with less
             self.charge = self.reservation.settle(record)
             if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
@@ -209,7 +209,7 @@ class RequestAttempt:
         stated_usd = stated_cost(response)
         if stated_usd is None and self.cost_headers is not None:
             stated_usd = self.cost_headers.usd
-        if not measured:  # a price for a part of its usage would pass for the cost
+        if not measured:  # a price for a part of the usage would pass for the whole cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
         cost = self.terms.meter.calculator.cost_of(
             response,
@@ -224,7 +224,7 @@ class RequestAttempt:
         return cost
 
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
-        """Warn of what the account leaves out; after charging, because warnings may be errors."""
+        """Warn of costs that the account leaves out. Called after charging, as warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
         if url is not None:
             calculator.warn_of_near_miss(url)
@@ -234,7 +234,7 @@ class RequestAttempt:
             calculator.note_difference(cost, terms.model, terms.provider)
 
     def fail(self, error: BaseException) -> None:
-        """No response arrived: charge nothing where that is sure, else its bound."""
+        """Charge a request without a response: nothing if it surely was not billed, else its bound."""
         self._end_permit(None, error)
         assert self.reservation is not None
         text = attributes.error_summary(error)
@@ -244,13 +244,13 @@ class RequestAttempt:
             self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
 
     def fail_unsent(self, why: str) -> None:
-        """It did not go out, or its provider says that it was not run: charge nothing."""
+        """Charge nothing for a request that was not sent, or that its provider says was not run."""
         self._end_permit(None, None)
         assert self.reservation is not None
         self.charge = self.reservation.release(self._record("released", error=why))
 
     async def leave(self) -> None:
-        """Nobody waits any more for the answer on which its provider works: charge what it can have cost."""
+        """End a request that its run no longer waits for: charge its bound if it was sent, else nothing."""
         if self.charge is not None:
             return
         assert self.reservation is not None
@@ -264,12 +264,12 @@ class RequestAttempt:
         await self.reservation.conclude()
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
-        """An open stream ended: charge its usage if it got that far, else its bound.
+        """Charge a stream that ended: its usage if that is complete, else its bound.
 
-        Whatever the error is, it refuses nothing any more, and it may be that of whoever read the stream.
+        An error comes too late to refuse the request, and may be an error of the code that read the stream.
         """
         if self.charge is not None:
-            return  # when its scope ended
+            return  # charged when its scope ended
         self._end_permit(response, error)
         assert self.reservation is not None
         if error is None or is_measured(response, streamed=True, system=self.terms.provider):
@@ -279,33 +279,33 @@ class RequestAttempt:
         self.charge = self.reservation.charge_unmeasured(record)
 
     async def abandon_forgotten(self) -> None:
-        """Its scope ends, and whoever read the stream has not closed it: charge it now."""
+        """Charge a stream that its reader has not closed when its scope ends."""
         assert self.stream is not None
         self.abandon(self.stream.get(), None)
 
     @property
     def is_asked_again(self) -> bool:
-        """Whether its answer is but the beginning that budgets could pay for, and is asked for once more."""
+        """Whether the answer is only the beginning that budgets could pay for, and is asked for once more."""
         return self.charge is not None and self._is_beginning(self.charge.record)
 
     def _is_beginning(self, record: RequestRecord) -> bool:
         return record.was_cut_short and self.terms.is_asked_again
 
     async def check_paid(self, response: ModelResponse) -> None:
-        """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
+        """Raise the stop of a budget that could pay for only the beginning of an answer."""
         if (stop := self._stop_in(response)) is not None:
             await self.scope.emit(stop)
             raise stop.error
 
     async def check_whole(self, response: ModelResponse) -> None:
-        """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
+        """Raise if an answer is only a beginning: a budget paid for no more, or the answer broke off."""
         if self.reservation is not None and self.reservation.short is not None:
             await self.check_paid(response)
         if self.charge is not None and self.charge.record.cut:
             self._check_cut(response)
 
     def check_whole_at_once(self, response: ModelResponse) -> None:
-        """The same for those who cannot wait for listeners, who are told with the next event."""
+        """Do `check_whole` without waiting for listeners, who are told with the next event."""
         if (stop := self._stop_in(response)) is not None:
             self.scope.note(stop)
             raise stop.error
@@ -326,7 +326,7 @@ class RequestAttempt:
             raise cut
 
     def _budget_attributes(self) -> dict[str, AttributeValue]:
-        """For the span of the request."""
+        """Return the attributes about budgets for the span of the request."""
         assert self.reservation is not None
         return attributes.budget_attributes(
             reserved_usd=self.terms.bound.cost_usd,
@@ -338,12 +338,12 @@ class RequestAttempt:
     async def conclude(
         self, trace_id: str, response: ModelResponse | None = None, *, error: BaseException | None = None
     ) -> None:
-        """Note its end on record and in its span, and tell who wants to know."""
+        """Note the end of the request on record and in its span, and tell listeners."""
         assert self.charge is not None
         assert self.reservation is not None
-        has_time = error is None or isinstance(error, Exception)  # whoever is cancelled has none
+        has_time = error is None or isinstance(error, Exception)  # a cancelled task has no time
         if self.on_record is not None:
-            # Whoever comes by again asks again for an answer that was cut.
+            # An answer that was cut is not kept: a resumed run asks for it again.
             known = None if response is None or self._is_cut_answer(response) else response
             if has_time:
                 await self.on_record.ended(self.charge.record, known)  # before anybody uses the response
@@ -360,7 +360,7 @@ class RequestAttempt:
             await self.reservation.conclude()
 
     def conclude_at_once(self) -> None:
-        """The same without waiting, and without the response. The scope waits for the stores when it ends."""
+        """Do `conclude` without waiting, and without the response. The scope waits for stores at its end."""
         assert self.reservation is not None
         self._note_end()
         self.scope.on_close(self.reservation.conclude)
@@ -371,14 +371,14 @@ class RequestAttempt:
             self.on_record.ended_soon(self.charge.record, None)
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
-        """Whether it is no answer but the beginning of one."""
+        """Return whether a response is only the beginning of an answer."""
         is_short = self.reservation is not None and self.reservation.short is not None
         return (is_short and response.finish_reason == "length") or is_cut(
             response, streamed=self.terms.streamed, model=self.terms.wrapped
         )
 
     def mark_retried(self) -> None:
-        """Another attempt follows."""
+        """Note that another attempt follows."""
         if self.charge is not None:
             with self.scope.lock:
                 self.charge.mark("retried")

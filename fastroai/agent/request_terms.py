@@ -1,4 +1,4 @@
-"""One request, and what admission wants to know of it."""
+"""One request, with the values that admission asks for."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ logger = logging.getLogger("fastroai.agent")
 RequestKind = Literal["answer", "batch", "compaction"]
 
 SHORTEST_SHARE: Final = 200
-"""Tokens of an answer that is worth asking for, of an agent of which no answer is known yet."""
+"""Tokens of the shortest answer that is worth asking for, while no answer of the agent is known."""
 LONGER: Final = 4
-"""How many times as long an answer may be that is asked for after one was cut; or where none is asked for
-again, or there is room, as the longest known one is expected to be."""
+"""Factor for the length of the next answer, relative to an answer that was cut; or relative to the longest
+expected answer, if a cut answer is not asked for again, or if there is room."""
 USUAL_ANSWER: Final = 1_000
-"""Tokens that are expected of an answer that may have more, of an agent of which none is known yet."""
+"""Tokens expected of an answer that may be longer, while no answer of the agent is known."""
 COUNTED_WITHIN: Final = 5.0
-"""Seconds for which a provider may take to count the input of a request."""
+"""Seconds that a provider may take to count the input of a request."""
 MARGIN: Final = Decimal("1.25")
-"""What is expected of a request, by the mean of those before it."""
+"""Factor on the mean of past requests, which gives the expectation of the next one."""
 
 
 @dataclass
 class Terms:
-    """One request, and what admission wants to know of it, computed when it is asked for."""
+    """One request, with the values that admission asks for, which are computed when they are needed."""
 
     meter: Meter
     wrapped: Model
@@ -68,44 +68,44 @@ class Terms:
     streamed: bool
     known_bound: RequestBound | None = None
     cut_at: int | None = None
-    """The `max_tokens` of an earlier answer that was cut there, as budgets could pay for no more."""
+    """The `max_tokens` at which an earlier answer was cut, as budgets could pay for no more."""
     is_share: bool = False
-    """Whether its `max_tokens` are a part of a budget that we set, and not a limit of the agent."""
+    """Whether FastroAI set its `max_tokens`, to a part of a budget; else they are a limit of the agent."""
     counted_input: int | None = None
-    """Tokens of its input, by the provider, which may count a little less than it bills."""
+    """Input tokens as counted by the provider, which may count a little less than it bills."""
     model: str = field(init=False)
-    """The model that is asked."""
+    """The name of the model that is asked."""
     provider: str = field(init=False)
-    """Its provider, as PydanticAI names it."""
+    """The model's provider, as PydanticAI names it."""
 
     kind: ClassVar[RequestKind] = "answer"
-    """What it asks the model for."""
+    """The kind of the request."""
 
     def __post_init__(self) -> None:
         self.model, self.provider = self.wrapped.model_name, self.wrapped.system
 
     @property
     def asked_for(self) -> str:
-        """What it asks for besides what its messages say; the same in every process."""
+        """Text that tells the request from others with the same messages; the same in every process."""
         return ""
 
     def send(self) -> Awaitable[ModelResponse]:
-        """Send it; to be awaited for the response."""
+        """Send the request; await the result for the response."""
         return self.wrapped.request(self.messages, self.settings, self.parameters)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a model for tests, which sends nothing anywhere."""
+        """Whether the model is one for tests, which sends nothing anywhere."""
         return self.provider in LOCAL_PROVIDERS
 
     @property
     def asks_for(self) -> Literal["request"]:
-        """Budgets of requests count it."""
+        """The measure in which it counts: budgets of requests count it."""
         return "request"
 
     @property
     def waits_for_others(self) -> bool:
-        """It waits for its turn, and for what others have reserved."""
+        """Whether it waits for its turn, and for the reservations of others: always."""
         return True
 
     @cached_property
@@ -115,18 +115,18 @@ class Terms:
 
     @cached_property
     def bound(self) -> RequestBound:
-        """What it can use and cost at most."""
+        """The most that the request can use and cost."""
         return self.known_bound or request_bound(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
     async def prepare_bound(self) -> None:
-        """Do beforehand, in a thread, what would hold up the event loop in `bound`."""
+        """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
         await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
 
     @property
     def conditions(self) -> Mapping[str, str]:
-        """What it asks for that prices depend on, and that no response of PydanticAI's says."""
+        """Conditions of the price that the request asks for, and that no response of PydanticAI states."""
         conditions = {}
         if self.provider == "anthropic":
             has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
@@ -144,15 +144,15 @@ class Terms:
         return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
     def counted_again(self) -> Self:
-        """The same with a lower bound, if what was reported meanwhile gives one; else itself."""
+        """Return the terms with a lower bound, if usage reported meanwhile gives one; else these terms."""
         again = replace(self, known_bound=None)
         now, before = again.bound.input_tokens, self.bound.input_tokens
         return again if now is not None and (before is None or now < before) else self
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """The same with the longest answer that so much pays for; `None` if there is none.
+        """Return the terms with the longest answer that `usd` and `tokens` pay for; `None` if there is none.
 
-        There is none either that is no longer than an answer which was cut.
+        An answer must be longer than the one that was cut before, if any was.
         """
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         if bound is self.bound:
@@ -162,7 +162,7 @@ class Terms:
         return self._bounded_by(bound)
 
     def shortened(self, output_tokens: int) -> Self:
-        """The same with an answer of at most so many tokens, as far as the provider lets one say that."""
+        """Return the terms with an answer of at most `output_tokens`, if the provider accepts a limit."""
         return self._bounded_by(self.bound.shortened(output_tokens))
 
     def _bounded_by(self, bound: RequestBound) -> Self:
@@ -173,9 +173,10 @@ class Terms:
 
     @property
     def is_asked_again(self) -> bool:
-        """Whether its answer is asked for once more, if it is cut where a budget could pay for no more.
+        """Whether the answer is asked for again, if it is cut because a budget could pay for no more.
 
-        A consumer has read what a stream has brought, and batches and background responses take their time.
+        Streams are not, as their consumer has read the beginning; nor batches and background responses, which
+        take their time.
         """
         return (
             self.kind == "answer"
@@ -185,20 +186,20 @@ class Terms:
         )
 
     def longer_than(self, output_tokens: int) -> Self:
-        """The same, for an answer that was cut at so many tokens."""
+        """Return the terms for asking again for an answer that was cut at `output_tokens`."""
         return replace(self, cut_at=output_tokens)
 
     @property
     def is_flexible(self) -> bool:
-        """Whether its answer can be limited."""
+        """Whether the length of its answer can be limited."""
         return self.kind != "compaction" and self.bound.least_output_tokens is not None
 
     @property
     def enough(self) -> int | None:
-        """Tokens of an answer with which it can do, if others need the rest; `None` if it needs all of it.
+        """Tokens of an answer that are enough, if others need the rest; `None` if it needs all of it.
 
-        It is what the agent's last answers say. If none is known, it is what the request says, and where it
-        says nothing, a little, if an answer that is cut is asked for again.
+        The number comes from the agent's last answers. If none is known, it is small if the request sets no
+        limit and an answer that is cut is asked for again, else `None`.
         """
         if self.bound.least_output_tokens is None or not self.is_flexible:
             return None
@@ -211,7 +212,7 @@ class Terms:
 
     @property
     def usual(self) -> UsualRequest | None:
-        """What the last requests of the agent to this model were like; `None` if there was none."""
+        """The usual figures of the agent's last requests to this model; `None` if there was none."""
         return self.meter.past_requests.usual(self._asked_model)
 
     @property
@@ -219,9 +220,9 @@ class Terms:
         return f"{self.provider}:{self.model}"
 
     def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
-        """The same with as long an answer as so much pays for, or `enough` of one if that is more.
+        """Return the terms with the longest answer that a share pays for, or with `enough` if that is more.
 
-        Where there is plenty for answers like those before, it leaves the rest to others.
+        If there is plenty for answers like those before, the rest is left to other requests.
         """
         bound, enough = self.bound, self.enough
         fair = bound.lowered(
@@ -236,7 +237,7 @@ class Terms:
         return self if shorter is self else replace(shorter, is_share=True)
 
     async def prepare_expectation(self) -> None:
-        """Have the provider count the input, if that is free and no request of the agent is known."""
+        """Have the provider count the input, if that is free and no past request of the agent is known."""
         if self.usual is not None or self.provider not in FREE_COUNTS.names:
             return
         try:
@@ -249,7 +250,7 @@ class Terms:
 
     @property
     def expected_usd(self) -> Decimal | None:
-        """US dollars that it is expected to cost; `None` if nothing bounds them."""
+        """The expected cost in US dollars; `None` if nothing bounds it."""
         bound, usual = self.bound, self.usual
         if bound.cost_usd is None or bound.prices is None:
             return bound.cost_usd
@@ -263,7 +264,7 @@ class Terms:
 
     @property
     def expected_tokens(self) -> int | None:
-        """Tokens that it is expected to use; `None` if nothing bounds them."""
+        """The expected number of tokens; `None` if nothing bounds it."""
         bound, usual = self.bound, self.usual
         if bound.tokens is None or bound.input_tokens is None:
             return None
@@ -278,7 +279,7 @@ class Terms:
         return None if most is None else min(most, USUAL_ANSWER)
 
     def learn(self, record: RequestRecord) -> None:
-        """Remember its usage, from which later requests are expected."""
+        """Remember the usage of the request, from which later requests are expected."""
         tokens, bound = record.tokens, self.bound
         note_input(
             self.meter.calculator,
@@ -300,12 +301,12 @@ class Terms:
         self.meter.past_requests.add(self._asked_model, past)
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
-        """The same to another model."""
+        """Return the terms of the same request to the model of the fallback."""
         model = self.meter.fallback_model(fallback)
         return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None)
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
-        """The tools whose returns this request brings to the model."""
+        """Return the tools whose returns this request brings to the model."""
         names: dict[str, None] = {}
         for part in news_in(self.messages):
             if part.part_kind == "tool-return" and part.tool_name not in output_tools:
@@ -321,17 +322,17 @@ class BatchTerms(Terms):
 
     @property
     def asked_for(self) -> str:
-        """What it asks for besides what its messages say."""
+        """Text that tells the request from others with the same messages."""
         return "batch"
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
-        """The same: the batch that it joins is one of this model."""
+        """Return these terms: the batch that the request joins is for this model."""
         return self
 
 
 @dataclass(kw_only=True)
 class CompactionTerms(Terms):
-    """A request that replaces messages by something shorter, which only this model can read."""
+    """A request to replace messages by a shorter form, which only this model can read."""
 
     context: ModelRequestContext
     instructions: str | None
@@ -340,16 +341,16 @@ class CompactionTerms(Terms):
 
     @property
     def asked_for(self) -> str:
-        """What it asks for besides what its messages say."""
+        """Text that tells the request from others with the same messages."""
         return f"compaction: {self.instructions or ''}"
 
     def send(self) -> Awaitable[ModelResponse]:
-        """Send it; to be awaited for the response."""
+        """Send the request; await the result for the response."""
         return self.wrapped.compact_messages(self.context, instructions=self.instructions)
 
     @cached_property
     def bound(self) -> RequestBound:
-        """What it can use and cost at most."""
+        """The most that the request can use and cost."""
         honours_limit = self.provider == "anthropic"
         settings: ModelSettings = {**(self.settings or {})}
         if not honours_limit:
@@ -360,22 +361,22 @@ class CompactionTerms(Terms):
         )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """The same, if so much pays for all of it: the beginning of a compaction is of no use."""
+        """Return these terms if they can be paid for in full: the beginning of a compaction is of no use."""
         return self if self.bound.lowered(usd=usd, tokens=tokens) is self.bound else None
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
-        """The same."""
+        """Return these terms: only this model can read the result."""
         return self
 
 
 def news_in(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:
-    """What the model has not been told before."""
+    """Return the parts that the model has not been told before."""
     last = messages[-1] if messages else None
     return last.parts if last is not None and last.kind == "request" else ()
 
 
 def rejects_answer(messages: Sequence[ModelMessage]) -> bool:
-    """Whether the model is told nothing but that its answer, or each of its calls, is to be made again."""
+    """Return whether the model is only told to make its answer, or each of its calls, again."""
     returned = told_again = False
     for part in news_in(messages):
         if part.part_kind == "tool-return":

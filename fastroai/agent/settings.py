@@ -1,4 +1,4 @@
-"""Model settings from several places, without sending anything that nobody gave."""
+"""Model settings merged from several places. A setting that nobody gave is not sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def merge_settings(
     temperature: float | None,
     max_tokens: int | None,
 ) -> AgentModelSettings[AgentDepsT] | None:
-    """One layer of settings: the config's, those given, then the short forms. `None` if there are none."""
+    """Return one layer of settings: the config's, those given, then the short forms; `None` if empty."""
     short = cast(
         "ModelSettings",
         {

@@ -1,6 +1,6 @@
 """The bill that a provider or a gateway states with a response.
 
-To be read right after `Model.request`: later PydanticAI may have put an estimate in the same place.
+Read it right after `Model.request`: later, PydanticAI may have put an estimate in the same place.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Billed(Protocol):
 
 
 def stated_cost(response: Billed) -> Decimal | None:
-    """US dollars that a provider or a gateway says it bills for a response; `None` if it does not say.
+    """Return the bill that a provider or a gateway states, in US dollars; `None` if it states none.
 
     A stated 0 is 0: a gateway may have answered from its cache.
     """
-    if response.usage.cost is not None:  # of the Pydantic AI Gateway, or of a model of the user's own
+    if response.usage.cost is not None:  # stated by the Pydantic AI Gateway, or by a model of the user's own
         return usd_amount(response.usage.cost)
     details = response.provider_details
     if not details:
@@ -55,7 +55,7 @@ def stated_cost(response: Billed) -> Decimal | None:
 
 
 def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
-    """OpenRouter's charge, and that of the provider whose key the user has brought.
+    """Return OpenRouter's charge, plus that of the provider whose key the user has brought.
 
     PydanticAI leaves out a cost of 0; the rest of the bill shows that there is one.
     """
@@ -77,7 +77,7 @@ def usd_amount(value: object) -> Decimal | None:
 
 
 def _number(value: object) -> Decimal | None:
-    """Read a finite number as it is written: of a float, the shortest one that it stands for."""
+    """Read a finite number as it is written: a float as the shortest decimal number that it stands for."""
     if isinstance(value, bool) or not isinstance(value, Decimal | int | float | str):
         return None
     try:

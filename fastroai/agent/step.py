@@ -37,15 +37,15 @@ class AgentStep(BaseStep[DepsT, OutputT]):
         return f"<step of {self.agent!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """The type of the agent's outputs, where it is clear. PydanticAI checks it."""
+        """Return the type of the agent's outputs, where it is clear. PydanticAI checks it."""
         return self.output_type
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Make the prompt, call the agent, and give its output."""
+        """Make the prompt, call the agent, and return its output."""
         return (await context.run(self.agent, await self._make_prompt(context))).output
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """The quote of the agent; where the prompt needs outputs of other steps, for any prompt."""
+        """Return the agent's quote; for any prompt, if the prompt needs outputs of other steps."""
         if not isinstance(self.agent, CallEstimator):
             return await super().estimate(context)
         prompt: Prompt = None

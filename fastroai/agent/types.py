@@ -1,4 +1,4 @@
-"""Types of the agent's arguments: those that PydanticAI does not export, and all of a call."""
+"""Types of the agent's arguments: those that PydanticAI does not export, and the options of a call."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ InstructionFunction: TypeAlias = (
 Instruction: TypeAlias = TemplateStr[AgentDepsT] | str | InstructionPart | InstructionFunction[AgentDepsT]
 
 Instructions: TypeAlias = Instruction[AgentDepsT] | Sequence[Instruction[AgentDepsT]] | None
-"""What `instructions=` takes: texts, functions that compute them, or both."""
+"""Values of `instructions=`: texts, functions that compute them, or both."""
 
 Workspace: TypeAlias = WorkspaceBackend | WorkspaceRef | Literal["new"] | None
-"""What `workspace=` takes."""
+"""Values of `workspace=`."""
 
 
 class CallOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword arguments that every way to run an agent takes; `FastroAgent.run` says what each means."""
+    """The keyword arguments that every way to run an agent takes; `FastroAgent.run` describes each."""
 
     message: Prompt
     conversation: Conversation | None
@@ -82,12 +82,12 @@ class CallOptions(TypedDict, Generic[DepsT], total=False):
 
 
 class RunOptions(CallOptions[DepsT], total=False):
-    """Those of `run` and `run_sync`."""
+    """The keyword arguments of `run` and `run_sync`."""
 
     event_stream_handler: EventStreamHandler[DepsT] | None
 
 
 class StreamOptions(CallOptions[DepsT], total=False):
-    """Those of `run_stream` and `run_stream_events`, the output type included."""
+    """The keyword arguments of `run_stream` and `run_stream_events`, the output type included."""
 
     output_type: OutputSpec[Any] | None

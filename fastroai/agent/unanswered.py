@@ -1,7 +1,7 @@
-"""Requests that a provider still works on after it has returned: background responses, requests in batches.
+"""Requests that a provider works on after they have returned: background responses, requests in batches.
 
-Each keeps its reservation until its answer is collected. A run that ends without collecting it leaves it, and
-is charged its bound.
+Each request keeps its reservation until its answer is collected. If a run ends before that, the request is
+charged at its bound.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pydantic_ai.models import Model
 from fastroai.agent.request_attempt import RequestAttempt
 
 current_plain_run: Final[ContextVar[object | None]] = ContextVar("fastroai_plain_run", default=None)
-"""What stands for the run of a plain agent with a meter; a `FastroAgent` run has its `AgentRun`.
+"""An object that stands for the run of a plain agent with a meter; a `FastroAgent` run has its `AgentRun`.
 
-It opens no scope that this could hang on."""
+The run of a plain agent opens no scope that could hold this object."""
 
 
 def works_on(model: Model, response: ModelResponse) -> bool:
-    """Whether the provider still works on the answer that this response begins.
+    """Return whether the provider still works on the answer that a response begins.
 
     A turn that the model has paused (`pause_turn`) is billed, and another request goes on with it.
     """
@@ -31,7 +31,7 @@ def works_on(model: Model, response: ModelResponse) -> bool:
 
 
 def continued_job(messages: Sequence[ModelMessage]) -> str | None:
-    """The id of the job that a request asks about, if it goes on with a suspended response."""
+    """Return the id of the job that a request asks about, if it goes on with a suspended response."""
     last = messages[-1] if messages else None
     if last is not None and last.kind == "response" and last.state == "suspended":
         return last.provider_response_id
@@ -39,7 +39,7 @@ def continued_job(messages: Sequence[ModelMessage]) -> str | None:
 
 
 class Unanswered:
-    """Those of one meter."""
+    """The unanswered requests of one meter."""
 
     def __init__(self) -> None:
         self._of: dict[int, list[RequestAttempt]] = {}
@@ -53,7 +53,7 @@ class Unanswered:
         attempt.on_end = functools.partial(self._forget, attempt, run)
 
     def find(self, run: object, job: str) -> RequestAttempt | None:
-        """The attempt of a run for which its provider works on this job."""
+        """Return the attempt of a run for which the provider works on a job."""
         return next((attempt for attempt in self._of.get(id(run), ()) if attempt.job == job), None)
 
     def _forget(self, attempt: RequestAttempt, run: object) -> None:
@@ -65,6 +65,6 @@ class Unanswered:
         attempt.on_end = None
 
     async def leave(self, run: object) -> None:
-        """A run ends, or gives up on what it waits for: charge what that can have cost."""
+        """End the attempts of a run that ends or gives up waiting: charge what they can have cost."""
         for attempt in list(self._of.get(id(run), ())):
             await attempt.leave()

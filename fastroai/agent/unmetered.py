@@ -10,7 +10,7 @@ from fastroai.steps.reserving import is_inside_spend
 
 
 def refuse_in_runs(call: str, instead: str) -> None:
-    """Refuse a call in a run, unless it is inside of `spend`, which reserves and charges what it costs.
+    """Refuse a call in a run, unless it is inside of `spend`, which reserves and charges its cost.
 
     Raises:
         UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.

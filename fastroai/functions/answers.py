@@ -1,4 +1,4 @@
-"""Answers of models as values of the declared type: how they are asked for, and how they are read."""
+"""Answers of models as values of the declared type: how models are asked, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fastroai.functions.schemas import DIALECT, schema_of
 T = TypeVar("T")
 
 _INSIDE: Final = "response"
-"""The name of a value that is no object, inside of the object that the model gives; as in PydanticAI."""
+"""Field of the object that a model gives, for a value that is no object itself. The same as in PydanticAI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """An answer that a model gave, and what it says."""
+    """An answer that a model gave, as text and as a value."""
 
     text: str
     """The answer as text. Reading it again gives an equal output."""
@@ -33,8 +33,8 @@ class Answer(Generic[T]):
 class AnswerType(Generic[T]):
     """The type of a function's answers.
 
-    A model gives JSON, by PydanticAI's structured output, and the text of it is read here: PydanticAI would
-    read an answer that comes as an object in Python's terms, in which base64 is no bytes.
+    A model gives JSON, by PydanticAI's structured output, and the text of the JSON is read here. PydanticAI
+    would read an answer that comes as an object by Python's rules, by which base64 is not bytes.
     """
 
     def __init__(self, returns: DeclaredType) -> None:
@@ -44,10 +44,10 @@ class AnswerType(Generic[T]):
         schema = schema_of(returns.annotation)
         self._is_inside = not self._is_text and schema.get("type") != "object"
         self.output_type: Any = str if self._is_text else StructuredDict(_object(schema, self._is_inside))
-        """What PydanticAI asks the model for."""
+        """The output type for which PydanticAI asks the model."""
 
     def text_of(self, output: object) -> str:
-        """Return an answer as text, of PydanticAI's output."""
+        """Return an output of PydanticAI as the text of an answer."""
         if self._is_text:
             return cast("str", output)
         if self._is_inside:
@@ -55,10 +55,10 @@ class AnswerType(Generic[T]):
         return to_json(output, inf_nan_mode="constants").decode()
 
     def read(self, text: str) -> T:
-        """Return what an answer says.
+        """Return the value that the text of an answer stands for.
 
         Raises:
-            ValidationError: it is not of the type.
+            ValidationError: the answer is not of the type.
         """
         if self._is_text:
             return cast("T", text)
@@ -76,7 +76,7 @@ class AnswerType(Generic[T]):
             raise error
 
     def problems(self, error: ValidationError) -> list[str]:
-        """Return everything that does not match, a text each, without what opaque parts say."""
+        """Return all problems of an answer that does not match, a text each, without its opaque parts."""
         found: list[str] = []
         for detail in self._returns.details_of(error):
             place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
@@ -86,7 +86,7 @@ class AnswerType(Generic[T]):
 
     @property
     def is_no_output(self) -> str:
-        """What is wrong with an answer that is no structured output at all."""
+        """The problem of an answer that is no structured output at all."""
         return (
             "parse: result: it is empty" if self._is_text else "parse: result: it is not the JSON asked for"
         )
@@ -117,7 +117,7 @@ class AnswerType(Generic[T]):
 
 
 def _object(schema: dict[str, JsonValue], is_inside: bool) -> dict[str, JsonValue]:
-    """The schema of the object that the model gives. `$schema` is none of what providers know."""
+    """Return the schema of the object that the model gives, without `$schema`: providers do not know it."""
     assert schema["$schema"] == DIALECT
     own = {name: value for name, value in schema.items() if name != "$schema"}
     if not is_inside:
@@ -127,7 +127,7 @@ def _object(schema: dict[str, JsonValue], is_inside: bool) -> dict[str, JsonValu
 
 
 def said_in(messages: Sequence[ModelMessage]) -> str:
-    """Return the text of the last answer in a conversation: the arguments of a tool call, else its text."""
+    """Return the text of the last answer in a conversation: the arguments of a tool call, or its text."""
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     if last is None:
         return ""

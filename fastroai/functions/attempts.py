@@ -1,4 +1,4 @@
-"""The attempts at one answer: ask the model, read what it says, check it, and say what was wrong with it."""
+"""The attempts at one answer: ask the model, read its answer, check it, and tell the model what is wrong."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 _NOT_ACCEPTED: Final = "Not accepted."
 _ANSWER_LIMIT: Final = "Budget(max_tokens_per_request=...)"
-"""What bounds an answer where there is no agent of the user's to say `max_tokens`."""
+"""The setting that bounds answers if the user has given no agent with a `max_tokens` of its own."""
 NO_OUTPUT: Final = "Exceeded maximum output retries"
-"""How PydanticAI begins to say that an answer is no output; no class of its own tells that."""
+"""Start of PydanticAI's message for an answer that is no output. No class of exceptions identifies it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class Asker(Generic[T]):
     function: str
     agent: FastroAgent[Any, Any]
     is_own_agent: bool
-    """Whether the agent was made for the answers of this function, and not brought by the user."""
+    """Whether the agent was made for the answers of this function, and not given by the user."""
     answers: AnswerType[T]
     ensure: Postcondition
     retries: int
     """Extra attempts."""
     model: Model | str | None = None
-    """The model to ask instead of that of the agent, which has none."""
+    """The model to ask, if the agent has none."""
     _shapes: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
 
     async def ask(
@@ -59,7 +59,7 @@ class Asker(Generic[T]):
 
         Raises:
             ParseFailure: the last answer is not of the declared type.
-            PostconditionFailed: the last output is not what `ensure` asks for.
+            PostconditionFailed: `ensure` does not hold for the last output.
         """
         failed: list[FailedAttempt] = []
         opaque_inputs = values_in(compiled.data)
@@ -74,7 +74,7 @@ class Asker(Generic[T]):
                 await context.run(attempt, prompt, message_history=history, model=self.model, name=called)
             except ParseFailure:
                 if attempt.is_output:
-                    raise  # of another function, which a tool calls
+                    raise  # the error of another function, which a tool calls
             draft.model = attempt.model
             answer, wrong = self._judged(attempt)
             if answer is not None and not wrong:
@@ -95,9 +95,9 @@ class Asker(Generic[T]):
             prompt, history = retry_prompt(wrong), attempt.conversation()
 
     async def shape(self, context: StepContext[Any], compiled: CompiledPrompt) -> str | None:
-        """Return a hash of everything besides the prompt that shapes answers; `None` if it cannot be known.
+        """Return a hash of everything except the prompt that shapes answers; `None` if it cannot be known.
 
-        What an agent of the user's sends can differ from call to call, as instructions may be functions.
+        Requests of a user's agent can differ from call to call, because its instructions may be functions.
         """
         if self._shapes:
             return self._shapes[0]
@@ -109,7 +109,10 @@ class Asker(Generic[T]):
         return shape
 
     async def quote(self, prompt: list[str] | None, deps: object, unknown_prompt: str | None) -> Quote:
-        """Estimate one attempt; for any prompt, if it is said why that is not known."""
+        """Estimate one attempt.
+
+        If the prompt is not known, `unknown_prompt` says why, and the estimate is for any prompt.
+        """
         call = self.call(AgentCall(prompt=prompt, model=self.model, deps=deps))
         return await self.agent.estimate_call(call, unknown_prompt=unknown_prompt)
 
@@ -120,7 +123,7 @@ class Asker(Generic[T]):
         return replace(call, output_type=self.answers.output_type, retries={"output": 0})
 
     def read(self, text: str) -> Answer[T] | None:
-        """Return what an answer that was kept says; `None` if it is not good enough now."""
+        """Return an answer from the text that was kept; `None` if it is not good enough now."""
         try:
             answer = Answer(text, self.answers.read(text))
         except ValidationError:
@@ -128,7 +131,7 @@ class Asker(Generic[T]):
         return None if self.ensure.violations(answer.output) else answer
 
     def _judged(self, attempt: Attempt[T]) -> tuple[Answer[T] | None, list[str]]:
-        """Return what the answer says, if it can be read, and everything that is wrong with it."""
+        """Return the answer of an attempt, if it can be read, and all its problems."""
         if not attempt.is_output:
             return None, [self.answers.is_no_output]
         try:
@@ -147,7 +150,7 @@ class Asker(Generic[T]):
 
 
 class Attempt(Generic[T]):
-    """One attempt. For `StepContext.run` it is the agent, which takes any answer for the output."""
+    """One attempt. `StepContext.run` takes it for the agent; it accepts any answer as the output."""
 
     def __init__(self, asker: Asker[T]) -> None:
         self._asker = asker
@@ -155,9 +158,9 @@ class Attempt(Generic[T]):
         self.text = ""
         """The text of the answer."""
         self.is_output = True
-        """Whether PydanticAI takes the answer for structured output, of whatever type."""
+        """Whether PydanticAI has accepted the answer as structured output, of any type."""
         self.records: tuple[RequestRecord, ...] = ()
-        """The requests that it made."""
+        """The records of the requests that the attempt made."""
 
     @property
     def model(self) -> str:
@@ -190,10 +193,10 @@ class Attempt(Generic[T]):
         return last
 
     async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
-        """Ask the model, and note its answer, one that PydanticAI rejects, too.
+        """Ask the model, and note its answer, even one that PydanticAI rejects.
 
         Raises:
-            ParseFailure: that is no output. Other errors have to do with the request and not with the answer.
+            ParseFailure: the answer is no output. Other errors concern the request, and not the answer.
         """
         asker, self.is_output = self._asker, True
         with capture_run_messages() as messages:
@@ -205,7 +208,7 @@ class Attempt(Generic[T]):
                 self._messages, self.is_output = messages, False
                 self.text, self.records = said_in(messages), records_of(error)
             except BudgetExceeded as stop:
-                if asker.is_own_agent and len(stop.stopped_runs) == 1:  # no agent of a tool
+                if asker.is_own_agent and len(stop.stopped_runs) == 1:  # not an agent that a tool called
                     stop.answer_limit = _ANSWER_LIMIT
                 raise
             else:
@@ -213,8 +216,8 @@ class Attempt(Generic[T]):
                 self.text = asker.answers.text_of(response.output)
                 self.records = response.records
                 return response
-        raise ParseFailure(asker.function, (), "")  # not from PydanticAI's, which quotes the answer
+        raise ParseFailure(asker.function, (), "")  # not from PydanticAI's error, which quotes the answer
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[Any]:
-        """Stream the answer of the agent; nobody asks for that here."""
+        """Stream the answer of the agent. Typed functions never use this."""
         return self._asker.agent.dispatch_stream(call)

@@ -1,7 +1,7 @@
-"""`cache=`: answers of models that are kept, and asked for once however many wait for them.
+"""`cache=`: the answers of models are kept, and each is asked for only once, even if several calls wait.
 
-An entry holds what the model answered, not what became of it. It is read anew each time, so each caller gets
-a copy of its own, and an answer that is kept must pass the checks of the function as it is now.
+An entry holds the answer of the model, not the output made from it. The answer is read again each time, so
+each caller gets a copy, and a kept answer must pass the checks that the function has now.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CacheKind: TypeAlias = Literal["none", "session", "global"]
 """`"session"`: as long as the outermost flow runs. `"global"`: in the store that `configure` names."""
 
 Answers: TypeAlias = tuple[str, ...]
-"""The text of what a model answered: of each sample, if a call takes several."""
+"""The texts of answers of a model, one for each sample of a call."""
 
 DEFAULT_SIZE: Final = 10_000
-"""Answers that a cache keeps."""
+"""Number of answers that a cache keeps."""
 _PREFIX: Final = "answer:"
 _OVERSHOOT: Final = 10
-"""Each one in (size / 10) answers has a store searched for those that are too many, or too old."""
+"""The store is searched for surplus and old answers after each (size / 10)th answer, on average."""
 _PAGE: Final = 100
 
 logger = logging.getLogger("fastroai.functions")
@@ -61,10 +61,10 @@ class _Flight:
     scope: Scope
     landed: asyncio.Event = field(default_factory=asyncio.Event)
     waits_for: list[_Flight] = field(default_factory=list)
-    """The flights for which calls inside this one wait."""
+    """The flights that calls inside of this one wait for."""
 
     def needs(self, others: list[_Flight]) -> bool:
-        """Return whether this is one of the others, or cannot land before one of them has."""
+        """Return whether this flight is one of the others, or cannot land before one of them does."""
         waiting, seen = [self], set[int]()
         while waiting:
             flight = waiting.pop()
@@ -77,11 +77,11 @@ class _Flight:
 
 
 class AnswerCache(ABC):
-    """Answers by key. While one caller asks a model, others who want the same answer wait for that one."""
+    """Answers by key. While one caller asks a model, other callers that want the same answer wait for it."""
 
     def __init__(self) -> None:
         self._flights: dict[tuple[int, str], _Flight] = {}
-        """By event loop and key."""
+        """Flights by event loop and key."""
 
     @abstractmethod
     async def get(self, key: str) -> Answers | None:
@@ -103,10 +103,11 @@ class AnswerCache(ABC):
         read: Callable[[Answers], T | None],
         ask: Callable[[], Awaitable[tuple[Answers, T]]],
     ) -> tuple[T, bool]:
-        """Return what `read` makes of the answers that are kept, else of those that `ask` gets; and which.
+        """Return an output, and whether it comes from kept answers.
 
-        `read` gives `None` for answers that are not good enough, which are dropped. `scope` is that of the
-        call: nobody waits for an answer that cannot come before their own.
+        `read` makes the output of kept answers; it returns `None` for answers that are not good enough, which
+        are dropped. Without kept answers, `ask` gets new ones, with the output. `scope` is the scope of the
+        call: no call waits for an answer that cannot come before its own.
         """
         place = (id(asyncio.get_running_loop()), key)
         while True:
@@ -136,7 +137,7 @@ class AnswerCache(ABC):
             flight.landed.set()
 
     async def _landed(self, flight: _Flight, scope: Scope) -> bool:
-        """Wait for a flight; return whether that was possible, as it is not for one that waits for us."""
+        """Wait for a flight. Return `False` at once if it cannot land before a call around this one has."""
         lineage = scope.lineage()
         around = [one for one in self._flights.values() if one.scope in lineage]
         if flight.needs(around):
@@ -152,7 +153,7 @@ class AnswerCache(ABC):
 
 
 class SessionCache(AnswerCache):
-    """The answers of one flow, in memory: the last 10,000."""
+    """The answers of one flow, in memory: the last 10,000 that were written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ class SessionCache(AnswerCache):
 @dataclass(frozen=True, slots=True)
 class _Entry:
     written_at: datetime
-    """By the clock of the store."""
+    """Time by the clock of the store."""
     answers: Answers
 
 
@@ -186,7 +187,7 @@ _ENTRIES: Final = TypeAdapter(_Entry)
 class GlobalCache(AnswerCache):
     """Answers in a store, for all processes that use it: SQLite, Redis, PostgreSQL, or memory.
 
-    A store that fails costs no call: it is logged, and the model is asked.
+    If the store fails, that is logged, the model is asked, and the call goes on.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class GlobalCache(AnswerCache):
     ) -> None:
         """Keep at most about `size` answers, none of them longer than `age`, a duration or seconds.
 
-        The oldest go first. Answers that are too many are forgotten when more are written: there can be a
+        The oldest are deleted first. Surplus answers are deleted when others are written, so there can be a
         tenth more for a while.
 
         Raises:
@@ -227,7 +228,7 @@ class GlobalCache(AnswerCache):
             if int(key[:8], 16) % max(self._size // _OVERSHOOT, 1) == 0:
                 await self._forget_surplus(before.now)
         except RevisionConflict:
-            pass  # another process has just written an answer to the same, which is as good
+            pass  # another process has just written an answer under this key
         except StoreUnavailable:
             logger.warning("the cache cannot be written; the answer is not kept", exc_info=True)
 
@@ -263,7 +264,7 @@ class GlobalCache(AnswerCache):
 
 @functools.lru_cache(maxsize=64)
 def global_cache(store: object, size: int, age: timedelta | float | None) -> GlobalCache:
-    """Return the cache in a store: one for all calls of this process, so that they wait for each other."""
+    """Return the cache in a store. All calls of this process share it, so that they wait for each other."""
     return GlobalCache(adapt_run_store(store), size=size, age=age)
 
 
@@ -283,7 +284,7 @@ def session_cache(scope: Scope) -> AnswerCache | None:
 
 
 def _entry(stored: bytes) -> _Entry | None:
-    """Return an entry as it was written; `None` for one that cannot be read, which is as good as none."""
+    """Return an entry as it was written; `None` if it cannot be read."""
     try:
         entry: _Entry = _ENTRIES.validator.validate_json(stored)
     except ValidationError:

@@ -51,12 +51,12 @@ from fastroai.usage import CostCalculator
 T = TypeVar("T")
 
 KEPT: Final = 10_000
-"""How many records this process keeps: the last ones."""
+"""Number of records that this process keeps: the last ones."""
 
 _records: Final[deque[tuple[CallRecord | CallDraft, object, object]]] = deque(maxlen=KEPT)
-"""With the signatures of the function and the innermost flow, as several can have one name."""
+"""Records with the signatures of the function and the innermost flow, because several can have one name."""
 _open: Final[dict[Scope, CallDraft]] = {}
-"""The drafts of the calls that run now."""
+"""The drafts of the calls that are running."""
 _NO_TRACER: Final = NoOpTracer()
 _LIST_PRICES: Final = CostCalculator()
 _NOTHING_SPENT: Final = Usage()
@@ -64,17 +64,17 @@ _NOTHING_SPENT: Final = Usage()
 
 @dataclass(slots=True, kw_only=True)
 class FunctionCall(Generic[T]):
-    """What is called, with what. Nobody changes it; making a frozen one takes longer."""
+    """A call of a function, with its arguments. Nobody changes it; a frozen one takes longer to make."""
 
     signature: object
-    """That of the function, by which its records are found."""
+    """Signature of the function, by which its records are found."""
     name: str
     """The name of the function."""
     kind: Literal["infer", "compute"]
     inputs: Mapping[str, JsonValue]
     """The arguments as records show them: opaque values are elided."""
     key: str
-    """Hash of all arguments; empty where there is nothing around the call in which it could have a place."""
+    """Hash of all arguments; empty for a call outside of any scope, which has no place."""
     returns: Annotation
     """The type by which the output is stored and read."""
     config: ResolvedConfig
@@ -83,15 +83,15 @@ class FunctionCall(Generic[T]):
 
 @dataclass(slots=True)
 class CallDraft:
-    """What is noted about a call while it runs, for its record, which is made when somebody asks for it."""
+    """Notes about a call while it runs. Its record is made from them when somebody asks for the record."""
 
     call: FunctionCall[Any]
     run_id: str
     started_at: datetime
     flow: tuple[str, str, str]
-    """The name of the innermost flow that it is in, its id, and that of the flow around it."""
+    """The name and the id of the innermost flow around the call, and the id of the flow around that."""
     trace_id: str = ""
-    """The id of the trace that the span of the call is in, for `Tracer.log_error`; empty without a tracer."""
+    """Id of the trace that has the span of the call, for `Tracer.log_error`; empty without a tracer."""
     prompt_hash: str = ""
     contract_hash: str = ""
     model: str = ""
@@ -149,21 +149,21 @@ class CallDraft:
 
 
 Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
-"""What a call does: it gets a context for its agent calls, and the draft of the record."""
+"""The work of a call. It gets a context for its agent calls, and the draft of the record."""
 
 
 def perform(
     call: FunctionCall[T], body: Body[T], *, around: StepContext[Any] | None = None
 ) -> Coroutine[Any, Any, T]:
-    """Run a call to its output, in a scope of its own; or return the output that is on record.
+    """Run a call in a scope of its own, and return its output; or return the output that is on record.
 
-    `around` is the context of the step that the function is, whose deps and shared values the body gets.
+    `around` is the context if the function is a step. The body gets the deps and shared values of that step.
 
     Raises:
-        FlowDiverged: the flow around it had made other calls before it was resumed.
+        FlowDiverged: the flow around the call made other calls before it was resumed.
     """
     outer = current_scope()
-    if outer is None:  # so that it is in no run, whose record could have it
+    if outer is None:  # then it is in no run, whose record could have it
         return _Performance(call, body, _scope_of(call, around, outer)).perform(around)
     return _perform_inside(call, body, around, outer)
 
@@ -193,7 +193,7 @@ async def _perform_inside(
 
 def _scope_of(call: FunctionCall[Any], around: StepContext[Any] | None, outer: Scope | None) -> Scope:
     config = call.config
-    tracer = configuration().tracer if outer is None else None  # that of the scope around it
+    tracer = configuration().tracer if outer is None else None  # else that of the scope around it
     return Scope(
         "step",
         call.name,
@@ -211,7 +211,7 @@ def _is_pausing(scope: Scope) -> bool:
 
 
 def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun, flow: FlowRun | None) -> T:
-    """Return the output on record, and keep its record in this process too."""
+    """Return the output on record, and keep the record of the call in this process too."""
     try:
         output = cast("T", stored_value(known.output, call.returns, run.codec))
         keep(replace(call_record(unseal_payloads(known, run.codec)), output=output), call, flow)
@@ -225,10 +225,10 @@ def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun, flow: 
 
 
 class _Performance(BaseStep[Any, T]):
-    """A call that runs now: as a step, its body."""
+    """A call that runs now, with its body as a step."""
 
     checks_output_itself = True
-    opens_span = False  # there is one around it, and around its record
+    opens_span = False  # `_in_span` opens one around the step and its record
 
     def __init__(
         self,
@@ -240,14 +240,18 @@ class _Performance(BaseStep[Any, T]):
         calls: CallsOfBody | None = None,
         known: CallEnded | None = None,
     ) -> None:
-        """Take the innermost flow that it is in, the calls of the body that makes it, and its last end."""
+        """Prepare a call.
+
+        `flow` is the innermost flow around it, `calls` are the calls of the body that makes it, and `known`
+        is its last end on record.
+        """
         self.call, self.body, self.scope, self.place = call, body, scope, place
         self.flow, self.calls, self.known = flow, calls, known
         self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
         self.began = perf_counter()
 
     def perform(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
-        """Run the body, and put the end on record."""
+        """Run the body, and put its end on record."""
         tracer = self.scope.tracer
         return self._to_its_end(around) if tracer is None else self._in_span(tracer, around)
 
@@ -323,10 +327,10 @@ class _Performance(BaseStep[Any, T]):
         await self._end("cache_hit" if self.draft.is_cache_hit else "success", stored, is_stored=is_stored)
 
     async def _ended_with(self, raised: BaseException) -> None:
-        # A time limit around has cancelled what is inside, and raises where its own scope ends.
+        # The time limit of a scope around has cancelled this call, and raises where that scope ends.
         limits = (one.out_of_time for one in self.scope.lineage())
         error = next(filter(None, limits), raised)
-        if self.flow is not None:  # then this call is made anew, and no agent around it
+        if self.flow is not None:  # then this call is made anew, and not an agent call around it
             note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
         if isinstance(error, Exception):
@@ -364,14 +368,17 @@ class _Performance(BaseStep[Any, T]):
             else:
                 kept = replace(ended, call=seal(as_json(ended.call), log.run.codec), output=stored)
                 if outcome == "cancelled":
-                    log.note(kept)  # nothing is awaited any more
+                    log.note(kept)  # a cancelled task awaits nothing more
                 else:
                     await log.commit(kept)
         if scope.listener is not None and outcome != "cancelled":
             await scope.emit(ended)
 
     def _is_on_record(self, ended: CallEnded) -> bool:
-        """Whether the same end is on record: a call that has failed is made again, and fails as it did."""
+        """Return whether the same end is on record.
+
+        A call that has failed is made again when its run is resumed, and may fail in the same way.
+        """
         known = self.known
         if known is None or known.failure is None or ended.failure is None:
             return False
@@ -389,7 +396,7 @@ _OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
-    """Return how a call ended that raised this."""
+    """Return the outcome of a call that raised this error."""
     for leaf in leaves(error):
         if isinstance(leaf, BudgetExceeded):
             return "budget_exceeded"
@@ -402,28 +409,28 @@ def outcome_of(error: BaseException) -> CallOutcome:
 
 
 def note_review(scope: Scope, review_id: str) -> None:
-    """Note that the innermost call that a scope is in has waited for a person."""
+    """Note that the innermost call around a scope has waited for a person."""
     draft = next((_open[one] for one in scope.lineage() if one in _open), None)
     if draft is not None:
         draft.review_id = review_id
 
 
 def _names_of(flow: FlowRun | None) -> tuple[str, str, str]:
-    """The name and the id of a flow, and the id of the flow around it."""
+    """Return the name and the id of a flow, and the id of the flow around it."""
     if flow is None:
         return "", "", ""
     return flow.name, flow.id, "" if flow.outer is None else flow.outer.id
 
 
 def keep(record: CallRecord | CallDraft, call: FunctionCall[Any], flow: FlowRun | None) -> None:
-    """Keep a record in this process, of a call in the innermost flow that it is in."""
+    """Keep the record of a call in this process. `flow` is the innermost flow around the call."""
     _records.append((record, call.signature, None if flow is None else flow.signature))
 
 
 def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
-    """Return the last 10,000 records of this process, oldest first, of calls outside of flows too.
+    """Return the last 10,000 records of this process, oldest first, also of calls outside of flows.
 
-    With a signature, those of the calls of one function, or of the calls that one flow has made.
+    With a signature, return only the records of one function, or of the calls that one flow has made.
     """
     known = tuple(_records)
     if signature is not None:

@@ -1,4 +1,4 @@
-"""`@compute`: a typed function whose implementation is its body, and never a model."""
+"""`@compute`: a typed function that runs its body, and never asks a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
-    """A function that is called like one with `@infer`, and runs its body; made by `compute`."""
+    """A function that is called like one with `@infer`, but runs its body; made by `compute`."""
 
     kind: ClassVar[Literal["infer", "compute"]] = "compute"
 
@@ -39,7 +39,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         """Check a declaration.
 
         Raises:
-            CompileError: it cannot work. Every problem is named.
+            CompileError: the declaration cannot work. Every problem is named.
         """
         function = plain_function(function)
         signature = Signature(function)
@@ -93,7 +93,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
 
 
 class _Compute(Protocol):
-    """What `compute(...)` returns."""
+    """The decorator that `compute(...)` returns."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> ComputeFunction[P, R]: ...
@@ -117,20 +117,20 @@ def compute(
     ensure: OutputConditions = None,
     budget: BudgetLike | None = None,
 ) -> Any:
-    """Make a typed function of one with a body. It is awaited, checked and on record like one with `@infer`.
+    """Make a typed function from its body. It is awaited, checked and on record like one with `@infer`.
 
         @compute
         def classify(text: str) -> Sentiment:
             return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
 
-    So one can take the place of the other, and callers stay as they are. A function that is not `async` runs
-    in a worker thread. In a flow the output is on record, and a resumed flow does not compute it again.
+    So one kind can replace the other, and callers stay as they are. A function that is not `async` runs in a
+    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again.
 
     Args:
         function: The function.
-        given: Conditions on the arguments, as of `infer`.
-        ensure: OutputConditions on the output, as of `infer`. There is no second attempt.
-        budget: For what the function spends on calls of its own.
+        given: Conditions on the arguments, as for `infer`.
+        ensure: Conditions on the output, as for `infer`. There is no second attempt.
+        budget: Limits on the spending of calls that the function makes.
 
     Raises:
         CompileError: the function cannot work as it is declared. Every problem is named.

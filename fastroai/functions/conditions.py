@@ -1,4 +1,4 @@
-"""The conditions of typed functions, `given`, `ensure` and `until`: whether they hold, and if not, why."""
+"""Conditions of typed functions (`given`, `ensure`, `until`): whether they hold, and if not, why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OfInputs = (
     | Callable[[Any, Any, Any, Any], object]
     | Callable[[Any, Any, Any, Any, Any], object]
 )
-# Not Callable[..., object], from which pyright knows no type for the parameters of a lambda.
+# Not Callable[..., object]: with that, pyright knows no types for the parameters of a lambda.
 
 Conditions = (
     Check | _OfInputs | tuple[str, _OfInputs] | Sequence[Check | _OfInputs | tuple[str, _OfInputs]] | None
@@ -34,14 +34,14 @@ Conditions = (
 """One condition, several of them, or none."""
 
 OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None
-"""The same of conditions on an output, which type checkers know to take one argument."""
+"""The same for conditions on an output. Type checkers know that these take one argument."""
 
 
 _FAULT: Final = "_fastroai_fault_of_condition"
 
 
 def is_fault(error: BaseException) -> bool:
-    """Return whether a condition raised this, as it failed in a way that says nothing about the value."""
+    """Return whether a condition raised this error, and it says nothing about the value."""
     return _FAULT in error.__dict__
 
 
@@ -74,7 +74,7 @@ class _OneCondition:
         self._eliding = Eliding({name: of.opacity for name, of in types.items()}, body)
 
     def problems(self) -> list[str]:
-        """Return the attributes that it reads although the types of its parameters lack them."""
+        """Return the problems of a lambda: attributes that it reads and that its parameters' types lack."""
         if self._reading is None:
             return []
         types = ExpressionTypes({name: of.annotation for name, of in self._types.items()})
@@ -93,7 +93,7 @@ class _OneCondition:
         raises AssertionError or ValueError. Other exceptions are raised with a note that names the condition.
 
         Raises:
-            ConfigurationError: it returned anything else, or a value that has to be awaited.
+            ConfigurationError: the condition returned anything else, or a value that has to be awaited.
         """
         notes: Mapping[int, object] = {}
         try:
@@ -122,7 +122,7 @@ class _OneCondition:
             if isinstance(value, Coroutine):
                 value.close()
             self._raise_noted(ConfigurationError(self._option, value, "a condition that is not async"))
-        if inspect.isroutine(value) or inspect.isgenerator(value):  # which would hold for any value
+        if inspect.isroutine(value) or inspect.isgenerator(value):  # these would be true for any value
             expected = "a condition that is true or false: call it, or write all(...) or any(...) around it"
             self._raise_noted(ConfigurationError(self._option, value, expected))
         if not self._is_lambda:
@@ -133,7 +133,7 @@ class _OneCondition:
             self._raise_noted(ConfigurationError(self._option, value, expected))
         try:
             return bool(value)
-        except Exception as error:  # such as that of an array
+        except Exception as error:  # such as the truth value of an array
             self._raise_noted(error)
 
     def _raise_noted(self, error: Exception) -> NoReturn:
@@ -185,12 +185,12 @@ class Postcondition:
 
     option: ClassVar[str] = "ensure"
     subject: ClassVar[str] = "result"
-    """The name of the value in violations, whatever the parameter of the condition is called."""
+    """Name of the value in violations, in place of the name of the condition's parameter."""
 
     def __init__(self, given: Conditions, returns: DeclaredType | None) -> None:
         """Take the conditions on an output of type `returns`; `None` if the type is not known."""
         self.problems: Final[list[str]] = []
-        """Why a function with these conditions cannot be made, a sentence each."""
+        """Reasons why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[_OneCondition]] = []
         for check, described in _checks(self.option, given, self.problems):
             signature = _signature(check.function)
@@ -211,7 +211,7 @@ class Postcondition:
 
     @property
     def functions(self) -> list[Callable[..., object]]:
-        """The functions that say whether they hold."""
+        """The functions of the conditions."""
         return [condition.function for condition in self._conditions]
 
     def violations(self, output: object) -> list[str]:
@@ -234,7 +234,7 @@ class Until(Postcondition):
 
 
 class Feedback(Postcondition):
-    """What a model is told of an output: a function of it as well, which returns a text."""
+    """The feedback for a model on an output: a function of the output that returns a text."""
 
     option: ClassVar[str] = "feedback"
 
@@ -247,7 +247,7 @@ class Precondition:
     def __init__(self, given: Conditions, parameters: Mapping[str, DeclaredType]) -> None:
         """Take the conditions on the inputs of a function with these parameters."""
         self.problems: Final[list[str]] = []
-        """Why a function with these conditions cannot be made, a sentence each."""
+        """Reasons why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[tuple[_OneCondition, tuple[str, ...]]]] = []
         for check, described in _checks(self.option, given, self.problems):
             taken, lacking = _taken(_signature(check.function), parameters)
@@ -271,7 +271,10 @@ class Precondition:
 
 
 def _checks(option: str, given: Conditions, problems: list[str]) -> Iterator[tuple[Check, bool]]:
-    """Yield the checks of an option, and whether the user describes them; add to the problems of others."""
+    """Yield the checks of an option, and whether the user describes them.
+
+    The problems of others are added to `problems`.
+    """
     if given is None:
         listed: Sequence[object] = ()
     elif isinstance(given, Sequence) and not _is_described(given):
@@ -310,7 +313,7 @@ def _inner(function: Any) -> Any:
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
-    """The parameters of a condition; `None` for some functions that are written in C."""
+    """Return the signature of a condition; `None` for some functions that are written in C."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -327,7 +330,7 @@ def _takes_one(signature: inspect.Signature | None) -> bool:
 def _taken(
     signature: inspect.Signature | None, parameters: Collection[str]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The inputs that a condition takes, and what is wrong with those that it asks for."""
+    """Return the inputs that a condition takes, and the problems of its parameters."""
     if signature is None:
         return (), ["it does not say the names of its parameters"]
     taken: list[str] = []
@@ -346,7 +349,7 @@ def _taken(
 
 
 def _first_line(function: Any) -> str:
-    """The first line of the docstring of a function of the user, or of the method that is called."""
+    """Return the first line of the docstring of a user's function, or of the method that is called."""
     if not isinstance(function, FunctionType | MethodType | type):
         function = type(function).__call__
     said = function.__doc__ if isinstance(function, FunctionType | MethodType) else None

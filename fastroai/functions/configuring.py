@@ -1,4 +1,4 @@
-"""What typed functions and flows use unless they say otherwise: a model, stores, a tracer, test mode."""
+"""Defaults of typed functions and flows: a model, stores, a tracer, test mode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ModelLike: TypeAlias = "str | Model"
 
 
 class Settings(TypedDict, total=False):
-    """The keyword arguments of `configure` and `configured`; `Configuration` says what each means."""
+    """The keyword arguments of `configure` and `configured`. `Configuration` explains them."""
 
     default_model: ModelLike | None
     store: object
@@ -44,26 +44,26 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """What typed functions and flows use where they do not say otherwise."""
+    """Defaults of typed functions and flows."""
 
     default_model: ModelLike | None = None
     """The model of functions that name none."""
     store: object = None
-    """Where runs of flows are put on record, and questions of `await_human` outside of runs."""
+    """Store of the runs of flows, and of questions that `await_human` asks outside of runs."""
     cache_store: object = None
-    """Where answers of functions with `cache="global"` are kept."""
+    """Store of the answers of functions with `cache="global"`."""
     cache_size: int = 10_000
-    """How many answers that store keeps: the last ones used."""
+    """Number of answers that this store keeps: those written last."""
     cache_age: float | timedelta | None = None
     """Seconds, or a `timedelta`, after which a cached answer is asked for anew; `None` for never."""
     review_sink: Sink | None = None
-    """Function that tells people what a flow asks them, when it waits."""
+    """Function that tells people the questions of a flow that waits."""
     tracer: Tracer | None = None
-    """Where spans go of flows, and of functions that are called outside of runs."""
+    """Tracer of flows, and of functions that are called outside of runs."""
     test_mode: bool = False
-    """Whether functions with `stable=False` take `sample_n` samples; else they take one."""
+    """Whether functions with `stable=False` take `sample_n` samples; if not, they take one."""
     sample_n: int = 5
-    """How many samples these take in test mode."""
+    """Number of samples that these functions take in test mode."""
 
     def __post_init__(self) -> None:
         _check_model(self.default_model)
@@ -90,7 +90,7 @@ def _check_store(option: str, store: object) -> None:
 
 
 def _check_model(model: object) -> None:
-    """Refuse what is neither a model nor a reference to one. Raises `ConfigurationError`."""
+    """Refuse an object that is neither a model nor a reference to one. Raises `ConfigurationError`."""
     if model is None or (isinstance(model, str) and model):
         return
     from pydantic_ai.models import Model  # late: importing PydanticAI takes a second
@@ -107,12 +107,12 @@ _in_context: Final[ContextVar[Configuration | None]] = ContextVar("fastroai_conf
 
 
 def configuration() -> Configuration:
-    """Return what holds here: of the innermost `configured(...)`, else of the process."""
+    """Return the configuration that holds here: of the innermost `configured(...)`, or of the process."""
     return _in_context.get() or _process
 
 
 def configure(**settings: Unpack[Settings]) -> None:
-    """Set what typed functions and flows of this process use. What is not given stays as it is.
+    """Set the defaults of typed functions and flows in this process. Settings that are not given stay.
 
         configure(default_model="openai:gpt-5-mini", store=SQLiteRunStore("runs.db"))
 
@@ -129,7 +129,7 @@ def configure(**settings: Unpack[Settings]) -> None:
 
 
 def reset() -> None:
-    """Let everything that `configure` has set be as at the start of the process."""
+    """Undo all that `configure` has set in this process."""
     global _process
     _process = _DEFAULTS
 
@@ -162,7 +162,7 @@ def _with(known: Configuration, settings: Settings) -> Configuration:
 
 
 async def tell_reviewers(asked: Question) -> None:
-    """Tell the sink that is configured, when a run waits. A sink."""
+    """Call the configured sink, when a run waits. This function is a sink itself."""
     sink = configuration().review_sink
     if sink is None:
         return

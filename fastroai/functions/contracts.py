@@ -1,4 +1,4 @@
-"""`@contract`: a class that a model gives values of."""
+"""`@contract`: classes whose values a model can give."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def contract(cls: Any = None, /) -> Any:
             confidence: Annotated[float, Field(ge=0, le=1)]
 
     A plain class with annotations becomes a dataclass that pydantic checks. In JSON, bytes are base64 text.
-    `@contract()` is the same.
+    `@contract()` means the same.
 
     Raises:
-        CompileError: it has no fields; a field has no JSON Schema or accepts anything (`Any`), such as a
-            function; or a field refers back to the class. Every field with a problem is named.
+        CompileError: the class has no fields; a field has no JSON Schema or accepts anything (`Any`), such as
+            a function; or a field refers back to the class. Every field with a problem is named.
     """
     if cls is None:
         return contract
@@ -55,7 +55,7 @@ def contract(cls: Any = None, /) -> Any:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)
         raise CompileError(f"contract {name!r}", problems) from error
     problems = (*_without_fields(made), *circles_of(schema))
-    if not getattr(made, "__parameters__", ()):  # else each use of it says of what it is, and is checked
+    if not getattr(made, "__parameters__", ()):  # a generic one is checked where it has arguments
         problems = (*problems, *problems_of(schema))
     if problems:
         raise CompileError(f"contract {name!r}", problems)
@@ -64,7 +64,7 @@ def contract(cls: Any = None, /) -> Any:
 
 
 def unregistered_in(annotation: Annotation) -> Iterator[type]:
-    """Yield the classes in a type that have fields and are no contracts."""
+    """Yield the classes in a type that have fields and are not contracts."""
     if isinstance(annotation, TypeAliasType):
         annotation = annotation.__value__
     origin = get_origin(annotation)
@@ -77,13 +77,13 @@ def unregistered_in(annotation: Annotation) -> Iterator[type]:
 
 
 def is_contract(cls: type) -> bool:
-    """Return whether a class was decorated with `@contract`: itself, or the generic model that it is of."""
+    """Return whether a class was decorated with `@contract`, or the generic model that it is made from."""
     generic = getattr(cls, "__pydantic_generic_metadata__", {}).get("origin")
     return _REGISTERED in vars(cls) or (generic is not None and _REGISTERED in vars(generic))
 
 
 def can_be_contract(cls: type) -> bool:
-    """Return whether `@contract` takes a class: it is no enum, TypedDict or NamedTuple."""
+    """Return whether `@contract` takes a class. It takes no enum, TypedDict or NamedTuple."""
     return not any(base.__module__ in ("builtins", "enum") for base in cls.__mro__[:-1])
 
 
@@ -106,14 +106,14 @@ def _is_known_to_pydantic(cls: type) -> bool:
 
 
 def _completed(cls: Any, names: dict[str, object]) -> Any:
-    """The class with all its names looked up, and bytes as base64."""
+    """Return the class with the names in its annotations resolved, and with bytes as base64."""
     if issubclass(cls, BaseModel):
         cls.model_config = BYTES_AS_BASE64 | cls.model_config
         cls.model_rebuild(force=True, _types_namespace=names)
         return cls
     config: Any = BYTES_AS_BASE64 | getattr(cls, "__pydantic_config__", {})
     _look_up(cls, names)
-    if "__dataclass_fields__" not in vars(cls):  # nor is a subclass of a dataclass one by itself
+    if "__dataclass_fields__" not in vars(cls):  # a subclass of a dataclass is not one by itself
         return pydantic.dataclasses.dataclass(cls, config=config)
     cls.__pydantic_config__ = config
     if pydantic.dataclasses.is_pydantic_dataclass(cls):
@@ -122,7 +122,7 @@ def _completed(cls: Any, names: dict[str, object]) -> Any:
 
 
 def _look_up(cls: type, names: Mapping[str, object]) -> None:
-    """Replace names in quotes by what they name, while it is known what was there when the class was made."""
+    """Replace names in quotes by the objects that they name, while names around the class are known."""
     own = inspect.get_annotations(cls)
     hints = get_type_hints(cls, localns=dict(names), include_extras=True)
     cls.__annotations__ = {name: hints[name] for name in own}
@@ -141,7 +141,7 @@ def _dataclass_fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _broken_fields(cls: type, names: Mapping[str, object]) -> Iterator[str]:
-    """Say of which fields pydantic cannot make anything, and why."""
+    """Yield the fields that pydantic cannot handle, each with the reason."""
     for name, said in inspect.get_annotations(cls).items():
         try:
             holder: Any = type("holder", (), {"__annotations__": {name: said}, "__module__": cls.__module__})

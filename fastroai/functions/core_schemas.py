@@ -1,4 +1,4 @@
-"""Reads pydantic's core schemas: the schemas inside of a schema, with the place that each has in a value."""
+"""Reads pydantic's core schemas: the schemas inside of a schema, each with its place in a value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 
 class At(Enum):
-    """Where a part is in a value, if not under a name or an index."""
+    """The place of a part in a value, if it has neither a name nor an index."""
 
     SAME = "the value itself"
     EACH = "each item, or each value of a dict"
@@ -26,7 +26,7 @@ _ITEMS: Final = frozenset({"list", "set", "frozenset", "generator"})
 
 
 def definitions_of(schema: Schema) -> dict[str, Schema]:
-    """The schemas that a schema refers to, by reference."""
+    """Return the schemas that a schema refers to, by reference."""
     if schema["type"] != "definitions":
         return {}
     return {one["ref"]: one for one in schema["definitions"]}
@@ -68,12 +68,12 @@ def parts_of(schema: Schema) -> Iterator[tuple[Place, Schema]]:
 
 
 def computed_fields(schema: Schema) -> Mapping[str, Schema]:
-    """What the fields of a model or dataclass give that are computed from others, by name."""
+    """Return the schemas of computed fields of a model or dataclass, by the field's name."""
     return {field["property_name"]: field["return_schema"] for field in schema.get("computed_fields", ())}
 
 
 def aliases_of(schema: Schema) -> Iterator[tuple[str, str, bool]]:
-    """Yield the other names that fields are read by, the name of each field, and if it is deeper in there."""
+    """Yield the other names by which fields are read, with the field's name and if it is deeper inside."""
     fields = schema.get("fields", ()) if schema["type"] in (*_FIELDS, "dataclass-args") else ()
     named = fields.items() if isinstance(fields, Mapping) else ((one["name"], one) for one in fields)
     for name, field in named:
@@ -82,14 +82,14 @@ def aliases_of(schema: Schema) -> Iterator[tuple[str, str, bool]]:
 
 
 def _paths_of(alias: str | list[Any]) -> Sequence[Sequence[str | int]]:
-    """The ways to a field: an alias is a name, one way, or a list of ways."""
+    """Return the paths to a field. An alias is a name, one path, or a list of paths."""
     if isinstance(alias, str):
         return [[alias]]
     return alias if alias and isinstance(alias[0], list) else [alias] if alias else []
 
 
 def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:
-    """The fields that a model or a TypedDict knows, if it takes others too, of any type; `None` if not."""
+    """Return the fields of a model or TypedDict that also takes other fields of any type; else `None`."""
     if (schema.get("config") or {}).get("extra_fields_behavior") != "allow":
         return None
     fields = schema
@@ -101,7 +101,7 @@ def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:
 
 
 def _wrapped(schema: Schema) -> Iterator[Schema]:
-    """The schemas in one that checks, converts or offers a choice: of the same value."""
+    """Yield the schemas in one that checks, converts or offers a choice. They are of the same value."""
     for key, inside in schema.items():
         if key in _NO_PARTS:
             continue

@@ -1,4 +1,4 @@
-"""`debate`: agents answer a topic in rounds, each knowing what the others said last."""
+"""`debate`: agents answer a topic in rounds, and know the last answers of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ArgumentT = TypeVar("ArgumentT")
 OutputT = TypeVar("OutputT")
 
 Agent: TypeAlias = Callable[[Any, Any], Coroutine[Any, Any, ArgumentT]]
-"""Who takes part in a debate: a typed function, or an async function.
+"""A participant in a debate: a typed function, or an async function.
 
 It takes the topic, and the last arguments of the others as a tuple, which is empty in the first round.
 """
@@ -24,7 +24,7 @@ Rounds: TypeAlias = tuple[tuple[ArgumentT, ...], ...]
 """The arguments of all rounds, each round in the order of the agents."""
 
 Synthesize: TypeAlias = Callable[[Any, Rounds[ArgumentT], bool], Coroutine[Any, Any, OutputT] | OutputT]
-"""Makes the result of the topic, the arguments of all rounds, and whether the debate has converged."""
+"""Makes the result from the topic, the arguments of all rounds, and whether the debate has converged."""
 
 DEFAULT_ROUNDS: Final = 2
 
@@ -71,15 +71,15 @@ async def debate(
 
         verdict = await debate([advise, object_to], "Shall we merge?", rounds=3, synthesize=decide)
 
-    It ends after `rounds` rounds, or once it has converged: the last two arguments of every agent agree,
-    in the fields that `agree_on` names, or as a whole. After one round it never has.
+    The debate ends after `rounds` rounds, or once it has converged: the last two arguments of every agent
+    agree, in the fields that `agree_on` names, or as a whole. So it cannot converge after one round.
 
     `synthesize(topic, arguments, converged)` gets the arguments of all rounds, and may be async. Without it,
-    these are the result. An agent that fails ends the debate, as with `parallel`.
+    these arguments are the result. An agent that fails ends the debate, as with `parallel`.
 
     Raises:
-        ConfigurationError: there are no agents, or fewer rounds than one; or an argument does not have a
-            field that `agree_on` names.
+        ConfigurationError: there are no agents, or no rounds; or an argument lacks a field that `agree_on`
+            names.
     """
     if not isinstance(agents, Sequence) or not agents:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("agents", agents, "a list of at least one function")
@@ -113,7 +113,7 @@ async def debate(
 
 
 def _check_agent(agent: object, agree_on: Sequence[str]) -> None:
-    """Refuse what is no function, or one whose outputs lack a field that they are to agree on."""
+    """Refuse an agent that is not a function, or whose outputs lack a field on which they should agree."""
     if not callable(agent):
         raise ConfigurationError("agents", agent, "functions of a topic and of arguments")
     if isinstance(agent, Function):

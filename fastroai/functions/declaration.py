@@ -1,4 +1,4 @@
-"""What `@infer` is told: how a model is the implementation of a function."""
+"""The options of `@infer`: how a model implements a function."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 
 DEFAULT_RETRIES: Final = 3
-"""Extra attempts at an answer."""
+"""Extra attempts to get an answer."""
 
 AnyAgent: TypeAlias = "FastroAgent[Any, Any] | AbstractAgent[Any, Any]"
 AnyTool: TypeAlias = "Tool[Any] | Callable[..., Any]"
 
 
 class InferOptions(TypedDict, total=False):
-    """The keyword arguments of `infer` besides `intent` and `stable`; it says what each means."""
+    """The keyword arguments of `infer` besides `intent` and `stable`. `infer` explains them."""
 
     context: str
     ensure: OutputConditions
@@ -50,7 +50,7 @@ class InferOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """The options of `infer`, and what `refine` adds to them."""
+    """The options of `infer`, with those that `refine` adds."""
 
     intent: str
     context: str
@@ -74,7 +74,7 @@ class Declaration:
         return None if self.quorum is None else Quorum.of(self.quorum, self.agree_on, self.threshold)
 
     def problems(self, returns: Annotation) -> Iterator[str]:
-        """Say what is wrong with options that no other part of a function reads."""
+        """Yield the problems of options that no other part of a function checks."""
         yield from self._counted_problems()
         yield from self._agent_problems()
         yield from quorum_problems(self.quorum, self.agree_on, self.threshold, returns)

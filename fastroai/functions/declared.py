@@ -1,4 +1,4 @@
-"""A declared type with all that calls need of it: checks, JSON, and where it is opaque."""
+"""A declared type with all that calls need: checks, JSON, and its opaque parts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SETS: Final = frozenset({"set", "frozenset"})
 
 
 class DeclaredType:
-    """The type of a parameter, or of what a function returns.
+    """The declared type of a parameter or a result.
 
     Raises:
-        CompileError: it has no JSON Schema, or accepts anything.
+        CompileError: the type has no JSON Schema, or accepts anything.
     """
 
     def __init__(self, annotation: Annotation, name: str) -> None:
-        """`name` is that of the parameter, or of what the type is of otherwise, for errors."""
+        """Read a type. `name` is the name of the parameter, or of the result, in errors."""
         self.annotation: Final[Annotation] = annotation
         try:
             self.adapter: Final[TypeAdapter[Any]] = adapter_for(annotation)
@@ -35,18 +35,18 @@ class DeclaredType:
         if problems:
             raise CompileError(name, problems)
         self.opacity: Final[Opacity | None] = opacity_of(schema)
-        """Which parts of a value are opaque."""
-        # Those of the adapter itself, which adds to neither.
+        """The opaque parts of values, if there are any."""
+        # The methods of the adapter itself add nothing to these.
         self._validate: Final = self.adapter.validator.validate_python
         self._dump: Final = self.adapter.serializer.to_python
         self._has_sets = any(one["type"] in _SETS for one in _all_parts(schema))
 
     def check(self, value: object) -> Any:
-        """Return what pydantic makes of a value. Raises `pydantic.ValidationError`."""
+        """Return a value as pydantic validates it. Raises `pydantic.ValidationError`."""
         return self._validate(value)
 
     def json_of(self, value: object) -> JsonValue:
-        """Return a value as JSON, opaque parts included; the items of sets are in the order of their JSON.
+        """Return a value as JSON, with opaque parts. The items of sets are in the order of their JSON.
 
         Fields have their names, not their aliases.
         """
@@ -56,7 +56,7 @@ class DeclaredType:
         return made
 
     def elided(self, value: object) -> JsonValue:
-        """Return a value as JSON for records and messages, without what its opaque parts say."""
+        """Return a value as JSON for records and messages, without the content of opaque parts."""
         return self.shown(self.json_of(value))
 
     def shown(self, made: JsonValue) -> JsonValue:
@@ -64,7 +64,7 @@ class DeclaredType:
         return without_opaque(made, self.opacity, "", lambda path, part: ELIDED)
 
     def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
-        """Return what is wrong with a value, without anything that its opaque parts say."""
+        """Return the problems of a value, without the content of its opaque parts."""
         return details_without_opaque(error, self.opacity)
 
 
@@ -78,7 +78,7 @@ def _all_parts(schema: Schema) -> Iterable[Schema]:
 
 
 def _sort_sets(value: object, made: JsonValue) -> None:
-    """Sort the lists that pydantic has made of sets: their order is another one in each process."""
+    """Sort the lists that pydantic has made of sets, because sets are in another order in each process."""
     if isinstance(made, dict):
         values = value.values() if isinstance(value, Mapping) else (getattr(value, key, None) for key in made)
         for part, inside in zip(values, made.values(), strict=False):

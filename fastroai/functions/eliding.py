@@ -1,4 +1,4 @@
-"""The values in conditions as they may be shown: nothing in them comes from an opaque part."""
+"""The values in conditions as errors may show them: without content of opaque parts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Eliding:
     """Shows the values of expressions over variables, some of which have opaque parts."""
 
     def __init__(self, opacities: Mapping[str, Opacity | None], body: ast.expr | None = None) -> None:
-        """Take what is opaque in each variable, and the expression that the others are parts of."""
+        """Take the opaque parts of each variable, and the expression whose parts are shown."""
         self._opacities = dict(opacities)
         self._is_needed = any(opacities.values())
         bound = [one.target for one in ast.walk(body) if isinstance(one, ast.NamedExpr)] if body else []
         self._opacities |= {one.id: WHOLE for one in bound}  # their values may have come from anywhere
 
     def shown(self, node: ast.expr, value: object) -> str:
-        """Return a value as it may be shown where `node` has it."""
+        """Return the value of the expression `node` as it may be shown."""
         if not self._is_needed:
             return brief(value)
         is_path, opacity = self._at(node)
@@ -38,7 +38,7 @@ class Eliding:
         return _shown(value, self._opacities.get(name))
 
     def message(self, text: str, values: Mapping[str, object]) -> str:
-        """Return a text of the user's code without what it quotes of opaque parts of variables."""
+        """Return a text that code of the user made, without quotes of opaque parts of variables."""
         if not self._is_needed:
             return text
         hidden: list[JsonValue] = []
@@ -56,7 +56,7 @@ class Eliding:
         return text
 
     def _at(self, node: ast.expr) -> tuple[bool, Opacity | None]:
-        """Whether an expression is a path from a variable, and what is opaque there."""
+        """Return whether an expression is a path from a variable, and which parts are opaque there."""
         match node:
             case ast.Name(id=name):
                 return name in self._opacities, self._opacities.get(name)
@@ -76,7 +76,7 @@ class Eliding:
         return False, None
 
     def _hides(self, node: ast.AST) -> bool:
-        """Whether the value of an expression may be made of something opaque."""
+        """Return whether the value of an expression may be made from opaque parts."""
         if isinstance(node, ast.expr):
             is_path, opacity = self._at(node)
             if is_path:

@@ -17,13 +17,13 @@ from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import nearest_hint
 
 UNKNOWN: Final[Annotation] = Any
-"""The type of an expression that annotations say nothing about."""
+"""The type of an expression whose type does not follow from annotations."""
 
 _SEQUENCES: Final = (list, set, frozenset, tuple)
 
 
 class ExpressionTypes:
-    """Reads the types of an expression's parts, as far as annotations say them.
+    """Reads the types of the parts of an expression, as far as they follow from annotations.
 
     `problems` are the attributes and keys that the types lack, a sentence each.
     """
@@ -34,7 +34,7 @@ class ExpressionTypes:
         self.problems: list[str] = []
 
     def of(self, node: ast.expr) -> Annotation:
-        """Return the type of an expression, having read all of it; `UNKNOWN` if annotations do not say it."""
+        """Read an expression, and return its type; `UNKNOWN` if that does not follow from annotations."""
         match node:
             case ast.Name(id=name):
                 return self._names.get(name, UNKNOWN)
@@ -156,7 +156,7 @@ def fields_of(of: type) -> Mapping[str, Annotation]:
 
 
 def _member(of: Annotation, name: str) -> Annotation | None:
-    """The type of an attribute; `None` where a value of this type has none of that name."""
+    """Return the type of an attribute; `None` if values of this type have no attribute of that name."""
     kind = outer_class(of)
     if not isinstance(kind, type) or of is Any:
         return UNKNOWN
@@ -167,13 +167,13 @@ def _member(of: Annotation, name: str) -> Annotation | None:
 
 
 def _has(kind: type, name: str) -> bool:
-    """Whether instances can have an attribute that is not annotated."""
+    """Return whether instances can have an attribute that is not annotated."""
     if issubclass(kind, BaseModel) and (
         kind.model_config.get("extra") == "allow" or name in kind.__private_attributes__
     ):
         return True
     if inspect.isabstract(kind):
-        return True  # the class of the value is another one
+        return True  # the value is of a subclass
     for parent in kind.__mro__:
         if name in vars(parent):
             return True
@@ -190,14 +190,14 @@ def _has(kind: type, name: str) -> bool:
 
 
 def _items(of: Annotation) -> Annotation:
-    """The type of the items of an iterable."""
+    """Return the type of the items of an iterable."""
     return _joined(
         [_element(one, None) if outer_class(one) in _SEQUENCES else UNKNOWN for one in alternatives(of)]
     )
 
 
 def _element(of: Annotation, key: object) -> Annotation:
-    """The type of what a subscript gives; of each that there is, if `key` is not known."""
+    """Return the type of a subscript; if `key` is not known, the union of all that are possible."""
     origin, arguments = outer_class(of), get_args(of)
     if origin is tuple and arguments:
         if arguments[-1] is Ellipsis:
@@ -213,7 +213,7 @@ def _element(of: Annotation, key: object) -> Annotation:
 def _joined(found: list[Annotation]) -> Annotation:
     if not found or any(one is UNKNOWN for one in found):
         return UNKNOWN
-    joined: Annotation = Union[tuple(found)]  # noqa: UP007  # of a number of types that is not known here
+    joined: Annotation = Union[tuple(found)]  # noqa: UP007  # the number of types is not known here
     return joined
 
 

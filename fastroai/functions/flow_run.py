@@ -1,4 +1,4 @@
-"""One run of a flow: its id, its session, and whether its bodies make the calls that are on record."""
+"""One run of a flow: its id, its session, and whether its bodies repeat the calls that are on record."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from fastroai.store.payloads import unseal
 from fastroai.store.runs import DurableRun
 
 IN_ORDER: Final = 0.25
-"""Seconds for which a call on record waits for those that ended before it. They come at once, unless the body
-waits for something else before it makes them."""
+"""Seconds for which a call on record waits for calls that ended before it.
+
+Those come at once, unless the body waits for something else before it makes them.
+"""
 
 _SHOWN: Final = 200
-"""Characters of a call in an error."""
+"""Most characters of a call in an error."""
 _BY_HASH: Final = re.compile(r"[^/]*#[0-9a-f]{12}(\.\d{1,9})?")
-"""The last part of the place of a call or flow, unless a tool makes it: which tools run, models decide."""
+"""The last part of a place of a call or flow that no tool makes. Models decide which tools run."""
 
 
 class FlowRun:
     """The run of a flow, which all scopes inside of it know."""
 
     def __init__(self, name: str, signature: object, scope: Scope) -> None:
-        """`scope` is that of the step that the body of the flow is."""
+        """`scope` is the scope of the flow's step, which is its body."""
         self.name, self.signature = name, signature
         self.outer: FlowRun | None = flow_run_of(scope)
         self.outermost: FlowRun = self if self.outer is None else self.outer.outermost
         place = scope.part.place
         self.id = f"{scope.run_id}:{place}" if place else scope.run_id
-        """The id of the run; of a flow inside of a run, with the place in that."""
+        """The id of the run. For a flow inside of a run: the id of that run, and the place in it."""
         self.session: dict[str, Any] = {}
-        """What lives as long as the flow, by name."""
+        """Objects that live as long as the flow, by name."""
         self._bodies: dict[Scope, CallsOfBody] = {}
 
     @contextmanager
@@ -48,7 +50,7 @@ class FlowRun:
         """Follow the calls of a body: that of the flow, or of a function that is called in it.
 
         Raises:
-            FlowDiverged: the body has returned, and has called otherwise than it did.
+            FlowDiverged: the body has returned, and its calls differ from those on record.
         """
         self._bodies[scope] = calls = CallsOfBody(self.name, scope)
         try:
@@ -58,7 +60,7 @@ class FlowRun:
             del self._bodies[scope]
 
     def calls_in(self, scope: Scope | None) -> CallsOfBody | None:
-        """Return the calls of the body whose scope this is; `None` if it is that of no body."""
+        """Return the calls of the body with this scope; `None` if no body has it."""
         return None if scope is None else self._bodies.get(scope)
 
 
@@ -69,7 +71,10 @@ def flow_run_of(scope: Scope | None) -> FlowRun | None:
 
 
 def members_were_cancelled() -> None:
-    """Note that the running body has cancelled calls that nobody needs: those on record may well not come."""
+    """Note that the running body has cancelled calls that it did not need.
+
+    Such calls may be on record, and may not come again.
+    """
     scope = current_scope()
     flow = flow_run_of(scope)
     calls = None if flow is None else flow.calls_in(scope)
@@ -78,7 +83,7 @@ def members_were_cancelled() -> None:
 
 
 class CallsOfBody:
-    """The calls that one body makes, beside those that are on record for it."""
+    """The calls that one body makes, compared with the calls that are on record for it."""
 
     def __init__(self, flow: str, scope: Scope) -> None:
         self._flow = flow
@@ -86,13 +91,13 @@ class CallsOfBody:
         self._run: DurableRun | None = run_of(scope)
         self._known: dict[str, CallEnded] = {}
         self._left: dict[str, CallEnded | StepStarted] = {}
-        """What is on record and was not made again yet: flows, then calls in the order of their ends."""
+        """Calls on record that were not repeated yet: nested flows, then calls in the order of their ends."""
         self._new: tuple[str, Mapping[str, JsonValue]] | None = None
         """The last call that is not on record."""
         self._moved = asyncio.Event()
-        """Set when the next one of those that are left has come."""
+        """Set when the next of the calls that are left has come."""
         self.were_cancelled = False
-        """Whether calls were cancelled that nobody needs, so that calls on record may well not come."""
+        """Whether the body cancelled calls that it did not need, so that calls on record may be missing."""
         self._diverged: FlowDiverged | None = None
         if self._run is not None:
             place = self._run.place(scope)
@@ -110,10 +115,10 @@ class CallsOfBody:
         return asyncio.current_task() is self._task
 
     def make(self, place: str, name: str, inputs: Mapping[str, JsonValue]) -> None:
-        """A call or flow begins. `inputs` are those that errors show.
+        """Compare a call or flow that begins with the record. `inputs` are shown in errors.
 
         Raises:
-            FlowDiverged: it is not on record, and another one is that the body had made in its place.
+            FlowDiverged: it is not on record, and the body made another call in its place before.
         """
         if self._diverged is not None:
             raise self._diverged
@@ -126,16 +131,16 @@ class CallsOfBody:
                     raise self._divergence(known, fact, self._new)
 
     def made(self, place: str) -> None:
-        """A call or flow has come that is on record."""
+        """Note that a call or flow on record has come again."""
         if place in self._left:
             del self._left[place]
             self._moved.set()
             self._moved = asyncio.Event()
 
     async def turn(self, place: str) -> None:
-        """Wait until the calls have come that ended before this one, so that outputs come as they did.
+        """Wait until the calls that ended before this one have come again, so that outputs keep their order.
 
-        One that was cancelled waits for all of them: perhaps one of them is why.
+        A call that was cancelled waits for all of them, because one of them may be the cause.
         """
         if self.is_in_line():
             return

@@ -49,16 +49,16 @@ P = ParamSpec("P")
 T = TypeVar("T", covariant=True, default=Any)
 
 BODY: Final = "body"
-"""The step of a flow, which is all of it."""
+"""The id of a flow's only step."""
 
 _OPTIONS: Final = frozenset(
     {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout", "reserve"}
 )
-"""Options of `Flow.run`, which no parameter of a flow can be called."""
+"""Names of the options of `Flow.run`, which no parameter of a flow can have."""
 
 
 class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
-    """An async function as a run. Made by `@flow`; awaiting a call of it runs it.
+    """An async function as a run; made by `@flow`. Awaiting a call of the flow runs it.
 
         @flow(budget=Budget(usd="0.05"))
         async def triage(text: opaque[str]) -> Resolution:
@@ -71,11 +71,11 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
     `get_state`; `execute` and `stream` take the arguments as a mapping. On resume, the body runs again: a
-    call that is on record gives back its output, unpaid. So the body must make the same calls, given the
-    same outputs; one that calls otherwise raises `FlowDiverged`.
+    call that is on record returns its recorded output at no cost. So the body must make the same calls if it
+    gets the same outputs. If it makes others, `FlowDiverged` is raised.
 
-    Called inside of another flow, a step or a node, a flow is a nested run: it is a part of the run around
-    it, and of its budget.
+    A flow that is called inside of another flow, a step or a node is a nested run: it is a part of the run
+    around it, and of the budget of that run.
     """
 
     kind = "flow"
@@ -99,18 +99,18 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def config(self) -> PipelineConfig:  # type: ignore[override]  # nobody sets it
-        """Its settings, with the store of `configure` if it names none."""
+        """The settings of the flow, with the store of `configure` if the flow names none."""
         config, store = self._front.config, configuration().store
         return replace(config, store=store) if config.store is None and store is not None else config
 
     # --- running ---
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run to the output.
+        """Run the flow, and return its output.
 
         Raises:
-            FlowStopped: it waits for a person, or was paused or cancelled. `resume` goes on with it.
-            FlowDiverged: the run around it was resumed, and calls otherwise than it did.
+            FlowStopped: the flow waits for a person, or was paused or cancelled. `resume` goes on with it.
+            FlowDiverged: the run around it was resumed, and its calls differ from those on record.
             BudgetExceeded: a budget of this flow, or around it, is used up.
         """
         return await self._begin(RunRequest(self.signature.bind(args, kwargs)))
@@ -129,26 +129,26 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         reserve: Reserve | None = None,
         **kwargs: Any,
     ) -> T:
-        """Call it with options of the run, which `execute` describes.
+        """Run the flow with options of the run, which `execute` explains.
 
         Args:
             *args: As in a call.
             run_id: The id of the run; a new one unless given.
-            store: Where it is put on record, so that it can be resumed; that of `@flow`, else of `configure`,
-                unless given.
+            store: Store that keeps the run on record, so that it can be resumed; by default that of `@flow`,
+                or else of `configure`.
             tracer: As in `execute`.
             tags: As in `execute`.
             tenant: As in `execute`.
             on_existing: As in `execute`.
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
-            reserve: As in `execute`. The quote of a flow is its budget, without which it has none.
+            reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
             **kwargs: As in a call.
 
         Raises:
-            FlowStopped: it waits for a person, or was paused or cancelled.
-            RunExists: the store has a run of this id.
-            CostBudgetExceeded: a limit around it has less left than its quote, with `reserve`.
+            FlowStopped: the flow waits for a person, or was paused or cancelled.
+            RunExists: the store has a run with this id.
+            CostBudgetExceeded: with `reserve`, a limit around the flow has less left than its quote.
         """
         inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
@@ -164,9 +164,9 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls that this flow has made in this process, oldest first, among its last 10,000.
+        """The calls of this flow among the last 10,000 calls in this process, oldest first.
 
-        Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
+        The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
         return kept_records(self.signature)
 
@@ -195,7 +195,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         return self._front.heed(run_id, signal)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what a run of this flow decided. As `trace.replay(self)`; runs and sends nothing."""
+        """Repeat the decisions of a run of this flow, like `trace.replay(self)`. Nothing runs or is sent."""
         return self._front.replay(trace)
 
     # --- as a step ---
@@ -206,36 +206,36 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[Any, T]:
-        """This flow as a step of a pipeline or graph.
+        """Return this flow as a step of a pipeline or graph.
 
         Args:
-            inputs: Makes the arguments, by name; by default the parameters are filled from the inputs of the
-                run and the outputs of the step's direct dependencies.
+            inputs: Function that makes the arguments, by name; by default, the parameters are filled from the
+                inputs of the run and the outputs of the step's direct dependencies.
             config: Settings of the step.
         """
         return NestedStep(self, inputs, config or StepConfig())
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data."""
+        """The shape of the flow, as plain data."""
         return self._front.definition
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> T:
-        """Run inside a step, to what that gives. For `as_step`."""
+        """Run the flow inside a step, and return its output. For `as_step`."""
         known = {name: value for name, value in inputs.items() if name in self.signature.parameters}
         return await self._begin(RunRequest(known, context=context.shared))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """What a run costs: at most what the budget of the flow allows, whatever the body calls."""
+        """Estimate the cost of a run: at most the budget of the flow, because the body may call anything."""
         return await self._front.estimate(inputs, deps)
 
     def declared_output(self) -> Annotation | None:
-        """The type that the function returns."""
+        """Return the annotated result type of the function."""
         return self.signature.returns.annotation
 
 
 class _Front(Pipeline[Any, Any, Any]):
-    """A flow as the pipeline that it is: its one step is the body."""
+    """A flow as a pipeline, whose only step is the body."""
 
     kind = "flow"
 
@@ -246,11 +246,11 @@ class _Front(Pipeline[Any, Any, Any]):
 
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
-        """Its shape, as plain data."""
+        """The shape of the flow, as plain data."""
         return {"kind": "flow", **super().definition}
 
     async def perform(self, request: RunRequest[Any]) -> Any:
-        """Run to the output."""
+        """Run the flow, and return its output."""
         around = current_scope()
         outer = flow_run_of(around)
         calls = None if outer is None else outer.calls_in(around)
@@ -273,7 +273,7 @@ class _Front(Pipeline[Any, Any, Any]):
         return result.output
 
     def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return arguments by name with the defaults of those that are missing. Raises `TypeError`."""
+        """Return arguments by name, with defaults for missing ones. Raises `TypeError`."""
         known = dict(inputs or {})
         parameters = inspect.signature(self._flow.function).parameters
         if unknown := known.keys() - parameters.keys():
@@ -289,11 +289,11 @@ class _Front(Pipeline[Any, Any, Any]):
         return known
 
     def keeper(self, store: RunStore) -> RunKeeper:
-        """Return how runs of the flow get on record."""
+        """Return the keeper that puts runs of the flow on record."""
         return replace(self._keeper(store), kind="flow")
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
+        """Pass a signal to one run of this process, or to all. Return whether there is such a run."""
         return self._heed(run_id, signal)
 
 
@@ -308,15 +308,15 @@ class _Body(BaseStep[Any, Any]):
         self._flow = flow
 
     def inferred_output(self) -> Annotation | None:
-        """The type that the function returns."""
+        """Return the annotated result type of the function."""
         return self._flow.signature.returns.annotation
 
     async def estimate(self, context: StepContext[Any]) -> Quote:
-        """Nothing is known of what it calls."""
+        """Return an unknown quote, because the body may call anything."""
         return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
 
     async def execute(self, context: StepContext[Any]) -> Any:
-        """Call the function, and follow what it calls."""
+        """Call the function, and compare its calls with the record."""
         scope, signature = context.scope, self._flow.signature
         bound = inspect.BoundArguments(
             inspect.signature(self._flow.function),
@@ -329,7 +329,7 @@ class _Body(BaseStep[Any, Any]):
 
 
 class _FlowDecorator:
-    """What `@flow(...)` returns; a class, because only a generic `__call__` keeps the function's types."""
+    """The decorator that `@flow(...)` returns: a class, because `__call__` keeps the types of functions."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config
@@ -352,9 +352,9 @@ def flow(
     """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
 
     Args:
-        function: The function. Its parameters and its result have types, which the run stores.
-        budget: The most that a run of it may spend, with all that it calls. It wins over that of `config`.
-        config: Other settings of its runs: store, codec, time limits, sinks.
+        function: The function. Its parameters and its result have types, by which the run stores them.
+        budget: The most that a run may spend, with all its calls. It wins over the budget of `config`.
+        config: Other settings of the runs: store, codec, time limits, sinks.
 
     Raises:
         CompileError: the function is not async, or lacks types.

@@ -1,4 +1,4 @@
-"""What `@infer` and `@compute` make of a function: it can be awaited, and it is a step."""
+"""Typed functions, made by `@infer` and `@compute`: they can be awaited, and they are steps."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ OutputT = TypeVar("OutputT", default=Any)
 StepInputs: TypeAlias = (
     "Mapping[str, str] | Callable[[StepContext[Any]], Mapping[str, object] | Awaitable[Mapping[str, object]]]"
 )
-"""Where the arguments of a function that is a step come from: names of inputs or steps by parameter, or a
-function of the context that gives the arguments themselves."""
+"""The source of arguments for a function that is a step: names of inputs or steps by parameter, or a function
+of the context that returns the arguments themselves."""
 
 _NO_DEFAULTS: Final = PipelineConfig()
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 FindArguments: TypeAlias = "Callable[[StepContext[Any]], Awaitable[Mapping[str, object]]]"
-"""Gives arguments of a call in a step; those that are missing come from outputs and inputs."""
+"""Returns arguments for a call in a step. Missing ones come from outputs and inputs."""
 
 
 async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
@@ -46,9 +46,9 @@ async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
 
 
 class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
-    """A typed function. It is awaited like any coroutine function, and stands in `steps=` and `nodes=`.
+    """A typed function. It is awaited like any coroutine function, and can be in `steps=` and `nodes=`.
 
-    As a step it takes the arguments from the outputs and inputs that have the names of its parameters.
+    As a step, it takes its arguments from the outputs and inputs that have the names of its parameters.
     """
 
     checks_output_itself = True
@@ -64,13 +64,13 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         ensure: Postcondition,
         own: StepConfig,
     ) -> None:
-        """Take what was read from a declaration. `returns` is the type of what a call gives."""
+        """Take the parts of a declaration. `returns` is the type of a call's result."""
         functools.update_wrapper(self, function)
         self.function: Final = function
-        """What was decorated."""
+        """The decorated function."""
         self.name: Final[str] = signature.name
         self.signature: Final = signature
-        """The parameters and the result, as they are declared."""
+        """The declared parameters and result."""
         self._returns, self._given, self._ensure, self._own = returns, given, ensure, own
         self._config = resolve(own, pipeline=_NO_DEFAULTS)
         named = [one for one in inspect.signature(function).parameters.values() if one.kind not in _VARIADIC]
@@ -92,14 +92,14 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls of this function in this process, oldest first, among its last 10,000.
+        """The calls of this function among the last 10,000 calls in this process, oldest first.
 
-        One that was given back from the record of its run has what it cost when it was made.
+        A call that was answered from the record of its run has the cost of the time when it was made.
         """
         return kept_records(self.signature)
 
     def inferred_output(self) -> Annotation:
-        """The type of what a call gives."""
+        """Return the type of a call's result."""
         return self._returns
 
     async def execute(self, context: StepContext[Any]) -> OutputT:
@@ -109,10 +109,10 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
     def called_in(
         self, context: StepContext[Any], arguments: Mapping[str, object]
     ) -> Coroutine[Any, Any, OutputT]:
-        """Make a call in a step with these arguments. Those that are missing come from outputs and inputs.
+        """Make a call in a step with these arguments. Missing ones come from outputs and inputs.
 
         Raises:
-            MissingInputError: nothing has the name of a parameter without a default.
+            MissingInputError: no output or input has the name of a parameter without a default.
         """
         config = resolve(self._own, pipeline=context.config.as_defaults())
         return self._performed(self._found(context, arguments), config, context)
@@ -125,11 +125,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         return self.signature.bind((), found)
 
     async def estimate(self, context: StepContext[Any]) -> Quote:
-        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        """Estimate a call before it is made; for any prompt, if an argument is not known yet."""
         return await self.quoted(context, no_arguments)
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
-        """Estimate a call whose arguments `find` gives."""
+        """Estimate a call with the arguments that `find` returns."""
         return self._within_budget(await super().estimate(context))
 
     def _within_budget(self, quote: Quote) -> Quote:
@@ -141,8 +141,8 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
     ) -> FunctionCallStep[OutputT]:
         """Return a step that calls this function with arguments from elsewhere, or with settings of its own.
 
-        `inputs` names an input, or a step that this one depends on, for each parameter that does not have
-        that name. A function of the context gives the arguments themselves.
+        `inputs` maps parameters to inputs, or to steps that this one depends on, where the names differ. Or
+        it is a function of the context that returns the arguments themselves.
 
             Pipeline(steps={"classify": classify.as_step({"text": "email"})})
 
@@ -179,11 +179,11 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
     async def _run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> OutputT:
-        """Make the call itself. `given` holds."""
+        """Make the call itself. The preconditions hold."""
 
 
 def plain_function(decorated: object) -> FunctionType:
-    """Return what is decorated. Raises `CompileError` if it is no function."""
+    """Return the decorated function. Raises `CompileError` if it is not a function."""
     if isinstance(decorated, FunctionType):
         return decorated
     name = getattr(decorated, "__name__", repr(decorated))
@@ -191,7 +191,7 @@ def plain_function(decorated: object) -> FunctionType:
 
 
 def without_options(decorator: str, given: object, needed: str) -> CompileError:
-    """Return the error for a decorator that stands without the options that it needs, or with others."""
+    """Return the error for a decorator that is used without the options that it needs."""
     name = getattr(given, "__name__", repr(given))
     return CompileError(
         f"function {name!r}", (f"{decorator} takes options, by name: @{decorator}({needed})",)
@@ -204,7 +204,7 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
     checks_output_itself = True
 
     def __init__(self, function: Function[..., OutputT], inputs: StepInputs, config: StepConfig) -> None:
-        """Take the function, and where its arguments come from."""
+        """Take the function, and the source of its arguments."""
         known = function.signature.parameters
         for name in () if callable(inputs) else inputs:
             if name not in known:
@@ -216,7 +216,7 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
         return f"<step of {self.function!r}>"
 
     def inferred_output(self) -> Annotation:
-        """The type of what a call gives."""
+        """Return the type of a call's result."""
         return self.function.inferred_output()
 
     async def execute(self, context: StepContext[Any]) -> OutputT:
@@ -224,7 +224,7 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
         return await self.function.called_in(context, await self._arguments(context))
 
     async def estimate(self, context: StepContext[Any]) -> Quote:
-        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        """Estimate a call before it is made; for any prompt, if an argument is not known yet."""
         return await self.function.quoted(context, self._arguments)
 
     async def _arguments(self, context: StepContext[Any]) -> Mapping[str, object]:

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Inference(Generic[T]):
-    """What one call asks its model with. A refinement asks for `answer` several times.
+    """The inputs of one call to its model. A refinement asks for `answer` several times.
 
-    Nobody changes it; making a frozen one takes longer.
+    Nobody changes it; a frozen one takes longer to make.
     """
 
     asker: Asker[T]
@@ -35,9 +35,9 @@ class Inference(Generic[T]):
     cache: AnswerCache | None
 
     def answer(self, prompt: CompiledPrompt, name: str) -> Coroutine[Any, Any, Answer[T]]:
-        """Return the answer of a call that takes one sample: that which is kept, else that of the model.
+        """Return the answer of a call that takes one sample: a kept answer, or else one of the model.
 
-        `name` tells this from other prompts of the call.
+        `name` tells this prompt from others of the call.
         """
         return self._one(prompt, name) if self.cache is None else self._first(self.cache, prompt, name)
 
@@ -59,7 +59,7 @@ class Inference(Generic[T]):
         return answers
 
     def _set_by_budgets(self) -> tuple[list[str], int | None]:
-        """What budgets change in requests: models that may answer in place of the one asked, `max_tokens`."""
+        """Return the settings of budgets that change requests: fallback models, the lowest `max_tokens`."""
         account = self.context.scope.account
         if account is None:
             return [], None

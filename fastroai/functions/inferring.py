@@ -1,4 +1,4 @@
-"""`@infer`: a function whose implementation is a model."""
+"""`@infer`: a function that a model implements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
-    """A function whose implementation is a model; made by `infer`."""
+    """A function that a model implements; made by `infer`."""
 
     kind: ClassVar[Literal["infer", "compute"]] = "infer"
 
@@ -45,7 +45,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         """Check a declaration.
 
         Raises:
-            CompileError: it cannot work. Every problem is named.
+            CompileError: the declaration cannot work. Every problem is named.
         """
         function = plain_function(function)
         signature = Signature(function)
@@ -89,7 +89,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         """Return this function with a refinement of its answers.
 
         Raises:
-            CompileError: it has samples, of which none is the answer, or a refinement already.
+            CompileError: the function returns samples, so there is not one answer to refine, or it is refined
+                already.
         """
         problems: list[str] = []
         if not self._declaration.stable:
@@ -157,7 +158,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         return settings.sample_n if settings.test_mode else 1
 
     def _asker(self) -> Asker[Any]:
-        """Return what asks the model of this function; it is made once for each model."""
+        """Return the asker for the model of this function. It is made once for each model."""
         declared = self._declaration
         model = declared.model
         if model is None and (declared.agent is None or _model_of(declared.agent) is None):
@@ -165,7 +166,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             if model is None:
                 expected = "a model: infer(model=...) or configure(default_model=...)"
                 raise ConfigurationError("model", None, expected)
-        known_as = model if model is None or isinstance(model, str) else id(model)  # kept alive by its asker
+        known_as = model if model is None or isinstance(model, str) else id(model)  # its asker keeps it alive
         if known_as not in self._askers:
             self._askers[known_as] = Asker(
                 function=self.name,
@@ -194,7 +195,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         )
 
     def _cache(self, context: StepContext[Any]) -> AnswerCache | None:
-        """Return the cache that this call looks into, if there is one here."""
+        """Return the cache that this call uses, if there is one."""
         match self._declaration.cache:
             case "none":
                 return None
@@ -219,7 +220,7 @@ def _model_of(agent: AnyAgent) -> object:
 
 
 class _Infer(Protocol):
-    """What `infer(...)` returns: both kinds of `def` declare a function that is awaited."""
+    """The decorator that `infer(...)` returns. It takes `def` and `async def`; the result is awaited."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> InferFunction[P, R]: ...
@@ -228,7 +229,7 @@ class _Infer(Protocol):
 
 
 class _InferSamples(Protocol):
-    """The same with `stable=False`."""
+    """The decorator that `infer(..., stable=False)` returns."""
 
     @overload
     def __call__(
@@ -262,7 +263,7 @@ def infer(
     agent: AnyAgent | None = None,
     tools: Sequence[AnyTool] = (),
 ) -> Any:
-    """Make a model the implementation of a function with a signature and no body. It is awaited.
+    """Let a model implement a function that has a signature and no body. The function is awaited.
 
         @infer(intent="Classify the emotional tone of customer feedback", ensure=lambda r: r.confidence > 0.7)
         async def classify(text: str) -> Sentiment:
@@ -270,29 +271,29 @@ def infer(
 
     The body is `raise NotImplementedError`, a docstring or `...`. Arguments and outputs have the declared
     types. A call checks `given`, asks the model within the budget, reads the answer and checks `ensure`. If
-    the answer is not good enough, the model is told what exactly is wrong with it, and asked again.
+    the answer is not good enough, the model is told what exactly is wrong, and is asked again.
 
     Args:
-        intent: What the function does. Inputs are added by themselves.
-        context: What else the model is to know.
-        ensure: Conditions on the output: functions of it, with a description if you like.
-        given: Conditions on the arguments: functions whose parameters have the names of the function's.
-        model: `provider:model`, or a model of PydanticAI; that of `configure` unless given.
+        intent: The purpose of the function. Inputs are added automatically.
+        context: Further information for the model.
+        ensure: Conditions on the output: functions of the output, with a description if you like.
+        given: Conditions on the arguments: functions whose parameters have the names of the arguments.
+        model: `provider:model`, or a model of PydanticAI; by default, the one of `configure`.
         temperature: A setting of the model. Not sent unless given.
-        budget: For a whole call, with its attempts and members. Siblings share the budgets around it.
-        retries: Extra attempts at an answer that is not of the type, or not what `ensure` asks for; 3 unless
-            given. Transport failures are retried besides.
+        budget: Budget of a whole call, with its attempts and members. Siblings share the budgets around it.
+        retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; 3 unless given.
+            Transport failures are retried separately.
         cache: Where answers are kept: `"session"`, as long as the outermost flow runs, or `"global"`, in the
             store of `configure(cache_store=)`. A kept answer costs nothing, and must pass `ensure`.
         stable: With False, the result is a `Probabilistic`: one sample, or `sample_n` in test mode.
-        quorum: How many members answer side by side, under one budget.
+        quorum: Number of members that answer side by side, under one budget.
         agree_on: The field of the output on which members must agree; without it, the whole output.
-        threshold: How many members must agree; more than half unless given.
-        agent: An agent to ask instead of one that is made for the function, with its instructions and tools.
-        tools: Tools for the model, as of an agent.
+        threshold: Number of members that must agree; more than half unless given.
+        agent: An agent to ask, with its instructions and tools, instead of one that is made for the function.
+        tools: Tools for the model, as for an agent.
 
     Raises:
-        CompileError: when it decorates a function that cannot work. Every problem is named.
+        CompileError: the decorated function cannot work. Every problem is named.
     """
     if _bare is not None:
         raise without_options("infer", _bare, 'intent="what the function does"')

@@ -1,4 +1,4 @@
-"""Coroutines that run side by side until what they are for is decided. None of their tasks outlives that."""
+"""Coroutines that run side by side until their common result is decided. No task outlives that."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Tally(Protocol[T_contra]):
-    """Counts how members end, and knows when no further end can change what comes of them."""
+    """Counts how members end, and knows when the remaining ones cannot change the result any more."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether the members that are left are not needed any more."""
+        """Whether the remaining members are not needed any more."""
         ...
 
     def came(self, member: int, value: T_contra) -> None:
-        """Count a member that returned; after the decision too, if it could not be cancelled any more."""
+        """Count a member that returned, also after the decision, if it could not be cancelled in time."""
         ...
 
     def failed(self, member: int, error: Exception) -> None:
-        """Count a member that raised; after the decision too."""
+        """Count a member that raised, also after the decision."""
         ...
 
     def ends_all(self, error: Exception) -> bool:
-        """Return whether what a member raised is no failure of that member alone."""
+        """Return whether an error of a member ends all members."""
         ...
 
 
 async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]) -> None:
-    """Run coroutines side by side, each in a copy of the context, until all have ended or it is decided.
+    """Run coroutines side by side, each in a copy of the context, until all end or the result is decided.
 
-    The member that decides cancels the others at once. A member that waits for a person is no failure: the
-    others run to their end, so that their work is on record, and then the wait goes on outside.
+    The member that decides cancels the others at once. A member that waits for a person has not failed: the
+    others run to their end, so that their work is on record, and then the wait is raised.
 
     Raises:
-        NoRunningLoopError: asyncio does not run here. Nothing has begun.
-        Halted: a member waits for a person, and it could not be decided without it.
-        BaseException: what ends everything: a stop of the run, or of a budget around the members; a
-            cancellation of a member by others; or what the tally says.
+        NoRunningLoopError: asyncio does not run here. No member has begun.
+        Halted: a member waits for a person, and the result could not be decided without it.
+        BaseException: an error that ends everything: a stop of the run, or of a budget around the members; a
+            cancellation of a member by others; or an error that the tally says ends all.
     """
     if running_loop() is None:
         close_all(members)
@@ -76,7 +76,7 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
             elif not was_over:
                 endings.append(error)
             if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise  # for the event loop, which ends with it
+                raise  # for the event loop, which ends
         if is_over() and not was_over:
             left = [one for one in tasks if one is not asyncio.current_task() and not one.done()]
             if left or len(tasks) < len(members):
@@ -86,7 +86,7 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
 
     try:
         for number, member in enumerate(members):
-            if is_over():  # tasks that begin eagerly can have decided it
+            if is_over():  # tasks that begin eagerly can have decided
                 break
             tasks.append(asyncio.create_task(run(number, member)))
         if tasks:

@@ -1,7 +1,7 @@
-"""Lambdas that tell the values of their parts, so that an error can say why a condition does not hold.
+"""Lambdas that note the values of their parts, so that an error can say why a condition does not hold.
 
-The lambda is compiled once more, with each part of interest inside of a call that notes its value. That copy
-runs instead of the lambda: nothing is evaluated twice, or in another order, or where it was not evaluated.
+The lambda is compiled a second time, with each part of interest inside of a call that notes its value. That
+copy runs instead of the lambda: no part is evaluated twice, or in another order, or additionally.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LITERALS: Final = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.una
 
 
 class NotingLambda:
-    """A lambda of which each evaluation says what its parts were."""
+    """A lambda whose evaluation also gives the values of its parts."""
 
     def __init__(self, function: FunctionType, source: Source) -> None:
         node = source.node
@@ -42,15 +42,15 @@ class NotingLambda:
     def __call__(
         self, arguments: Sequence[object], named: Mapping[str, object]
     ) -> tuple[object, Mapping[int, object]]:
-        """Evaluate the lambda. It raises what the lambda raises.
+        """Evaluate the lambda. Exceptions of the lambda are raised as they are.
 
-        Returns its value; and the values of its parts, by number, in the order of their evaluation.
+        Return its value; and the values of its parts, by number, in the order of their evaluation.
         """
         notes: dict[int, object] = {}
         return self._noting(*arguments, **named, **{_NOTE: notes.setdefault}), notes
 
     def failing(self, notes: Mapping[int, object]) -> tuple[ast.expr, dict[ast.expr, object]]:
-        """Return the part that makes the body false, and the values of those parts that say why."""
+        """Return the part that makes the body false, and the values of the parts that explain it."""
         values = {self._parts[number]: value for number, value in notes.items()}
         node = self.body
         while isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
@@ -62,7 +62,7 @@ class NotingLambda:
         written = self._source.of(node)
         places = list(_places(node, frozenset(names)))
         if written is None or any(isinstance(one, ast.JoinedStr) for one in ast.walk(node)):
-            # Before Python 3.12 the tree does not know where the parts of an f-string are.
+            # Before Python 3.12, the tree does not have the positions of the parts of an f-string.
             return ast.unparse(_Renaming(names, places).visit(node))
         text = written.encode()
         for one in sorted(places, key=lambda place: place.col_offset, reverse=True):
@@ -72,7 +72,7 @@ class NotingLambda:
 
 
 def _with_note(node: ast.Lambda) -> ast.arguments:
-    """The parameters of a lambda, and one for the function that notes a value and returns it."""
+    """Return the parameters of a lambda, and one more: the function that notes a value and returns it."""
     given = node.args
     return ast.arguments(
         posonlyargs=given.posonlyargs,
@@ -86,9 +86,9 @@ def _with_note(node: ast.Lambda) -> ast.arguments:
 
 
 def _parts(node: ast.expr, parameters: frozenset[str]) -> Iterator[ast.expr]:
-    """Yield the parts of a condition whose values say why it does not hold, and each part of `and`, `or`.
+    """Yield the parts of a condition whose values explain why it does not hold, and each part of `and`, `or`.
 
-    Each is evaluated once at most.
+    Each part is evaluated at most once.
     """
     match node:
         case ast.BoolOp(values=values):
@@ -109,7 +109,7 @@ def _parts(node: ast.expr, parameters: frozenset[str]) -> Iterator[ast.expr]:
 
 
 def _given(call: ast.Call, parameters: frozenset[str]) -> Iterator[ast.expr]:
-    """Yield the object and the arguments of a call that a parameter is part of."""
+    """Yield the object and the arguments of a call, if a parameter is part of them."""
     owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
     for one in (*owner, *call.args, *(keyword.value for keyword in call.keywords)):
         if not isinstance(one, (ast.Starred, *_SCOPES)) and any(_places(one, parameters)):
@@ -117,7 +117,7 @@ def _given(call: ast.Call, parameters: frozenset[str]) -> Iterator[ast.expr]:
 
 
 def _telling(node: ast.expr, values: Mapping[ast.expr, object]) -> Iterator[ast.expr]:
-    """Yield the parts that say why a part is false, or true."""
+    """Yield the parts that explain why a part is false, or true."""
     match node:
         case ast.BoolOp(values=parts):
             for one in parts:
@@ -141,7 +141,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _places(node: ast.AST, names: frozenset[str]) -> Iterator[ast.Name]:
-    """Yield where one of the names stands for the parameter, not for a variable inside with the same name."""
+    """Yield the nodes where a name stands for the parameter, not for an inner variable of the same name."""
     if not names:
         return
     if isinstance(node, ast.Name):
@@ -156,7 +156,7 @@ def _places(node: ast.AST, names: frozenset[str]) -> Iterator[ast.Name]:
         own = {
             one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)
         }
-        first = node.generators[0].iter  # which is evaluated outside of the comprehension
+        first = node.generators[0].iter  # evaluated outside of the comprehension
         yield from _places(first, names)
         for child in _within(node):
             if child is not first:
@@ -204,7 +204,7 @@ class _Renaming(ast.NodeTransformer):
 
 
 def _copied(node: ast.AST) -> ast.AST:
-    """A copy for a transformer to change, with lists of its own."""
+    """Return a copy for a transformer to change, with lists of its own."""
     fields = {
         name: list(value) if isinstance(value, list) else value for name, value in ast.iter_fields(node)
     }

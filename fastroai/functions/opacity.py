@@ -24,7 +24,7 @@ from fastroai.functions.core_schemas import (
 )
 
 ELIDED: Final = "<opaque>"
-"""Stands for an opaque value where it must not appear."""
+"""Text in the place of an opaque value that must not appear."""
 
 _MARK: Final = "fastroai_opaque"
 
@@ -51,31 +51,31 @@ class _Opaque:
 _T = TypeVar("_T")
 
 opaque: TypeAlias = Annotated[_T, _Opaque()]
-"""A value that no instruction to a model contains: text of customers, web pages, outputs of other models.
+"""A value that is never in an instruction to a model: text of customers, web pages, outputs of models.
 
     async def triage(text: opaque[str]) -> Resolution: ...
 
-It is the type itself for type checkers and for pydantic. In prompts the value travels in a part of its own,
-marked as data; in violations, errors and records it is left out. A field of a contract can be opaque, and an
-item of a list, at any depth. A value of which a type cannot say what it holds is treated as opaque too, such
-as extra fields of a model; so is what a custom serializer makes of a value that has opaque parts, and what
-other classes of a union have where one of them has opaque parts.
+For type checkers and for pydantic, it is the type itself. In prompts, the value travels in a part of its own,
+marked as data. It is left out of violations, errors and records. A field of a contract can be opaque, and so
+can an item of a list, at any depth. Also opaque are values of unknown content, such as extra fields of a
+model; what a custom serializer makes of a value with opaque parts; and, in a union, each place at which one
+of its classes has an opaque part.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Opacity:
-    """Which parts of a value, as JSON, are opaque."""
+    """The opaque parts of a value, as JSON."""
 
     is_whole: bool = False
-    """All of it is."""
+    """Whether the whole value is opaque."""
     parts: Mapping[str | int, Opacity | None] = field(default_factory=dict)
-    """What is opaque in its fields, by name, or in its items, by index."""
+    """Opacity of its fields, by name, or of its items, by index."""
     others: Opacity | None = None
-    """What is opaque in all others."""
+    """Opacity of all other fields or items."""
 
     def at(self, key: str | int) -> Opacity | None:
-        """What is opaque in a field or an item; `None` where nothing is. All is, where none is known."""
+        """Return the opacity of a field or item; `None` if none of it is opaque. Unknown ones are opaque."""
         return self if self.is_whole else self.parts.get(key, self.others or WHOLE)
 
 
@@ -83,18 +83,18 @@ WHOLE: Final = Opacity(is_whole=True)
 
 
 def opacity_of(schema: Schema) -> Opacity | None:
-    """Which parts of values of a core schema are opaque; `None` where none is."""
+    """Return the opaque parts of values of a core schema; `None` if there are none."""
     return _Reader(definitions_of(schema)).read(schema, frozenset())
 
 
 class _Reader:
-    """Reads one core schema, with all that it refers to. It errs on the side of what is opaque."""
+    """Reads one core schema, with all that it refers to. In doubt, a part is opaque."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
 
     def read(self, schema: Schema, around: frozenset[str]) -> Opacity | None:
-        """`around` are the definitions that this is a part of."""
+        """Return the opacity of a schema. `around` are the definitions that the schema is a part of."""
         if schema.get("metadata", {}).get(_MARK):
             return WHOLE
         ref = schema.get("schema_ref")
@@ -136,7 +136,7 @@ class _Reader:
         return _merged(same, Opacity(parts=parts, others=others))
 
     def _is_unreadable(self, schema: Schema, inside: Opacity | None, around: frozenset[str]) -> bool:
-        """Whether the JSON of a value can hold something opaque in a place that the schema does not say."""
+        """Return whether the JSON of a value can hold something opaque where the schema does not say so."""
         config = schema.get("config") or {}
         if config.get("polymorphic_serialization"):
             return True
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
-    """What is opaque where either says so."""
+    """Return the parts that are opaque in either of both."""
     if one is None or other is None:
         return one or other
     if one.is_whole or other.is_whole:
@@ -178,13 +178,14 @@ def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
 
 
 Replace: TypeAlias = Callable[[str, JsonValue], JsonValue]
-"""Gives what stands for an opaque value, of which it is told the path and the JSON."""
+"""Returns the replacement for an opaque value, given the value's path and JSON."""
 
 
 def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace: Replace) -> JsonValue:
     """Return a value as JSON, with something else in the places of its opaque parts.
 
-    `path` says where the value itself is. A part of it is at `ticket.body`, `items[0].note`, `notes["a b"]`.
+    `path` is the path of the value itself. A part has a path such as `ticket.body`, `items[0].note`,
+    `notes["a b"]`.
     """
     if opacity is None:
         return value
@@ -200,20 +201,21 @@ def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace
             without_opaque(part, opacity.at(index), f"{path}[{index}]", replace)
             for index, part in enumerate(value)
         ]
-    # Of another type in a union; or, where nothing has checked it yet, text in the place of something else.
+    # It is of another type in a union; or nothing has checked it yet, and it is text where another type
+    # belongs.
     return replace(path, value) if isinstance(value, str) else value
 
 
 def _step(key: str) -> str:
-    # Quoted, so that two places never have one path, whatever keys a dict has.
+    # Quoted, so that no two places have the same path, whatever keys a dict has.
     return f".{key}" if key.isidentifier() else f"[{one_line_json(key)}]"
 
 
 def one_line_json(value: JsonValue) -> str:
-    """Return JSON text in one line that shows all that it has: what is not printable is escaped.
+    """Return JSON text in one line, in which characters that cannot be printed are escaped.
 
-    So no value can begin a new line, whatever takes its characters for the end of one, and none can hide
-    text from the people who read a prompt. Reading the JSON gives the value as it was.
+    So no value can begin a new line, whichever characters a reader takes for the end of one, and no value can
+    hide text from people who read a prompt. Reading the JSON gives the same value.
     """
     try:
         text = to_json(value, inf_nan_mode="strings").decode()
@@ -225,7 +227,7 @@ def one_line_json(value: JsonValue) -> str:
 
 
 def details_without_opaque(error: ValidationError, opacity: Opacity | None) -> tuple[ViolationDetail, ...]:
-    """What pydantic found wrong with a value, without anything that an opaque part of it says."""
+    """Return the problems that pydantic found in a value, without the content of its opaque parts."""
     found = zip(details_of(error), error.errors(include_url=False, include_input=False), strict=True)
     return tuple(_detail_without_opaque(detail, told.get("ctx", {}), opacity) for detail, told in found)
 
@@ -241,7 +243,7 @@ def _detail_without_opaque(
         opacity = opacity.at(step)
     if opacity is None:
         return detail
-    # The place goes no further than where data begins, since keys of a dict are data as well.
+    # The place ends where data begins, because keys of a dict are data as well.
     quotes_input = detail["type"] not in _KNOWN_ERRORS or not _SAYS_INPUT.isdisjoint(context)
     said = "it is not valid" if quotes_input else detail["msg"]
     return {"type": detail["type"], "loc": tuple(known), "msg": said}
@@ -249,4 +251,4 @@ def _detail_without_opaque(
 
 _KNOWN_ERRORS: Final = frozenset(get_args(ErrorType))
 _SAYS_INPUT: Final = frozenset({"error", "tag"})
-"""Values in messages of pydantic that a validator, or the input itself, has brought there."""
+"""Entries of a pydantic message's context that can quote the input, or come from a validator."""

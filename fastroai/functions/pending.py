@@ -1,4 +1,4 @@
-"""`Pending`: what a call of a typed function gives back until it is awaited."""
+"""`Pending`: the call of a typed function, until it is awaited."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Pending(Coroutine[Any, Any, T_co]):
-    """A call that begins when it is awaited, or made a task. It refuses to be taken for its result."""
+    """A call that begins when it is awaited, or made a task. It refuses to be used as its result."""
 
     __slots__ = ("__name__", "__qualname__", "_begin", "_is_told", "_running")
 
     def __init__(self, name: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
-        """Take the name of the function, and what begins the call."""
+        """Take the name of the function, and a function that begins the call."""
         self.__name__ = self.__qualname__ = name
         self._begin = begin
         self._is_told = False
-        """Whether somebody was told that it was not awaited."""
+        """Whether an error has already said that the call was not awaited."""
         self._running: Coroutine[Any, Any, T_co] | None = None
 
     def __del__(self) -> None:
@@ -67,8 +67,8 @@ class Pending(Coroutine[Any, Any, T_co]):
         return f"<call of {self.__name__!r}, to be awaited>"
 
     def __bool__(self) -> bool:
-        """Refuse."""
-        # Python 3.12 asks like this whether a task, which it shows, has a coroutine.
+        """Refuse to be a condition, because the call was not awaited."""
+        # Python 3.12 does this to find out whether a task has a coroutine, when it shows the task.
         if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":
             return True
         raise self._not_awaited("has no truth value")
@@ -83,10 +83,10 @@ class Pending(Coroutine[Any, Any, T_co]):
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_comparison
     __hash__ = object.__hash__
 
-    if not TYPE_CHECKING:  # else type checkers would take any name for an attribute
+    if not TYPE_CHECKING:  # otherwise, type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse."""
+            """Refuse to have attributes, because the call was not awaited."""
             error = self._not_awaited(f"has no {name!r}")
             raise AttributeError(str(error), name=name, obj=self)
 

@@ -50,16 +50,16 @@ _RAISE: Final = "raise"
 
 @dataclass(frozen=True, slots=True)
 class HumanReviewContext:
-    """What a person is to decide, and what they need to know for it."""
+    """A question for a person, with the information that they need for the decision."""
 
     question: str
     trigger: str = ""
     """The reason why a person is asked."""
     artifacts: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What they look at, by name: plain JSON, or values that pydantic can convert to it."""
+    """Objects for the person to look at, by name: plain JSON, or values that pydantic can convert to it."""
 
     def as_question(self) -> JsonValue:
-        """Return the question as the inbox shows it: a text, or an object if there is more to know.
+        """Return the question as the inbox shows it: a text, or an object if there is more than the text.
 
         Raises:
             ValueNotStorable: pydantic cannot convert an artifact to JSON.
@@ -72,7 +72,7 @@ class HumanReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class HumanDecision(Generic[T]):
-    """What a person has decided."""
+    """The decision of a person."""
 
     value: T
     reviewer: str
@@ -95,7 +95,7 @@ def _as_json(name: str, value: object) -> JsonValue:
 
 
 class ReviewOptions(TypedDict, Generic[T], total=False):
-    """The keyword arguments of `await_human`, which says what each means."""
+    """The keyword arguments of `await_human`, which explains them."""
 
     options: Sequence[T] | None
     timeout: float | None
@@ -141,12 +141,12 @@ async def await_human(
     answer: ask in a flow if the work has to go on.
 
     Args:
-        context: The question, and what a person needs to know.
+        context: The question, and the information that a person needs for it.
         decision_type: The type of the decision.
-        options: The decisions that can be made, if not any of that type.
-        timeout: Seconds, from when it is first asked, after which no answer is taken.
-        on_timeout: The value of the decision after that time. `"raise"`, which always means that, raises
-            `HumanTimeoutError`.
+        options: The only decisions that can be made; by default, any of that type.
+        timeout: Seconds, from when the question is first asked, after which no answer is taken.
+        on_timeout: The value of the decision after that time. The text `"raise"` always means that
+            `HumanTimeoutError` is raised.
         to: The people to ask: a label for inboxes.
 
     Raises:
@@ -171,7 +171,7 @@ async def await_human(
 
 
 def _checked(option: str, value: object, decision_type: Any) -> object:
-    """Return a decision that an option names, as pydantic makes it. Raises `ConfigurationError`."""
+    """Return a decision given as an option, as pydantic validates it. Raises `ConfigurationError`."""
     adapter = adapter_of(decision_type)
     try:
         return value if adapter is None else adapter.validate_python(value)
@@ -184,7 +184,7 @@ def _checked(option: str, value: object, decision_type: Any) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Review(Generic[T]):
-    """What is asked."""
+    """A question to a person, with its options."""
 
     question: JsonValue
     decision_type: Any
@@ -194,9 +194,9 @@ class _Review(Generic[T]):
     to: str
 
     def decided(self, scope: Scope) -> HumanDecision[T]:
-        """Return the decision that is on record; else put the question on record, and halt the step."""
+        """Return the decision on record. Without one, put the question on record, and halt the step."""
         _, run = kept_log(scope, "the answer")
-        # Of the step of the run that halts: functions that are called in it do not halt by themselves.
+        # The step of the run halts: functions that are called in it do not halt by themselves.
         step_scope = next(
             one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS
         )
@@ -224,7 +224,7 @@ class _Review(Generic[T]):
         return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 
     def _name(self, scope: Scope) -> str:
-        """Tell the question from others of the step, whatever their order; equal ones are counted."""
+        """Return a name for the question that does not depend on order. Equal questions are numbered."""
         asks = next(one for one in scope.lineage() if one.kind == "step")
         around = without_attempts(step_place(asks))
         schema = json_schema_of("decision_type", self.decision_type)
@@ -235,7 +235,7 @@ class _Review(Generic[T]):
         return name if number == 1 else f"{name}.{number}"
 
     async def outside_of_runs(self) -> HumanDecision[T]:
-        """Ask in a run of its own, and wait for its end."""
+        """Ask in a separate run, and wait for its end."""
         decisions: list[HumanDecision[T]] = []
 
         @step
@@ -256,7 +256,7 @@ class _Review(Generic[T]):
         return decisions[0]
 
     async def _answered(self, store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, Any]) -> None:
-        """Wait until there is an answer, or its time is over. If this is cancelled, close the question."""
+        """Wait for an answer, or until its time is over. If this is cancelled, close the question."""
         try:
             while True:
                 found = await read_header(store, run_id)

@@ -1,4 +1,4 @@
-"""`Probabilistic[T]`: samples of one answer, for functions that need not answer the same each time."""
+"""`Probabilistic[T]`: samples of one answer, for functions whose answers may vary."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Probabilistic(Generic[T_co]):
 
     @property
     def most_likely(self) -> T_co:
-        """The sample that most others equal; the earliest of those where several do."""
+        """The sample that most other samples equal; if several are equally common, the earliest."""
         return self.samples[_largest(self.samples, ())[0]]
 
     def sample(self, source: random.Random | None = None) -> T_co:
-        """Return one of the samples at random; `source` makes it repeatable."""
+        """Return one of the samples at random. A seeded `source` makes the choice repeatable."""
         return (source or random).choice(self.samples)
 
     def agreement(self, on: Fields = ()) -> float:
@@ -45,7 +45,7 @@ class Probabilistic(Generic[T_co]):
         return len(_largest(self.samples, fields_of(on))) / len(self.samples)
 
     def assert_stable(self, threshold: float = DEFAULT_STABILITY, on: Fields = ()) -> None:
-        """Raise if fewer samples agree than `threshold`, a share from 0 to 1, says. For tests.
+        """Raise if the share of samples that agree is below `threshold`, from 0 to 1. For tests.
 
         `on` names the fields that must be equal; without any, the whole outputs must be.
 
@@ -60,5 +60,5 @@ class Probabilistic(Generic[T_co]):
 
 
 def _largest(samples: Sequence[object], on: tuple[str, ...]) -> list[int]:
-    """Return the indexes of the largest group of samples that agree, the earliest of several."""
+    """Return the indexes of the largest group of samples that agree; of several, the earliest group."""
     return max(groups(list(enumerate(samples)), on), key=len)

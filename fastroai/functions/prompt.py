@@ -1,4 +1,4 @@
-"""The prompt compiler: from what a function declares and is called with to the parts of a user message."""
+"""The prompt compiler: makes the parts of a user message from the declaration and arguments of a function."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CompiledPrompt:
     """The prompt of one call of a function, before it is sent."""
 
     instructions: str
-    """The intent, the context, inputs that are not opaque, what was wrong before, and where the data is."""
+    """The intent, the context, inputs that are not opaque, problems of the last answer, where the data is."""
     data: str | None
     """The data part: a heading, and one JSON object of opaque values by path; `None` if there are none."""
     hash: str
@@ -57,9 +57,9 @@ def compile_prompt(
 ) -> CompiledPrompt:
     """Compile the prompt of a call. The same call gives the same prompt, in every process.
 
-    `bound` are the arguments as `Signature.bind` gives them, and `violations` what was wrong with an earlier
+    `bound` are the arguments as `Signature.bind` returns them, and `violations` the problems of an earlier
     attempt. Opaque values are in the data part and nowhere else; every other input is in the instructions.
-    What is `attached` is treated like opaque inputs of these names.
+    Values in `attached` are treated like opaque inputs with these names.
     """
     data: dict[str, JsonValue] = {}
     inputs = signature.json_of(bound)
@@ -84,13 +84,13 @@ def compile_prompt(
 
 
 def retry_prompt(violations: Iterable[str]) -> str:
-    """Return what a model is told before it tries again: what was wrong with its last answer."""
+    """Return the text for a model before it tries again, with the problems of its last answer."""
     listed = "\n".join(f"- {one_line(violation)}" for violation in violations)
     return f"Previous attempt failed:\n{listed}\nFix these issues specifically."
 
 
 def text_problems(signature: Signature, *, intent: object, context: object) -> Iterator[str]:
-    """Say what is wrong with the constant texts of a prompt."""
+    """Yield the problems of the constant texts of a prompt."""
     if not isinstance(intent, str) or not intent.strip():
         yield f"intent={intent!r}: expected a text that says what the function does"
     if not isinstance(context, str):

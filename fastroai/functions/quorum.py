@@ -23,7 +23,7 @@ _CONFIDENCE = "confidence"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """How many members answer, what they must agree on, and how many of them must."""
+    """The number of members that answer, the fields on which they must agree, and how many members must."""
 
     members: int
     threshold: int
@@ -32,7 +32,7 @@ class Quorum:
 
     @classmethod
     def of(cls, members: int, agree_on: str | None, threshold: int | None) -> Quorum:
-        """Return the quorum that the options say; by default more than half must agree."""
+        """Return the quorum for these options. By default, more than half of the members must agree."""
         return cls(
             members=members,
             threshold=members // 2 + 1 if threshold is None else threshold,
@@ -42,20 +42,20 @@ class Quorum:
 
 @dataclass(slots=True)
 class Ballot(Generic[T]):
-    """The votes of a quorum: pure, and the same whatever the order in which they come in.
+    """The votes of a quorum. The result is computed purely, and does not depend on the order of the votes.
 
-    Outputs are in groups that agree. A group that has enough members wins; of several, the one with the
-    larger sum of confidence, then the one with the earlier member. An output without a number as its
+    Outputs that agree form a group. A group with enough members wins. Of several such groups, the one with
+    the larger sum of confidence wins, then the one with the earlier member. An output without a number as its
     `confidence` counts 1.
     """
 
     quorum: Quorum
     output_of: Callable[[T], object]
-    """Gives the output of a vote."""
+    """Returns the output of a vote."""
     votes: dict[int, T] = field(default_factory=dict)
     """Votes by member, from 1."""
     errors: dict[int, Exception] = field(default_factory=dict)
-    """Why members failed, which are votes without output."""
+    """The errors of members that failed, which are votes without output."""
 
     def came(self, member: int, value: T) -> None:
         """See `Tally`, whose members begin at 0. Raises `ConfigurationError` as `agreed_value` does."""
@@ -67,17 +67,17 @@ class Ballot(Generic[T]):
         self.errors[member + 1] = error
 
     def ends_all(self, error: Exception) -> bool:
-        """See `Tally`: a budget that stops one member stops all; mistakes are the same for all."""
+        """See `Tally`. A budget that stops one member stops all; a mistake in code is the same for all."""
         return isinstance(error, BudgetExceeded | ConfigurationError) or is_fault(error)
 
     @property
     def is_decided(self) -> bool:
-        """Whether the members that are left cannot bring any group to the threshold."""
+        """Whether the remaining members cannot bring any group to the threshold."""
         left = self.quorum.members - len(self.votes) - len(self.errors)
         return self._most + left < self.quorum.threshold
 
     def winner(self) -> T | None:
-        """Return the vote with the best confidence of the group that wins; `None` if none does."""
+        """Return the vote with the highest confidence in the winning group; `None` if no group wins."""
         over = [group for group in self._groups() if len(group) >= self.quorum.threshold]
         if not over:
             return None
@@ -85,7 +85,7 @@ class Ballot(Generic[T]):
         return self.votes[max(group, key=self._confidence)]
 
     def failure(self, function: str) -> ConsensusFailure:
-        """Return the error that says that too few agree."""
+        """Return the error for too few members that agree."""
         return ConsensusFailure(
             function,
             self._most,
@@ -103,22 +103,22 @@ class Ballot(Generic[T]):
         return groups(voted, self.quorum.agree_on)
 
     def _confidence(self, member: int) -> Fraction:
-        """Return the confidence as the model wrote it: 0.1 and 0.2 are 0.3, which they are not as floats."""
+        """Return the confidence as the model wrote it: 0.1 + 0.2 is exactly 0.3, unlike with floats."""
         stated = _field_of(self.output_of(self.votes[member]), _CONFIDENCE, default=1)
         is_number = isinstance(stated, int | float | Decimal) and not isinstance(stated, bool)
         return Fraction(str(stated)) if is_number and math.isfinite(stated) else Fraction(1)
 
 
 async def agreed(ballot: Ballot[T], ask: Callable[[int], Coroutine[Any, Any, T]], *, function: str) -> T:
-    """Ask all members at once, and return the vote that wins when all have voted.
+    """Ask all members at once, and return the winning vote when all have voted.
 
-    `ask` takes the number of a member, from 1. When too few can agree, or something ends the call, the
-    members that are left are cancelled.
+    `ask` takes the number of a member, from 1. The remaining members are cancelled if too few can agree, or
+    if something ends the call.
 
     Raises:
-        ConsensusFailure: too few members agree, or it has become impossible that enough do.
+        ConsensusFailure: too few members agree, or too few can still agree.
         BudgetExceeded: a budget stopped a member, which ends all.
-        ConfigurationError: an output does not have a field on which they are to agree.
+        ConfigurationError: an output lacks a field on which the members should agree.
         Exception: a condition of the function failed in a way that says nothing about an output.
     """
     await run_members([ask(number) for number in range(1, ballot.quorum.members + 1)], ballot)
@@ -147,9 +147,9 @@ def groups(outputs: Sequence[tuple[int, object]], on: tuple[str, ...]) -> list[l
 
 
 def agreed_value(output: object, on: tuple[str, ...]) -> object:
-    """Return what must be equal for outputs to agree: the values of the fields, or the whole output.
+    """Return the value that outputs must share to agree: the values of the fields, or the whole output.
 
-    An output that is `None`, where a field is optional or all of it, has `None` in its fields.
+    If an output is `None`, or an optional field on the way is, the value of the field is `None`.
 
     Raises:
         ConfigurationError: the output does not have one of the fields.
@@ -158,7 +158,7 @@ def agreed_value(output: object, on: tuple[str, ...]) -> object:
 
 
 def fields_of(on: Fields) -> tuple[str, ...]:
-    """Return the names of the fields."""
+    """Return the names of the fields as a tuple."""
     return (on,) if isinstance(on, str) else tuple(on)
 
 

@@ -1,4 +1,4 @@
-"""Texts without quotes of opaque values, which a model may have repeated where nothing is opaque."""
+"""Texts without quotes of opaque values, because a model may repeat these where nothing is opaque."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pydantic_core import from_json
 from fastroai.functions.opacity import ELIDED, one_line_json
 
 _SHORTEST: Final = 12
-"""Letters and digits of a quote that is no coincidence. A whole value can be shorter."""
+"""Letters and digits of a quote that cannot be a coincidence. A whole value can be shorter."""
 _SHORTEST_VALUE: Final = 4
 
 
 class Quotes:
-    """Opaque values, to be left out of instructions to a model."""
+    """Opaque values that are left out of instructions to a model."""
 
     def __init__(self, values: Sequence[JsonValue]) -> None:
         """Take the values."""
         self._values = values
 
     def left_out(self, texts: Iterable[str]) -> list[str]:
-        """Return the texts with `<opaque>` in the place of everything that they quote."""
+        """Return the texts with `<opaque>` in place of each quote of an opaque value."""
         values = [text for value in self._values for text in _texts_in(value)]
         return [_without(text, values) for text in texts]
 
 
 def values_in(data: str | None) -> list[JsonValue]:
-    """Return what a data part of a prompt holds, whose last line is JSON; `None` is no data part.
+    """Return the values in the data part of a prompt, whose last line is JSON. `None` has no values.
 
-    Its keys are not among it: they are the names of parameters, and the paths in these.
+    The keys of that JSON are not opaque: they are the names of parameters, and paths in these.
     """
     return [] if data is None else [*from_json(data.rpartition("\n")[2]).values()]
 
@@ -51,7 +51,7 @@ def _texts_in(value: JsonValue) -> Iterator[str]:
 
 
 def _without(text: str, values: Iterable[str]) -> str:
-    """Compare letters and digits only, as quotes are escaped in one way or another."""
+    """Replace quotes of the values. Only letters and digits are compared, because quotes may be escaped."""
     letters, places = _letters_of(text)
     quoted = [False] * len(text)
     for value in values:
@@ -71,7 +71,7 @@ def _without(text: str, values: Iterable[str]) -> str:
 
 
 def _letters_of(text: str) -> tuple[str, list[int]]:
-    """Return the letters and digits of a text, in lower case, and where they are."""
+    """Return the letters and digits of a text, in lower case, with their positions."""
     folded = text.lower()
     read = folded if len(folded) == len(text) else text
     places = [index for index, char in enumerate(text) if char.isalnum()]
@@ -79,7 +79,7 @@ def _letters_of(text: str) -> tuple[str, list[int]]:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the letters and digits of a text as it may be quoted: as it is, or escaped once or twice."""
+    """Return the letters and digits of a text in forms in which it may be quoted: unchanged, or escaped."""
     once = {value, repr(value), one_line_json(value)}
     twice = {again(form) for form in once for again in (repr, one_line_json)}
     return {_letters_of(form)[0] for form in once | twice}

@@ -1,4 +1,4 @@
-"""A refinement: answers that are asked for again, with feedback, until one is good enough."""
+"""Refinements: a function asks for answers again, with feedback, until one is good enough."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Compile(Protocol):
     """Compiles the prompt of an iteration."""
 
     def __call__(self, *, violations: Sequence[str], attached: Mapping[str, JsonValue]) -> CompiledPrompt:
-        """Compile it with what was wrong with the last answer, and with that answer as data."""
+        """Compile the prompt with the problems of the last answer, and with that answer as data."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refinement:
-    """What `@refine` says."""
+    """The options of `@refine`."""
 
     until: Until
     feedback: Callable[[Any], str] | None
-    """Makes the feedback on an output; without it, the feedback is why `until` does not hold."""
+    """Makes the feedback on an output. Without it, the feedback says why `until` does not hold."""
     max_iterations: int
 
     async def refined(self, inference: Inference[T], first: CompiledPrompt, compile_next: Compile) -> T:
         """Return the first output for which `until` holds.
 
         Raises:
-            ConvergenceFailure: it holds for none after the last iteration.
+            ConvergenceFailure: `until` holds for no output, up to the last iteration.
         """
         history: list[FailedAttempt] = []
         prompt, opaque_inputs = first, values_in(first.data)
@@ -62,7 +62,7 @@ class Refinement:
         raise ConvergenceFailure(inference.asker.function, tuple(history))
 
     def _feedback(self, output: object) -> list[str]:
-        """Return what the model is told of an output; nothing if the output is good enough."""
+        """Return the feedback for the model on an output; nothing if the output is good enough."""
         unmet = self.until.violations(output)
         if not unmet or self.feedback is None:
             return unmet

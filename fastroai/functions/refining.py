@@ -1,4 +1,4 @@
-"""`@refine`: a function with `@infer` whose answers are made better until they are good enough."""
+"""`@refine`: a function with `@infer` that improves its answers until one is good enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Refine(Protocol):
-    """What `refine(...)` returns: the function keeps its types."""
+    """The decorator that `refine(...)` returns. The function keeps its types."""
 
     def __call__(self, function: InferFunction[P, T], /) -> InferFunction[P, T]: ...
 
@@ -39,23 +39,24 @@ def refine(
     feedback: Callable[[Any], str] | None = None,
     max_iterations: int = DEFAULT_ITERATIONS,
 ) -> _Refine:
-    """Ask for better answers until one is good enough. Stands above `@infer`.
+    """Ask for better answers until one is good enough. Put it above `@infer`.
 
         @refine(until=lambda r: r.score >= 8, feedback=lambda r: f"Score {r.score}. {r.weakness}")
         @infer(intent="Write a slogan, and judge it")
         async def slogan(product: str) -> Slogan:
             raise NotImplementedError
 
-    Each iteration is an answer as `infer` gives it, with its attempts, members and cache. The model gets its
-    last answer as data, with the feedback on it. All iterations are one call, under one budget.
+    Each iteration is an answer as from `infer`, with its attempts, members and cache. The model gets its last
+    answer as data, with the feedback on that answer. All iterations are one call, under one budget.
 
     Args:
-        until: OutputConditions under which an output is good enough: functions of it.
-        feedback: Makes the feedback of an output that is not; without it, that is why `until` does not hold.
-        max_iterations: How many answers there are at most, the first included; 5 unless given.
+        until: Conditions under which an output is good enough: functions of the output.
+        feedback: Makes the feedback on an output that is not good enough; by default, the feedback says why
+            `until` does not hold.
+        max_iterations: Most answers, with the first one; 5 unless given.
 
     Raises:
-        CompileError: when it decorates what is no function with `@infer`, or one with `stable=False`; or an
+        CompileError: the decorated object is not a function with `@infer`, or has `stable=False`; or an
             option is invalid.
     """
     if _bare is not None:

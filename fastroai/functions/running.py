@@ -1,4 +1,4 @@
-"""`run`: a coroutine as a whole program, for scripts."""
+"""`run`: runs a coroutine as a whole program, for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastroai.runtime.wakeup import running_loop
 T = TypeVar("T")
 
 LAST_WORDS: Final = 5.0
-"""Seconds that tasks may take that are left over when the coroutine has ended, and are cancelled."""
+"""Seconds that cancelled tasks may still take after the coroutine has ended."""
 
 logger = logging.getLogger("fastroai.functions")
 
@@ -24,12 +24,12 @@ def run(awaitable: Awaitable[T]) -> T:
 
         print(run(triage("The invoice is wrong")))
 
-    Tasks that are left over are cancelled. One that does not end within 5 seconds is logged and left behind,
-    so that the program goes on.
+    Tasks that are left over are cancelled. A task that does not end within 5 seconds is logged and left
+    behind, so that the program goes on.
 
     Raises:
-        ConfigurationError: it is nothing to await, such as the function itself.
-        RunningLoopError: this thread runs an event loop already, as in a notebook: await it there.
+        ConfigurationError: the argument cannot be awaited, such as the function itself.
+        RunningLoopError: this thread already runs an event loop, as in a notebook: use `await` there.
     """
     if not isinstance(awaitable, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("run", awaitable, "a call, such as run(triage(text))")

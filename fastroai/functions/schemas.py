@@ -1,4 +1,4 @@
-"""JSON Schemas of contracts, their hashes, and why a type has none."""
+"""JSON Schemas of contracts, their hashes, and the reasons why a type has none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HASH_DIGITS: Final = 12
 
 
 def adapter_for(annotation: Annotation) -> TypeAdapter[Any]:
-    """Return what checks values of a type, and makes JSON of them, with bytes as base64.
+    """Return an adapter that checks values of a type, and makes JSON of them, with bytes as base64.
 
     Raises:
         pydantic.errors.PydanticUserError: pydantic has no way to check the type.
@@ -37,9 +37,9 @@ def adapter_for(annotation: Annotation) -> TypeAdapter[Any]:
 
 
 def schema_of(annotation: Annotation) -> dict[str, JsonValue]:
-    """Return the JSON Schema (draft 2020-12) of a contract, or of any type that contracts can have in them.
+    """Return the JSON Schema (draft 2020-12) of a contract, or of any type that contracts can contain.
 
-    It says what a model is to answer: `required` are the fields without a default.
+    It describes the answers that a model gives: `required` are the fields without a default.
 
         schema_of(Sentiment)["properties"]
 
@@ -59,21 +59,22 @@ def schema_of(annotation: Annotation) -> dict[str, JsonValue]:
 def hash_of(annotation: Annotation) -> str:
     """Return 12 hex digits that change with every field, type, limit and description of a contract.
 
-    They are of the JSON Schema in a canonical form, so neither the process nor the order of fields matters.
+    They are a hash of the JSON Schema in canonical form, so neither the process nor the order of fields
+    matters.
 
     Raises:
-        CompileError: as of `schema_of`.
+        CompileError: as raised by `schema_of`.
     """
     return digest(_canonical(schema_of(annotation)))
 
 
 def digest(value: JsonValue) -> str:
-    """Return 12 hex digits of a value, in which the order of keys does not matter."""
+    """Return a hash of a value, 12 hex digits. The order of keys does not matter."""
     return hashlib.sha256(canonical_text(value)).hexdigest()[:_HASH_DIGITS]
 
 
 def digest_of_texts(one: str, other: str) -> str:
-    """Return 12 hex digits of two texts, in their order."""
+    """Return a hash of two texts, 12 hex digits. Their order matters."""
     both = f"{len(one)}:{one}{other}".encode(errors="surrogatepass")
     # Python's own BLAKE2: OpenSSL, where SHA-256 comes from, takes longer to begin than to hash a prompt.
     return hashlib.blake2b(both, digest_size=_HASH_DIGITS // 2).hexdigest()
@@ -83,29 +84,32 @@ _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_text(value: JsonValue) -> bytes:
-    """Return JSON in which the order of keys does not matter."""
+    """Return the canonical JSON of a value: the order of keys does not matter."""
     return _CANONICAL.encode(value).encode()
 
 
 def problems_of(schema: Schema, name: str = "") -> Iterator[str]:
-    """Say which parts of a type have no JSON Schema, and why. `name` is that of the value, if it has one."""
+    """Yield the parts of a type that have no JSON Schema, with the reasons.
+
+    `name` is the name of the value, if it has one.
+    """
     for path, reason in _unsupported(schema, definitions_of(schema), name, frozenset()):
         yield f"{path}: {reason}" if path else reason
 
 
 def circles_of(schema: Schema, name: str = "") -> Iterator[str]:
-    """Say which parts of a type refer back to a type around them."""
+    """Yield the parts of a type that refer back to a type around them."""
     for path in _circles(schema, definitions_of(schema), name, frozenset()):
         yield f"{path}: it refers back to a type around it, and a contract must not be circular"
 
 
 def said_by(error: Exception) -> str:
-    """The first sentence of an error of pydantic."""
+    """Return the first sentence of an error of pydantic."""
     return str(error).partition("\n")[0].partition(". Set ")[0]
 
 
 class _Generator(GenerateJsonSchema):
-    """Makes JSON Schemas, and refuses what pydantic describes as anything at all."""
+    """Makes JSON Schemas, and refuses types that accept anything."""
 
     ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
 
@@ -175,7 +179,7 @@ def _circles(
 def _parts(
     schema: Schema, definitions: Mapping[str, Schema], around: frozenset[str]
 ) -> Iterator[tuple[Place, Schema, frozenset[str]]]:
-    """Yield what is inside of a schema, references followed once, with the definitions around it."""
+    """Yield the parts of a schema, with the definitions around each. References are followed once."""
     ref = schema.get("schema_ref")
     if ref is not None:
         if ref not in around:
@@ -199,7 +203,7 @@ def _joined(path: str, place: Place) -> str:
 
 
 def _canonical(schema: JsonValue) -> JsonValue:
-    """A schema without the order of what has none: the names of required fields, and defaults of sets."""
+    """Return a schema with sorted lists where order means nothing: required fields, defaults of sets."""
     if isinstance(schema, list):
         return [_canonical(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""`parallel` and `race`: several calls side by side, of which all, some or one must succeed."""
+"""`parallel` and `race`: several calls side by side. All, some or one of them must succeed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from fastroai.runtime.wakeup import running_loop
 T = TypeVar("T")
 
 Require: TypeAlias = Literal["all", "any"] | int
-"""How many must succeed: all; one; a number; or 0, which takes successes and failures alike."""
+"""How many calls must succeed: all; one; a number; or 0, which takes successes and failures alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Success(Generic[T]):
-    """How a coroutine of `parallel(..., require=0)` ended that returned."""
+    """The outcome of a coroutine of `parallel(..., require=0)` that returned."""
 
     value: T
-    """What it returned."""
+    """The result of the coroutine."""
     ok: ClassVar[Literal[True]] = True
     error: ClassVar[None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a coroutine of `parallel(..., require=0)` ended that raised."""
+    """The outcome of a coroutine of `parallel(..., require=0)` that raised."""
 
     error: Exception
-    """What it raised."""
+    """The exception of the coroutine."""
     ok: ClassVar[Literal[False]] = False
     value: ClassVar[None] = None
 
@@ -65,21 +65,22 @@ def parallel(
         quickest_two = await parallel(ask(a), ask(b), ask(c), require=2)
         outcomes = await parallel(ask(a), ask(b), require=0)
 
-    With `require="all"` the results are in the order of the coroutines, and the first failure is raised
-    itself, with the others as notes. With a number, exactly so many results come, in the order in which they
-    came; `"any"` is 1. With 0 each gives a `Success` or a `Failure`, in the order of the coroutines, and all
-    run to their end. Coroutines that are no longer needed are cancelled, and have ended when this returns.
+    With `require="all"`, the results are in the order of the coroutines. The first failure is raised as it
+    is, with the others as notes. With a number, exactly that many results are returned, in the order in which
+    they came; `"any"` is 1. With 0, each coroutine gives a `Success` or a `Failure`, in the order of the
+    coroutines, and all run to their end. Coroutines that are no longer needed are cancelled, and have ended
+    when this returns.
 
-    A stop of a budget, of the run, or a cancellation ends all; the own budget of a function does not: it is
-    a failure of that call alone.
+    A stop of a budget or of the run, or a cancellation, ends all. If the own budget of a function stops it,
+    that is a failure of that call alone.
 
-    `validate` takes the list. It is like `ensure` of a function: a lambda that is true, or a function that
-    returns True or False, or raises AssertionError or ValueError.
+    `validate` takes the list of results. It is like `ensure` of a function: a lambda that is true, or a
+    function that returns True or False, or raises AssertionError or ValueError.
 
     Raises:
         ConfigurationError: more results are required than there are coroutines, or an argument is not a
             coroutine. It is a ValueError. Nothing runs.
-        ParallelFailed: so many have failed that the number, or `"any"`, can no longer be met.
+        ParallelFailed: so many coroutines have failed that too few can succeed.
         ParallelValidationFailed: `validate` refuses the list.
     """
     try:
@@ -91,9 +92,9 @@ def parallel(
         raise
 
     async def together() -> list[Any]:
-        if current_scope() is not None or running_loop() is None:  # which the members are told of
+        if current_scope() is not None or running_loop() is None:  # `run_members` refuses a missing loop
             return await inside()
-        # So that an error has what all of them have spent.
+        # A scope, so that an error has the spending of all of them.
         async with Scope("call", "parallel", parent=None, tracer=configuration().tracer):
             return await inside()
 
@@ -116,8 +117,8 @@ def race(*coroutines: Coroutine[Any, Any, T]) -> Pending[T]:
     The others are cancelled, and have ended when this returns.
 
     Raises:
-        ConfigurationError: there is no coroutine, or an argument is none. Nothing runs.
-        ParallelFailed: all have failed.
+        ConfigurationError: there is no coroutine, or an argument is not one. Nothing runs.
+        ParallelFailed: all coroutines have failed.
     """
     some = parallel(*coroutines, require="any")
 
@@ -129,7 +130,7 @@ def race(*coroutines: Coroutine[Any, Any, T]) -> Pending[T]:
 
 
 class _Validation(Postcondition):
-    """What must hold of the results together."""
+    """A condition that must hold for all results together."""
 
     option: ClassVar[str] = "validate"
     subject: ClassVar[str] = "results"
@@ -142,7 +143,7 @@ class _Validation(Postcondition):
 
 
 class _Together(Pending[T]):
-    """Members that are closed if they never begin, as where their task is cancelled before."""
+    """Members that are closed if they never begin, for example because their task is cancelled before."""
 
     __slots__ = ("_members",)
 
@@ -167,7 +168,7 @@ class _Tally(Generic[T]):
     """Counts results and failures, in the order in which they come."""
 
     def __init__(self, members: int, required: int) -> None:
-        """Count until `required` members have succeeded, or no longer can; to the end of all if it is 0."""
+        """Count until `required` members have succeeded, or too few can; if it is 0, until all have ended."""
         self._members = members
         self._required = required
         self._values: dict[int, T] = {}
@@ -190,7 +191,7 @@ class _Tally(Generic[T]):
         self._errors[member] = error
 
     def ends_all(self, error: Exception) -> bool:
-        """See `Tally`: a coroutine fails for itself."""
+        """See `Tally`. The failure of a coroutine does not end the others."""
         return False
 
     def all_results(self) -> list[T]:
@@ -204,7 +205,7 @@ class _Tally(Generic[T]):
         return [self._values[member] for member in range(self._members)]
 
     def results(self) -> list[T] | list[Success[T] | Failure]:
-        """Return as many results as are required; or how each member ended, if none is required.
+        """Return as many results as are required; or the outcome of each member, if none is required.
 
         Raises `ParallelFailed`.
         """

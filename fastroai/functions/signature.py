@@ -25,22 +25,22 @@ _NO_EFFECT: Final = frozenset(
 
 
 class Arguments(dict[str, Any]):
-    """The arguments of one call by parameter, as pydantic makes them, and their JSON."""
+    """The arguments of one call by parameter, as pydantic validated them, and their JSON."""
 
     __slots__ = ("json",)
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without arguments."""
         self.json: dict[str, JsonValue] | None = None
-        """What `Signature.json_of` has made of them, which a call needs several times."""
+        """The arguments as JSON, kept by `Signature.json_of` because a call needs them several times."""
 
 
 class Signature:
-    """What a function says of itself, read once, at its declaration.
+    """The declared parameters and result of a function, read once.
 
     Raises:
-        CompileError: a parameter or the result has no type, or one without a JSON Schema; or the function
-            returns a class that is no contract. Every problem is named.
+        CompileError: a parameter or the result has no type, or a type without a JSON Schema; or the function
+            returns a class that is not a contract. Every problem is named.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -53,23 +53,23 @@ class Signature:
         self.parameters: Final[Mapping[str, DeclaredType]] = dict(self._parameters(hints, problems))
         """The types of the parameters, in order. `*args` are a tuple, and `**kwargs` a dict."""
         self.has_opaque: Final = any(one.opacity is not None for one in self.parameters.values())
-        """Whether something in the arguments is opaque."""
+        """Whether a part of the arguments is opaque."""
         returns = _returned(hints, problems)
         if returns is None or problems:
             raise CompileError(f"function {self.name!r}", tuple(problems))
         self.returns: Final[DeclaredType] = returns
-        """What a call gives back, awaited."""
+        """The type of a call's result, once it is awaited."""
         self._bind = _binder(self.name, self._signature)
 
     def __str__(self) -> str:
         return f"{self.name}{self._signature}"
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Arguments:
-        """Return the arguments of a call by parameter, defaults included, as pydantic makes them.
+        """Return the arguments of a call by parameter, with defaults, as pydantic validates them.
 
         Raises:
-            TypeError: one is missing, unknown or given twice, as in any call of Python.
-            ContractViolation: one is not of the type of its parameter.
+            TypeError: an argument is missing, unknown or given twice, as in any call in Python.
+            ContractViolation: an argument is not of the type of its parameter.
         """
         arguments = self._bind(*args, **kwargs)
         checked = Arguments()
@@ -90,10 +90,10 @@ class Signature:
         return checked
 
     def check_output(self, output: object) -> Any:
-        """Return what a body gave, as pydantic makes it.
+        """Return the output of a body, as pydantic validates it.
 
         Raises:
-            ContractViolation: it is not of the declared type. Opaque values are left out.
+            ContractViolation: the output is not of the declared type. Opaque values are left out.
         """
         try:
             return self.returns.check(output)
@@ -119,7 +119,7 @@ class Signature:
         return {name: self.parameters[name].shown(value) for name, value in made.items()}
 
     def inputs_hash(self, bound: Mapping[str, object]) -> str:
-        """Return 12 hex digits that bound arguments have in every process, opaque values included."""
+        """Return a hash of bound arguments with opaque values: 12 hex digits, the same in every process."""
         return digest(self.json_of(bound))
 
     def _parameters(
@@ -145,14 +145,14 @@ class Signature:
 
 
 def body_problems(function: FunctionType) -> tuple[str, ...]:
-    """Say what keeps a model from being the implementation of a function: code in its body."""
+    """Return the problem of a function with code in its body, which a model cannot implement."""
     if _is_empty(function):
         return ()
     return ("its body has code, which would never run; write raise NotImplementedError, or use @compute",)
 
 
 def _binder(name: str, signature: inspect.Signature) -> Callable[..., dict[str, object]]:
-    """Make a function that takes arguments by a signature, as only Python itself does it in all cases."""
+    """Make a function that binds arguments by a signature. Only Python itself does so in all cases."""
     bare = [
         one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None)
         for one in signature.parameters.values()
@@ -174,7 +174,7 @@ def _hints_of(function: FunctionType, problems: list[str]) -> dict[str, Annotati
         return get_type_hints(function, localns=names, include_extras=True)
     except (NameError, TypeError, SyntaxError):
         pass
-    # One of them cannot be looked up: each by itself says which.
+    # A name cannot be looked up: look up each annotation by itself to find which.
     hints: dict[str, Annotation] = {}
     for name, said in inspect.get_annotations(function).items():
         holder: Any = type("holder", (), {"__annotations__": {name: said}})
@@ -212,7 +212,7 @@ def _declared(annotation: Annotation, name: str, problems: list[str]) -> Declare
 
 
 def _is_empty(function: FunctionType) -> bool:
-    """Whether a body is `...`, a docstring, or `raise NotImplementedError`, which the bytecode says."""
+    """Return whether a body is `...`, a docstring, or `raise NotImplementedError`, by its bytecode."""
     code: CodeType = function.__code__
     does: list[tuple[str, object]] = []
     for one in dis.get_instructions(code):

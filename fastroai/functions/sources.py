@@ -1,8 +1,8 @@
-"""Where a function stands in its file: the part of the file's syntax tree that it was compiled from.
+"""The source of functions: the part of a file's syntax tree from which a function was compiled.
 
-The interpreter keeps line and column of each instruction (`co_positions`), which tells lambdas of one line
-apart. Without those (`python -X no_debug_ranges`), without a file, or where the file is not the one that was
-compiled any more, there is no source, and callers do without.
+The interpreter keeps the line and column of each instruction (`co_positions`), so lambdas in one line can be
+told apart. There is no source without those (`python -X no_debug_ranges`), without a file, or if the file has
+changed since it was compiled. Then callers do without.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ class Source:
     """The source of a function."""
 
     node: _Written
-    """Its part of the syntax tree of the file. Nobody changes it."""
+    """The node of the function in the syntax tree of the file. Nobody changes it."""
     lines: tuple[bytes, ...]
-    """The lines of the file in UTF-8, of which the tree counts the bytes."""
+    """The lines of the file in UTF-8, because the columns of the tree count bytes."""
 
     imported: frozenset[str]
-    """The names that the file imports at its top."""
+    """The names that are imported at the top of the file."""
 
     def of(self, node: ast.expr) -> str | None:
-        """Return a part of the function as it is written, if that is in one line."""
+        """Return the text of a part of the function, if it is in one line."""
         if node.lineno != node.end_lineno:
             return None
         return self.lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
 
     def compiled(self, node: ast.Lambda, function: FunctionType, *more_names: str) -> CodeType:
-        """Return the code of a lambda, as if it stood where `function` was made.
+        """Return the code of a lambda, compiled as if it stood where `function` was made.
 
-        The free variables of `function`, and `more_names`, are free variables of it.
+        The free variables of `function`, and `more_names`, are free variables of the lambda.
         """
         names = (*function.__code__.co_freevars, *more_names)
         around = ast.arguments(
             posonlyargs=[], args=[ast.arg(name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
         )
         maker = ast.Expr(ast.Lambda(around, _without_defaults(node)))
-        # The compiler calls the functions of imported modules in another way than methods.
+        # The compiler calls functions of imported modules in another way than methods.
         imports = [ast.Import([ast.alias(name)]) for name in sorted(self.imported)]
         for made in (maker, maker.value, *around.args, *imports, *(one.names[0] for one in imports)):
             ast.copy_location(made, node)
@@ -79,7 +79,7 @@ def source_of(function: Callable[..., object]) -> Source | None:
 class _File:
     lines: tuple[bytes, ...]
     functions: Mapping[int, tuple[_Written, ...]]
-    """By the line in which they begin, decorators included."""
+    """Functions by the line in which they begin, decorators included."""
     imported: frozenset[str]
 
 
@@ -112,7 +112,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def _innermost(code: CodeType, candidates: tuple[_Written, ...]) -> _Written | None:
-    """The smallest of those with the function's name that holds all of its instructions."""
+    """Return the innermost candidate with the function's name that has all instructions of the function."""
     spans = [
         ((line, column), (end_line, end_column))
         for line, end_line, column, end_column in code.co_positions()
@@ -143,7 +143,7 @@ def _holds(node: _Written, first: tuple[int, int], last: tuple[int, int]) -> boo
 
 
 def _without_defaults(node: ast.Lambda) -> ast.Lambda:
-    """The lambda without default values, which the function has, and which may have lambdas in them."""
+    """Return the lambda without its default values, which the function has, and which may contain lambdas."""
     given = node.args
     bare = ast.arguments(
         posonlyargs=given.posonlyargs,
@@ -162,7 +162,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_same(code: object, other: object) -> bool:
-    """Whether two codes do the same, wherever they stand; constants by type, as 1 equals True."""
+    """Return whether two code objects do the same, wherever they stand. 1 and True are not the same."""
     if isinstance(code, CodeType) and isinstance(other, CodeType):
         return (
             code.co_code == other.co_code

@@ -1,7 +1,7 @@
-"""What is wrong with the declaration of a function or flow, found before anything is called.
+"""Checks of the declaration of a function or flow, before anything is called.
 
-Each check gives its problems, a sentence each, so that one `CompileError` has all of them. What lambdas read
-is checked by the conditions themselves: see `problems` of `Postcondition` and `Precondition`.
+Each check returns its problems, a sentence each, so that one `CompileError` has all of them. Conditions check
+by themselves what their lambdas read: see `problems` of `Postcondition` and `Precondition`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastroai.functions.sources import source_of
 
 
 def call_problems(option: str, function: Callable[..., object], kind: type) -> list[str]:
-    """Return which functions of a kind, such as those that ask a model, a plain function calls."""
+    """Return the problems of a plain function that calls functions of a kind, such as those with `@infer`."""
     if isinstance(function, kind):
         return [f"{option}: {_name(function)} asks a model, and {option} must not"]
     source = source_of(function)
@@ -43,7 +43,7 @@ def call_problems(option: str, function: Callable[..., object], kind: type) -> l
 def quorum_problems(
     quorum: int | None, agree_on: str | None, threshold: int | None, returns: Annotation
 ) -> list[str]:
-    """Return what is wrong with a vote of members whose outputs have the type `returns`."""
+    """Return the problems of a vote of members whose outputs have the type `returns`."""
     return [*_vote_problems(quorum, agree_on, threshold), *agreement_problems(agree_on, returns)]
 
 
@@ -65,7 +65,7 @@ def _vote_problems(quorum: int | None, agree_on: str | None, threshold: int | No
 
 
 def agreement_problems(agree_on: str | None, returns: Annotation) -> list[str]:
-    """Return a problem if the type of outputs lacks the field on which they are to agree."""
+    """Return a problem if the type of outputs lacks the field on which they should agree."""
     if agree_on is None:
         return []
     if not isinstance(agree_on, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -104,7 +104,7 @@ def _name(function: object) -> str:
 
 
 def _value_of(node: ast.expr, function: FunctionType) -> Any:
-    """The value of a name, or of an attribute of a module, where a function stands; `None` if unknown."""
+    """Return the value of a name, or of an attribute of a module, in a function; `None` if unknown."""
     if isinstance(node, ast.Name):
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         if node.id in cells:

@@ -1,1 +1,1 @@
-"""What pipelines and graphs share: a run of steps, on record or not."""
+"""The base that pipelines and graphs share: a run of steps, with or without a store."""

@@ -1,4 +1,4 @@
-"""Open what is around a run (span, clock, log), and write its end to the log."""
+"""The parts around a run: its span, its clock, its log, and the last fact in the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def entered(
 ) -> None:
     """Open the span of a run, described by these attributes, and start its clock, until `stack` ends.
 
-    Inside of a step, the clock of the attempt at that stands still meanwhile.
+    If the run is inside of a step, the clock of the attempt at that step stands still meanwhile.
     """
     if scope.parent is not None:
         stack.enter_context(scope.nesting())
@@ -51,15 +51,15 @@ async def entered(
 
 @asynccontextmanager
 async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
-    """Make sure that the log says how the run of `log.scope` ended, whatever ends it.
+    """Make sure that the log says how the run of `log.scope` ended, in whichever way it ends.
 
-    `began` is when the run began, as `perf_counter` has it.
+    `began` is the start of the run, as a value of `perf_counter`.
     """
     try:
         try:
             yield
         finally:
-            await log.scope.end_inside()  # streams that were left open belong to it
+            await log.scope.end_inside()  # streams that were left open end with the run
     except BaseException as error:
         ended = _last_fact(log, log.scope.out_of_time or error, began)
         if log.run is None:
@@ -80,9 +80,9 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
 
 
 async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseException) -> None:
-    """Put a failure on record, unless the journal itself failed, or there is no time for it.
+    """Put a failure on record, unless the journal itself failed, or the process is about to exit.
 
-    A run that its process was asked to let go of is not cancelled, whoever cancels its task then.
+    If the process was asked to let go of the run, a cancelled task does not make the run `cancelled`.
     """
     if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
         await run.release()
@@ -99,7 +99,7 @@ async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseExcepti
 
 
 def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
-    """What the machine decided, if that is what is raised; else something around the run has ended it."""
+    """Return the machine's last fact if its error is raised; else one for an error from around the run."""
     if log.finished is not None and log.finished.raised is error:
         ended = log.finished
     else:
@@ -128,6 +128,6 @@ def how_it_ended(error: BaseException) -> RunFinished:
 
 
 def failure_of_run(error: BaseException) -> FailureFacts:
-    """What is written down of an exception that a run raises: its class is that of the step's own."""
+    """Return an exception of a run as data. The class of a `StepExecutionError` is that of the original."""
     original = error.original_error if isinstance(error, StepExecutionError) else error
     return failure_facts(error, classify(original))

@@ -1,7 +1,7 @@
-"""Values that are on record: they go through codec and type when somebody first reads them.
+"""Values on record, which are decoded by their codec and declared type when they are first read.
 
-What a run that is taken up is sure to read is decoded at once, so that a type that has changed is told before
-the run has begun again.
+When a run is taken up, the values that it is sure to read are decoded at once. So an error about a changed
+type is raised before the run begins again.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import RecordedRun
 
 _BY_OUTPUT: Final = ("conditional", "send")
-"""Edges that are taken or not by what their node gave."""
+"""Kinds of edges for which the output of their node decides whether they are taken."""
 
 
 class OnRecord:
-    """A value that is on record, in the place of the value itself until somebody reads it."""
+    """A stand-in for a value on record, which is decoded when it is first read."""
 
     __slots__ = ("_read", "_value")
 
     def __init__(self, read: Callable[[], object]) -> None:
-        """`read` decodes it. What it raises is for whoever reads."""
+        """Hold `read`, a function that decodes the value. Its errors are raised where the value is read."""
         self._read: Callable[[], object] | None = read
         self._value: object = None
 
     @property
     def is_decoded(self) -> bool:
-        """Whether somebody has read it."""
+        """Whether the value was decoded already."""
         return self._read is None
 
     @property
     def value(self) -> object:
-        """The value. Raises `RunCorrupt` if it cannot be decoded, or is not what is declared now."""
-        if (read := self._read) is not None:  # a thread may read it as well
+        """The decoded value. Raises `RunCorrupt` if it cannot be decoded, or is not of the declared type."""
+        if (read := self._read) is not None:  # another thread may read the value at the same time
             self._value = read()
             self._read = None
         return self._value
@@ -52,7 +52,7 @@ def value_of(held: object) -> object:
 
 
 def values_of(held: dict[str, object]) -> Mapping[str, object]:
-    """Return values by name, of which those on record are decoded when they are first read."""
+    """Return values by name. Those that are on record are decoded when they are first read."""
     return ValuesOnRecord(held) if OnRecord in map(type, held.values()) else held
 
 
@@ -64,7 +64,7 @@ class ValuesOnRecord(MutableMapping[str, object]):
 
     @property
     def decoded(self) -> Mapping[str, object]:
-        """Those that need not be decoded any more."""
+        """The values that are decoded already, by name."""
         return {
             name: value_of(held)
             for name, held in self._held.items()
@@ -72,7 +72,7 @@ class ValuesOnRecord(MutableMapping[str, object]):
         }
 
     def __getitem__(self, name: str) -> object:
-        """Raises `RunCorrupt` if the value is of another type than is declared."""
+        """Return a value. Raises `RunCorrupt` if it is not of the declared type."""
         return value_of(self._held[name])
 
     def __setitem__(self, name: str, value: object) -> None:
@@ -100,7 +100,7 @@ class ValuesOnRecord(MutableMapping[str, object]):
 def output_on_record(
     recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
-    """Return an output, decoded once however often the log is told. Raises `RunCorrupt`."""
+    """Return an output, which is decoded only once, even if the log is told again. Raises `RunCorrupt`."""
     if recorded.outputs.get(entry.place) is not entry:  # the step has run again
         return stored_output(recorded, entry, declared, codec)
     if entry.place not in recorded.values:
@@ -109,15 +109,17 @@ def output_on_record(
 
 
 def needed_by_pipeline(recorded: RecordedRun, definition: JsonValue) -> Iterable[StepFinished]:
-    """Return the outputs on which steps depend that have not finished."""
+    """Return the outputs that steps need which have not finished."""
     left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in recorded.outputs]
     needed = {quoted(before) for step_id in left for before in needs_of(definition, step_id)}
     return [entry for place, entry in recorded.outputs.items() if place in needed]
 
 
 def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
-    """Return the latest outputs of terminals, of nodes that lead to others that are left, and those by which
-    edges are chosen.
+    """Return the latest outputs that a graph is sure to read.
+
+    These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of
+    nodes whose output decides which edges are taken.
     """
     latest: dict[str, StepFinished] = {}
     edges: dict[str, Sequence[ResolvedEdge]] = {}
@@ -131,7 +133,7 @@ def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
             left.discard(entry.step_id)
         elif isinstance(entry, EdgesResolved):
             edges[entry.step_id] = entry.edges
-            if any(edge.taken for edge in entry.edges):  # also after a failure, which is handled then
+            if any(edge.taken for edge in entry.edges):  # an edge taken after a failure handles the failure
                 left.discard(entry.step_id)
     return [
         entry

@@ -1,6 +1,6 @@
-"""What has changed between two definitions, which are the shapes of what is run, as plain data.
+"""Changes between two definitions, which are the shapes of pipelines, graphs and routers as plain data.
 
-A change that touches only steps and nodes which a run has not reached is compatible with that run.
+A change is compatible with a run if it touches only steps and nodes that the run has not reached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
 
 _POLICIES: Final = ("entry", "on_branch_failure", "on_conflict", "reducers", "conversation")
 _Names: TypeAlias = tuple[str, ...]
-"""A step: its id; and before that, those of the steps around it, each with the pipeline that it runs."""
+"""Names of a step: for each step around it, its id and the name of the part that it runs; then the own id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Change:
 
     text: str
     is_reached: bool | None = None
-    """Whether the run has reached the step that it is about; `None` if it is about the whole."""
+    """Whether the run has reached the step that changed; `None` if the change is about the whole."""
 
     def __str__(self) -> str:
         if self.is_reached is None:
@@ -41,14 +41,14 @@ class Change:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is: the steps and nodes that it has reached, and those that are over."""
+    """The progress of a run: the steps and nodes that it has reached, and those that are over."""
 
     reached: set[_Names] = field(default_factory=set)
     over: set[_Names] = field(default_factory=set)
 
     @classmethod
     def of(cls, entries: Iterable[AnyFact]) -> Progress:
-        """Read it from a log."""
+        """Read the progress from a log."""
         progress = cls()
         for entry in entries:
             if isinstance(entry, StepStarted | StepFinished | StepFailed | EdgesResolved):
@@ -60,7 +60,10 @@ class Progress:
 
 
 def _names(place: str) -> _Names:
-    """`write@1/desk/one/check` is step `write`, which runs `one`, in which it is step `check`."""
+    """Return the names of a place, such as `("write", "one", "check")` for `write@1/desk/one/check`.
+
+    Of several parts between two steps, only the innermost counts.
+    """
     names = [step_name(place)]
     around = attempt_around(place)
     while around is not None:
@@ -72,7 +75,10 @@ def _names(place: str) -> _Names:
 
 
 def changes(before: JsonValue, now: JsonValue, progress: Progress | None = None) -> tuple[Change, ...]:
-    """What is different now; nothing where the shapes are the same. Versions may differ."""
+    """Return the changes from one definition to the other; none if the shapes are the same.
+
+    A different version is no change.
+    """
     return tuple(_Comparison(progress or Progress()).changes(before, now, "", ()))
 
 
@@ -83,7 +89,7 @@ class _Comparison:
         self._reached, self._over = progress.reached, progress.over
 
     def changes(self, before: Any, now: Any, where: str, around: _Names) -> Iterator[Change]:
-        """What is different in a pipeline, graph or router; `around` is the step that runs it."""
+        """Yield the changes of a pipeline, graph or router; `around` is the step that runs it."""
         if not isinstance(before, dict) or not isinstance(now, dict):
             if before != now:
                 text = f"{where}it runs {_name(now)} (was {_name(before)})"
@@ -109,7 +115,10 @@ class _Comparison:
         yield from self._routes(before.get("routes") or {}, now.get("routes") or {}, where, around)
 
     def _outputs(self, before: Any, now: Any, where: str, inside: _Names) -> Iterator[Change]:
-        """A step that is added or removed at the end may take the output along, unless both have run."""
+        """Yield a change of the output step. It is reached only if the run has reached both steps.
+
+        So a step may be added or removed at the end, and the output move with it.
+        """
         if before != now:
             both = (*inside, before) in self._reached and (*inside, now) in self._reached
             yield Change(f"{where}the output is that of {now!r} (was {before!r})", both)

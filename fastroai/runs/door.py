@@ -1,4 +1,4 @@
-"""`FrontDoor`: how runs of pipelines, graphs and routers are begun, taken up, watched and stopped."""
+"""`FrontDoor`: the methods that begin, resume, watch and stop runs of pipelines, graphs and routers."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ _KIND: Final = attrgetter("kind")
 
 
 class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`.
+    """The methods for runs: the base class of pipelines, graphs, routers, flows and bound workflows.
 
-    The decorators of methods are for type checkers, which ask for `deps` unless none are needed.
+    The decorators of methods are for type checkers, which ask for `deps` if the steps need any.
     """
 
     kind: ClassVar[str]
-    """What errors call it."""
+    """Name of this kind of object in errors."""
     name: str
     config: PipelineConfig
     version: str | None = None
@@ -82,11 +82,11 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     @abstractmethod
     async def _execute(self, request: RunRequest[DepsT]) -> ResultT:
-        """Run to the result."""
+        """Carry out a run, and return the result."""
 
     @abstractmethod
     def _keeper(self, store: RunStore) -> RunKeeper:
-        """Return how its runs get on record."""
+        """Return the keeper that puts runs on record in a store."""
 
     @abstractmethod
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
@@ -111,26 +111,28 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
     ) -> ResultT:
-        """Run to the result. `run` is the same method.
+        """Run, and return the result. `run` is the same method.
 
-        A graph's run that fails, or that a budget stops, is a result too, with all that was paid for; a
-        pipeline raises.
+        If the run of a graph fails, or a budget stops it, this returns a result with all work that was paid
+        for. A pipeline raises the error.
 
         Args:
-            inputs: What steps read with `ctx.get_input`; the memory of a graph begins with it.
-            deps: What steps find as `ctx.deps`, and agents called by `ctx.run` too.
-            tracer: Where spans go; by default that of the run around this one.
-            context: What steps find as `ctx.shared`, by reference: clients, caches.
-            run_id: The id of the run; a new one unless given.
-            store: Where it is put on record, so that it can be resumed; that of the config unless given.
-            tags: Names to find the run and to sum its spending by. They are on its requests, in reports and
-                on spans, in runs and calls inside of it too; `RunHistory` and `Inbox` filter by them.
-            tenant: The name of the one for whom it runs, such as a customer. It is used like a tag, and
-                `SpendLimit(key="tenant")` counts by it.
+            inputs: Values that steps read with `ctx.get_input`; the memory of a graph begins with them.
+            deps: Dependencies, which steps find as `ctx.deps`, and agents called by `ctx.run` get, too.
+            tracer: Tracer for the spans of the run; by default that of the run around this one.
+            context: Shared objects, such as clients and caches, which steps find as `ctx.shared`, by
+                reference.
+            run_id: The id of the run; by default a new one.
+            store: The store that keeps the record of the run, so that it can be resumed; by default that of
+                the config.
+            tags: Names by which the run is found and its spending summed. Requests, reports and spans have
+                them, also in runs and calls inside; `RunHistory` and `Inbox` filter by them.
+            tenant: The name of the tenant, such as a customer, for whom the run works. It is used like a tag,
+                and `SpendLimit(key="tenant")` counts by it.
             on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
-                goes on with it, or returns its result if it has finished. `"return"` returns the result of a
-                run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
-                from those on record replace them, as with `resume(inputs=...)`.
+                resumes the run, or returns its result if it has finished. `"return"` returns the result of a
+                run that has finished. `"replace"` deletes the run, and begins anew. For `"resume"`, inputs
+                that differ from those on record replace them, as with `resume(inputs=...)`.
             on_busy: What to do if a process has that run; as in `resume`.
             busy_timeout: As in `resume`.
             reserve: With `"quote"`, the run begins only if every budget and spend limit that applies to it
@@ -138,18 +140,19 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 run draw on it, and the rest is given back when the run ends.
 
         Raises:
-            StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
-                usage of what finished.
+            StepExecutionError: a step of a pipeline failed, after its retries. The error has the outputs of
+                the steps that finished, and the usage.
             CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up. Or, with
                 `reserve`, a limit has too little left: then `stopped` is `"run"`, and nothing was sent.
             TimeLimitExceeded: `total_timeout` of a pipeline ran out.
-            ContractViolation: the inputs are not what is accepted.
-            ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters; or `reserve`,
-                although nothing bounds what the run costs.
-            RunExists: the store has a run of this id; or one to be returned that has not finished.
-            RunInProgress: a process has the run to go on with, for as long as this waits.
+            ContractViolation: the inputs are not what the pipeline or graph accepts.
+            ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters; or the cost
+                of the run has no bound, with `reserve`.
+            RunExists: the store has a run of this id, with `"fail"`; or with `"return"`, one that has not
+                finished.
+            RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
             ValueNotStorable: an input cannot be stored.
-            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
+            RunStoreUnavailable: the store fails, after retries. The record that it has so far is kept.
         """
         labels = labels_of(tags, tenant)
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
@@ -176,7 +179,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
     ) -> RunStream[ResultT]:
-        """Run and iterate what happens, as typed events; `stream.result` has the result after.
+        """Run, and iterate the events of the run. After the iteration, `stream.result` has the result.
 
             async with pipeline.stream(inputs) as stream:
                 async for event in stream:
@@ -184,7 +187,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                         case TextChunk(step_id=step_id, text=text): ...
                         case StepFinished(step_id=step_id, usage=usage): ...
 
-        Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
+        Leaving the iteration early cancels the run. Errors of the run are raised at the end of the iteration.
         """
         labels = labels_of(tags, tenant)
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
@@ -211,38 +214,39 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
     ) -> ResultT:
-        """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
+        """Resume a run that was interrupted, has failed, was cancelled, or is paused.
 
-        What has finished is not run again, and responses and tool results that are on record are not paid
-        for again. Budgets, usage, retries and conversations go on from where they were.
+        Steps that have finished do not run again, and responses and tool results that are on record are not
+        paid for again. Budgets, usage, retries and conversations go on from where they were.
 
         Args:
             run_id: The run.
-            inputs: New values for some inputs, such as what a user has said since.
-            answers: Answers to questions that it waits for, by their ids, as with `Inbox.answer`.
+            inputs: New values for some inputs, such as a new message of a user.
+            answers: Answers to open questions of the run, by the ids of the questions, as with
+                `Inbox.answer`.
             store: The store that has the run; by default that of the config.
             deps: As in `execute`; they are not stored.
             tracer: As in `execute`.
             context: As in `execute`; it is not stored.
-            force: Go on although the pipeline or graph has changed, and take the run from the process that
+            force: Resume although the pipeline or graph has changed, and take the run from the process that
                 has it, whatever its lease says. There, `RunTakenOver` ends the run at the next write. Use it
-                if you know that this process hangs; else a step may run in both at the same time.
+                only if you know that the other process hangs; else a step may run in both at the same time.
             on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
-                until the run has ended or paused, in line with others who wait, in all processes.
-                `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
+                until the run has ended or paused, in one line with the waiting callers of all processes.
+                `"interrupt"` cancels the run, as `cancel` does, and resumes it when it has ended.
             busy_timeout: Seconds for which `on_busy` waits.
             reserve: As in `execute`, with the quote less what the run has spent before. If a limit has too
                 little left, the run stays as it was.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it, for as long as `on_busy` waits.
+            RunInProgress: a process has the run, also after the wait that `on_busy` asks for.
             RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
-            AnswerRejected: an answer is not what its question asks for; nothing is on record.
-            QuestionClosed: the run does not wait for one of the answers; nothing is on record.
-            RunCorrupt: its record cannot be read.
-            RunFromNewerVersion: a later version of FastroAI has written its record.
-            RunFromOlderVersion: an earlier version of FastroAI has written its record.
+            AnswerRejected: an answer does not fit its question; no answer was put on record.
+            QuestionClosed: the run does not wait for one of the answers; no answer was put on record.
+            RunCorrupt: the record of the run cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written the record.
+            RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         busy = WhenBusy(on_busy, busy_timeout)
@@ -266,9 +270,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
     ) -> RunStream[ResultT]:
-        """`resume` as a stream: iterate the events of the rest of the run.
+        """Resume a run, as `resume` does, and iterate the events of its rest.
 
-        The events of what finished before are not repeated: `follow` has the facts of the whole run.
+        Events of steps that finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
@@ -292,7 +296,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
     ) -> ResultT:
-        """Start a new run that has, at no cost, what another did before a point, and is different from there.
+        """Start a new run with the work of another run up to a point, at no cost, and continue differently.
 
             await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
             await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
@@ -300,13 +304,14 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Args:
             run_id: The other run, which stays as it is.
-            at: Of a pipeline, the step that runs again, and all that need it; or the place of one inside of
-                steps that run pipelines and routers, as traces have it: `write/inner/check`. In a router,
-                steps are inside of the step `route`. Of a graph, the visit before which all is kept:
-                `draft#2`, or `draft` for the last one.
-            inputs: New values for some inputs. In a graph they are written to memory, over what nodes wrote.
-            outputs: Outputs by step id, instead of what these steps gave; all that need them run again. Of a
-                graph, the output of one visit, after which the new run goes on.
+            at: For a pipeline, the step that runs again, with all steps that need it; or the place of a step
+                inside of steps that run pipelines and routers, as in traces: `write/inner/check`. In a
+                router, steps are inside of the step `route`. For a graph, the visit before which the new run
+                begins: `draft#2`, or `draft` for the last visit. All before it is kept.
+            inputs: New values for some inputs. In a graph they are written to memory, over the values of
+                nodes.
+            outputs: New outputs by step id, in place of those on record; all steps that need them run again.
+                For a graph, the output of one visit, after which the new run goes on.
             new_run_id: The id of the new run.
             store: As in `resume`.
             deps: As in `execute`.
@@ -317,7 +322,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             RunNotFound: the store has no such run.
             RunExists: the new id is taken.
             ConfigurationError: there is no such step or visit, or it cannot have this output.
-            ContractViolation: the output is not what the node of a graph writes.
+            ContractViolation: the output does not have what the node of a graph writes.
             RunDefinitionChanged: the graph has changed.
         """
         check_mapping(inputs)
@@ -348,7 +353,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
 
-        `wake` resumes those that wait no longer.
+        For paused runs that can go on, use `wake`.
 
             outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
 
@@ -356,15 +361,15 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         them. Ten runs go on at a time.
 
         Args:
-            deps_for: Returns the `deps` of a run, which are not stored. It may be async.
+            deps_for: Function that returns the `deps` of a run, which are not stored. It may be async.
             store: The store that has the runs; by default that of the config.
             tracer: As in `execute`.
             context: As in `execute`; all runs share it.
-            on_event: Told of all events of the runs, text included; `event.run_id` says of which run. It may
-                be async.
+            on_event: Function that is called with all events of the runs, text included; `event.run_id` is
+                the id of the run. It may be async.
 
         Returns:
-            By run id, the result, or the exception that `resume` raised or `deps_for` did.
+            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
         return await self._waking("interrupted", deps_for, store, tracer, context, on_event).once()
 
@@ -387,9 +392,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the paused runs that can go on, and no other run.
 
-        They sleep no longer, what they wait for has come (an answer or a message), or the time for it is
-        over. A run that somebody has asked to pause, or whose conversation is incomplete, stays paused. The
-        runs are found in an index by time. As with `recover`, several processes may call it at once.
+        A run can go on if its sleep is over, if the answer or message that it waits for has come, or if the
+        time to wait for that is over. A run that somebody has asked to pause, or whose conversation is
+        incomplete, stays paused. The runs are found in an index by time. As with `recover`, several processes
+        may call it at once.
 
         Args:
             deps_for: As in `recover`.
@@ -399,7 +405,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             on_event: As in `recover`.
 
         Returns:
-            By run id, the result, or the exception that `resume` raised or `deps_for` did.
+            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
         return await self._waking("due", deps_for, store, tracer, context, on_event).once()
 
@@ -425,13 +431,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
     ) -> Never:
-        """Look every so many seconds for runs that can go on, and resume them as `wake` does. Never returns.
+        """Look every `seconds` for runs that can go on, and resume them as `wake` does. Never returns.
 
             waking = asyncio.create_task(pipeline.wake_every(5, deps_for=deps_of))
 
-        It looks again while runs go on that it has resumed; ten go on at a time. Their results are on record.
-        An exception is logged, and so is a store that cannot be read. If the task is cancelled, the runs are
-        cancelled that it has resumed and that have not ended.
+        It looks again while resumed runs still go on; ten go on at a time. Their results are on record.
+        Exceptions are logged, also if the store cannot be read. If the task is cancelled, the resumed runs
+        that have not ended are cancelled.
 
         Args:
             seconds: Seconds between two looks.
@@ -449,10 +455,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     async def send(self, run_id: str, name: str, value: object = None, *, store: object = None) -> None:
         """Send a message to a run, which `ctx.receive` in one of its steps returns.
 
-        As `fastroai.send_message`, which says more and needs no code of the pipeline.
+        `fastroai.send_message` does the same without the code of the pipeline, and its docs say more.
 
         Raises:
-            MessageRejected: the run cannot receive it.
+            MessageRejected: the run cannot receive the message.
             RunNotFound: the store has no such run.
         """
         found = needed_store(store, self.config.store)
@@ -463,52 +469,53 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     # --- watching and stopping ---
 
     async def get_state(self, run_id: str, *, store: object = None) -> RunSnapshot:
-        """Return how far a run is, whatever process runs it: status, outputs, what runs, what is asked.
+        """Return the state of a run of any process: its status, outputs, running steps and open questions.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunCorrupt: its record cannot be read.
+            RunCorrupt: the record of the run cannot be read.
         """
         return await self._history(store).state(run_id)
 
     def follow(self, run_id: str, *, after: int = 0, store: object = None) -> FollowedRun:
-        """Iterate the facts of a run with their positions, live, whatever process runs it.
+        """Iterate the facts of a run with their positions, live, whichever process runs it.
 
             async for position, fact in pipeline.follow(run_id, after=last_position): ...
 
-        See `RunHistory.follow`, which says when it ends and what it raises.
+        `RunHistory.follow` describes when the iteration ends, and its errors.
         """
         return self._history(store).follow(run_id, after=after)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:
-        """Have a run that is running finish its current steps, and halt; `resume` goes on with it.
+        """Let a running run finish its current steps, and halt; `resume` continues it.
 
-        From any process that reaches the store: a run in another one notices it within a second. It may end
-        before it halts. Pipelines, graphs and routers that are steps of the run, and the variants of routers,
-        halt before their own next steps. What the code of a step runs itself goes on to its end.
+        Call it in any process that reaches the store: a run in another process notices it within a second.
+        The run may end before it halts. Pipelines, graphs and routers that are steps of the run, and the
+        variants of routers, halt before their own next steps. Runs that the code of a step starts itself go
+        on to their end.
 
         Raises:
-            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            RunNotFound: the run is not in this process, and the store, if there is one, has no such run.
             RunStatusConflict: no process is running it.
         """
         await self._signal(run_id, "pause", store)
 
     async def interrupt(self, run_id: str | None = None, *, store: object = None) -> None:
-        """Have the process of a run let go of it, so that `recover` goes on with it in another process.
+        """Let the process of a run give it up, so that `recover` resumes it in another process.
 
             await pipeline.interrupt()  # all its runs in this process, before that ends
 
         The run finishes its current steps, as with `pause`, and halts. Its status on record is `interrupted`.
         If its task is cancelled before that, the steps are cut off, and the run is `interrupted` as well, not
         `cancelled`. The caller of `execute` gets a result whose status is `paused`. A run without a store is
-        paused or cancelled: there is no record with which another process could go on.
+        paused or cancelled, because another process has no record to resume it from.
 
         Args:
             run_id: The run; by default, all runs of this pipeline, graph or router in this process.
             store: As in `pause`.
 
         Raises:
-            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            RunNotFound: the run is not in this process, and the store, if there is one, has no such run.
             RunStatusConflict: no process is running it.
         """
         if run_id is None:
@@ -519,12 +526,12 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     async def cancel(self, run_id: str, *, store: object = None) -> None:
         """Stop a run at once; its result has `status="cancelled"` and all partial work.
 
-        As `pause`, from any process; also one that is paused, has failed, or whose process died. A cancelled
-        run can be resumed.
+        Call it in any process, as `pause`. It also cancels a run that is paused, has failed, or whose process
+        died. A cancelled run can be resumed.
 
         Raises:
-            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            RunStatusConflict: it has finished, or was cancelled before.
+            RunNotFound: the run is not in this process, and the store, if there is one, has no such run.
+            RunStatusConflict: the run has finished, or was cancelled before.
         """
         await self._signal(run_id, "cancel", store)
 
@@ -597,13 +604,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy: WhenBusy,
         open_it: Callable[[str], Awaitable[Opening]],
     ) -> ResultT:
-        """Run an opening, which is asked for when it is the turn of this caller."""
+        """Wait for the turn of this caller, then open the run with `open_it` and carry it out."""
         run_id = "" if request.run_id is None else request.run_id
         check_run_id(run_id)
 
         async def interrupt() -> None:
             if not self._heed(run_id, "cancel"):
-                with suppress(RunStatusConflict, RunNotFound):  # it has ended meanwhile
+                with suppress(RunStatusConflict, RunNotFound):  # the run has ended meanwhile
                     await signal_elsewhere(keeper.store, run_id, "cancel")
 
         async with Turn(keeper.store, run_id, busy, interrupt) as turn:
@@ -627,7 +634,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
         check_run_id(run_id)
         if not self._heed(run_id, signal):
-            await asyncio.sleep(0)  # lets the task of a run that was started just now begin
+            await asyncio.sleep(0)  # let the task of a run begin that was started just now
             if not self._heed(run_id, signal):
                 found = store_of(store, self.config.store)
                 if found is None:
@@ -637,6 +644,6 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
 
 def check_version(version: object) -> None:
-    """Refuse an invalid name of a version. Raises `ConfigurationError`."""
+    """Check the name of a version. Raises `ConfigurationError`."""
     if version is not None and (not isinstance(version, str) or not version):
         raise ConfigurationError("version", version, "a non-empty text")

@@ -33,10 +33,10 @@ from fastroai.store.headers import check_run_id
 from fastroai.store.recorded import PartEntry
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
-"""What can be reported of a step or a visit that is due."""
+"""Facts that can be reported about a step or a visit that is due."""
 
 Reported: TypeAlias = Outcome | AnswerGiven | PauseRequested | StopRequested
-"""What can be reported of a run."""
+"""Facts that can be reported about a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Due:
     inputs: Mapping[str, object]
     """The inputs of the run; in a graph, the memory of the branch."""
     needs: Mapping[str, object]
-    """The outputs of the steps that it depends on."""
+    """The outputs of the steps on which it depends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class DrivenState:
 
 
 class Driven(ToldState, Protocol):
-    """A pipeline or graph, told from the log of a run."""
+    """A pipeline or graph whose machine was told the log of a run."""
 
     @property
     def questions(self) -> Mapping[Unit, object]:
@@ -79,11 +79,11 @@ class Driven(ToldState, Protocol):
         ...
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """Return what a due step or visit is given: the inputs, and the outputs that it needs."""
+        """Return the inputs of a due step or visit, and the outputs that it needs."""
         ...
 
     def stored(self, fact: Reported) -> Sequence[PartEntry]:
-        """Return the facts that a report adds to the log, itself last. Raises an error if it is invalid."""
+        """Return the facts that a report adds to the log, the report last. Raises if it is invalid."""
         ...
 
 
@@ -96,9 +96,9 @@ class DrivenRuns:
             output = ...  # run it, wherever
             state = await runs.report("r1", StepFinished(due.step_id, output), expecting=state.revision)
 
-    Each call reads what is new in the log, tells it to a state machine, and appends the new facts at the
-    revision that was read, or nothing. Nothing runs between two calls, so they can come from any process.
-    FastroAI applies no budgets, retries or time limits to the steps; that is up to the code that runs them.
+    Each call reads the new facts in the log, tells them to a state machine, and appends further facts at the
+    revision that it has read, all of them or none. Nothing runs between two calls, so they can come from any
+    process. FastroAI applies no budgets, retries or time limits to the steps: the code that runs them may.
     """
 
     def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell[Driven]) -> None:
@@ -122,7 +122,7 @@ class DrivenRuns:
         `tags` and `tenant` are names by which the run is found, as in `execute`.
 
         Raises:
-            ConfigurationError: a tag or the tenant is no name.
+            ConfigurationError: an invalid tag or tenant.
             RunExists: the store has a run of this id.
             ContractViolation: the inputs are not what the pipeline or graph accepts.
             ValueNotStorable: an input cannot be stored.
@@ -153,8 +153,8 @@ class DrivenRuns:
     async def report(self, run_id: str, fact: Reported, *, expecting: int) -> DrivenState:
         """Put the outcome of a due step on record, or an answer, or a request to pause or to stop.
 
-        An answer takes up a run that waits for it. If a run is to stop, or a branch is cancelled, report each
-        step that is still due in it as `StepCancelled`; nothing else can be reported so.
+        An answer takes up a run that waits for it. After a request to stop, or if a branch is cancelled,
+        report each step that is still due there as `StepCancelled`. Other steps cannot be reported so.
 
         Args:
             run_id: The run.
@@ -162,10 +162,10 @@ class DrivenRuns:
             expecting: The revision that you read last.
 
         Raises:
-            RunConflict: the run has gone on since then. Read it again.
+            RunConflict: the run has gone on since that revision. Read its state again.
             RunInProgress: a process runs it.
-            ConfigurationError: the run does not wait for this report, or it is no fact that can be reported.
-            ContractViolation: an output is not what the node writes.
+            ConfigurationError: the run does not wait for this report, or the fact cannot be reported.
+            ContractViolation: an output does not have what the node writes.
             ValueNotStorable: a value cannot be stored.
             RunStoreUnavailable: the store fails. The report was put on record as a whole, or not at all.
         """
@@ -182,7 +182,7 @@ class DrivenRuns:
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
     ) -> DrivenState:
-        """Go on with a run that has failed, was cancelled, or is paused; due steps start anew.
+        """Resume a run that has failed, was cancelled, or is paused. Due steps start anew.
 
         `inputs` replace those of the same names. A run that has finished stays as it is. Raises the same
         errors as `report`.
@@ -196,7 +196,7 @@ class DrivenRuns:
 
     @asynccontextmanager
     async def _opened(self, run_id: str, expecting: int | None = None) -> AsyncIterator[ToldRun[Driven]]:
-        """Give a run at a revision, or as it is."""
+        """Open a run for one call. With `expecting`, raise `RunConflict` if it is at another revision."""
         check_run_id(run_id)
         async with self._runs.opened(run_id) as told:
             self._keeper.check_definition(told.recorded, None)
@@ -206,7 +206,7 @@ class DrivenRuns:
 
 
 def _check_fact(fact: Reported) -> None:
-    """Refuse what is no fact, before anything is read. Raises `ConfigurationError`."""
+    """Check that a fact can be reported, before anything is read. Raises `ConfigurationError`."""
     if not isinstance(fact, get_args(Reported)):
         known = ", ".join(kind.__name__ for kind in get_args(Reported))
         raise ConfigurationError("fact", fact, f"one of {known}: StepFinished('read', output)")
@@ -224,7 +224,7 @@ def _check_fact(fact: Reported) -> None:
 
 
 def _revision(given: int) -> int:
-    """Refuse what cannot be a revision. Raises `ConfigurationError`."""
+    """Check a revision and return it. Raises `ConfigurationError`."""
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         expected = "the revision of the state that was read last, as a whole number: state.revision"
         raise ConfigurationError("expecting", given, expected)
@@ -232,7 +232,7 @@ def _revision(given: int) -> int:
 
 
 def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
-    """Raise `ConfigurationError` if the run does not wait for what is reported."""
+    """Raise `ConfigurationError` if the run does not wait for the reported fact."""
     replay = retold.replay
     if replay.finish is not None and not isinstance(fact, AnswerGiven):
         raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, replay.finish))

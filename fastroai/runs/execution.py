@@ -1,4 +1,4 @@
-"""One run, from what it is asked for with to its end: what pipelines and graphs share."""
+"""One run of a pipeline or graph, from the request for it to its end."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ class OpenRun:
     log: Log
     live: LiveRun
     started: RunStarted
-    """That it began in this process."""
+    """The fact that the run began, for listeners of this process."""
     began: float
-    """When, as `perf_counter` has it: before its time limit started, and before its store was asked."""
+    """Start of the run, as a value of `perf_counter`: before its time limit began and its store was asked."""
 
     def halt_around(self, finish: RunFinished) -> None:
-        """Let the step around a run that waits, or is paused, halt as well. Raises `Halted`."""
+        """Raise `Halted` if this run is paused inside of another, so that the step around it halts, too."""
         is_inside = self.log.scope is not self.scope
         if is_inside and finish.status == "paused" and finish.reason_code != "incomplete":
             raise Halted
 
     @property
     def kept(self) -> DurableRun | None:
-        """The run on record that it is, or is a part of."""
+        """The run on record that this run is, or is a part of; `None` without a store."""
         return self.log.run
 
 
 class LiveRun:
-    """A run of this process, from the moment at which it is asked for. Signals may come before it is open."""
+    """A run of this process, from the request for it to its end. Signals may come before it is open."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -73,7 +73,7 @@ class LiveRun:
         self._early: list[Signal] = []
 
     def heed(self, signal: Signal) -> None:
-        """Do what is asked, as soon as there is something that can. From any thread."""
+        """Pass a signal to the runner, as soon as there is one. Works from any thread."""
         with self._lock:
             if self._runner is None:
                 self._early.append(signal)
@@ -81,14 +81,14 @@ class LiveRun:
         _heed(self._runner, signal)
 
     def begin(self, runner: Runner, log: Log) -> None:
-        """It can heed signals from here on, and those that have come."""
+        """Set the runner, which takes signals from now on, and pass it those that came earlier."""
         with self._lock:
             self._runner = runner
         for signal in self._early:
             log.heed(signal)
 
     def end(self) -> None:
-        """Forget the runner, which results need not keep in memory."""
+        """Forget the runner, so that results do not keep it in memory."""
         with self._lock:
             self._runner = None
 
@@ -106,7 +106,7 @@ class Execution:
         accepts: Accepted | None,
         estimate: Estimate,
     ) -> None:
-        """Of a pipeline, graph or flow. `estimate` gives the quotes of its runs."""
+        """Make the execution of a pipeline, graph or flow. `estimate` returns the quotes of its runs."""
         self._kind: attributes.RunKind = kind
         self._name, self._config, self._limits, self._hooks, self._accepts = (
             name,
@@ -117,7 +117,7 @@ class Execution:
         )
         self._estimate = estimate
         self._live: dict[str, list[LiveRun]] = {}
-        """What is running in this process, by the id of the run, which those nested in each other share."""
+        """The live runs of this process, by run id. Runs that are nested in each other have the same id."""
 
     # --- from outside ---
 
@@ -133,20 +133,20 @@ class Execution:
     # --- running ---
 
     def scope(self, request: RunRequest[Any]) -> Scope:
-        """The scope of a run, under the current one; not entered yet."""
+        """Return the scope of a run, under the current one. It is not entered yet."""
         return request.scope(self._kind, self._name, self._config, self._limits, self._hooks)
 
     @asynccontextmanager
     async def opened(
         self, request: RunRequest[Any], scope: Scope, definition: Mapping[str, JsonValue]
     ) -> AsyncGenerator[OpenRun]:
-        """Open a run in its scope: span, clock, inputs that are checked, log."""
+        """Open a run in its scope: open the span, start the clock, check the inputs, make the log."""
         began = perf_counter()
         aside_usd = None if request.reserve is None else await self._quoted(request)
         if request.opening is not None:
-            scope.log = None  # that of the run around it, if there is one: this run gets its own
+            scope.log = None  # forget the log of the run around: this run gets its own
         async with scope, AsyncExitStack() as stack:
-            live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
+            live = self._appear(stack, scope)  # before the first await, so that the caller can cancel at once
             await entered(
                 stack,
                 scope,
@@ -161,7 +161,7 @@ class Execution:
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started, began)
             _listen(stack, live, log, is_step=request.is_step)
-            OnceRegister.of(scope)  # one for all that is nested here
+            OnceRegister.of(scope)  # one register for all nested runs
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
                 heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
@@ -173,7 +173,7 @@ class Execution:
         try:
             inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self._name)
         except ContractViolation:
-            return None  # raised, and told, when the run opens
+            return None  # `opened` raises the error again, and tells listeners
         recorded = None if request.opening is None else request.opening.recorded
         return await usd_to_set_aside(self._name, self._estimate, inputs, request.deps, recorded)
 
@@ -190,7 +190,8 @@ class Execution:
             scope.log = log = Log(scope, run)
             run.open_in(scope)
             scope.on_record = True
-            if self._config.sinks:  # before the next line, as its end is on record when they are told
+            # The callback runs after the end of the run is on record, so it is pushed first.
+            if self._config.sinks:
                 stack.push_async_callback(self._tell_people, log)
             await stack.enter_async_context(ended_on_record(log, began))
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
@@ -210,7 +211,7 @@ class Execution:
         runner: Runner,
         decisions: Sequence[Decision],
     ) -> RunFinished:
-        """Carry a run out, tell listeners of its start and its end, and say how it ended."""
+        """Carry out a run, tell listeners of its start and its end, and return how it ended."""
         scope = run.scope
         run.live.begin(runner, run.log)
         if scope.listener is not None:
@@ -218,7 +219,7 @@ class Execution:
         try:
             await runner.run(decisions)
         finally:
-            scope.write_off_in_flight()  # they count at their bounds in what is told of the run
+            scope.write_off_in_flight()  # requests in flight count at their bounds in the usage of the run
             if runner.finish is None and run.log.scope is scope:
                 run.log.resume_at = runner.resume_at
         finish = runner.finish
@@ -231,7 +232,7 @@ class Execution:
         return finish
 
     async def tell_end(self, runner: Runner, error: BaseException) -> None:
-        """Tell listeners of an end that something around the run has brought, such as a time limit."""
+        """Tell listeners of an end that came from around the run, such as a time limit."""
         if not runner.is_told and isinstance(error, Exception):
             ended = how_it_ended(error)
             ended.part, ended.resume_at = runner.scope.part, runner.resume_at
@@ -264,12 +265,13 @@ async def _tell_end(runner: Runner, finish: RunFinished) -> None:
 
 
 def _listen(stack: AsyncExitStack, live: LiveRun, log: Log, *, is_step: bool) -> None:
-    """Let a run do what is asked of the outermost one, if it is that, or a step of one that does, too.
+    """Let a run take the signals of the outermost run, if it is the outermost, or a step of a run that does.
 
-    One that the code of a step runs goes on to its end: halting it would cancel what runs beside it.
+    A run that the code of a step started goes on to its end: if it halted, the other work of that step would
+    be cancelled.
 
     Raises:
-        Halted: the outermost one was asked to pause already.
+        Halted: the outermost run was asked to pause already.
     """
     around = live.scope.parent
     while around is not None and around.kind in ("step", "router"):
@@ -286,7 +288,7 @@ def _heed(runner: Runner, signal: Signal) -> None:
 
 
 def _of_run(finish: RunFinished, scope: Scope) -> BaseException | None:
-    """What a run raises: the failure of a step says which it was, a budget speaks for itself."""
+    """Return the exception that a run raises: for a step's failure, one that names the step."""
     raised = finish.raised
     if raised is None:
         return None

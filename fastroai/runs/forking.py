@@ -1,4 +1,4 @@
-"""What a run that is forked from another has of it: the facts that were before a point."""
+"""The facts that a fork keeps of the other run: those before a point."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from fastroai.store.recorded import PartEntry, RecordedRun
 
 
 def check_step(option: str, step_id: str, definition: JsonValue) -> None:
-    """Refuse an id that no step or node has. Raises `ConfigurationError`."""
+    """Check that a step or node has this id. Raises `ConfigurationError`."""
     if step_id not in (known := steps_in(definition)):
         kind, step = ("graph", "node") if kind_of(definition) == "graph" else ("pipeline", "step")
         expected = f"the id of a {step} of this {kind}: {', '.join(map(repr, known))}."
         raise ConfigurationError(option, step_id, f"{expected}{nearest_hint(str(step_id), known)}")
 
 
-# --- pipelines: the outputs of steps that need nothing new ---
+# --- pipelines: the outputs of steps that do not run again ---
 
 
 def kept_by_pipeline(
     recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
 ) -> list[AnyFact]:
-    """Return the outputs of the steps that do not run again, and those that are `replaced`, by place.
+    """Return the outputs of the steps that do not run again, and the `replaced` outputs, which are by place.
 
-    `at` is a step, or the place of one inside of steps that run pipelines and routers. Those steps go on
-    where they were: their attempts, and what they have done once, are kept too.
+    `at` is a step, or the place of a step inside of steps that run pipelines and routers. Those outer steps
+    go on where they were: their attempts, and their side effects of `ctx.once`, are kept, too.
 
     Raises:
         ConfigurationError: there is no such step, it is in a graph, or the run has not come to that place.
@@ -71,7 +71,7 @@ def kept_by_pipeline(
 
 
 def _place(recorded: RecordedRun, definition: JsonValue, at: str) -> str:
-    """The place of a step, as it is on record."""
+    """Return the place of a step, as it is on record."""
     if "/" not in at or at in steps_in(definition):
         check_step("at", at, definition)
         return quoted(at)
@@ -86,7 +86,7 @@ def _place(recorded: RecordedRun, definition: JsonValue, at: str) -> str:
 
 
 def _after(prefix: str, definition: JsonValue, of: Collection[str], kept: Collection[str]) -> set[str]:
-    """The places of all steps that need some, directly or not, besides those that are `kept`."""
+    """Return the places of all steps that need the steps `of`, directly or not, except the steps `kept`."""
     dependents: dict[str, list[str]] = {}
     for step_id in steps_in(definition):
         for need in needs_of(definition, step_id):
@@ -103,7 +103,7 @@ def _after(prefix: str, definition: JsonValue, of: Collection[str], kept: Collec
 def _kept(
     recorded: RecordedRun, definition: JsonValue, again: Collection[str], around: Collection[str]
 ) -> Iterator[AnyFact]:
-    """The facts of what does not run `again`; and of the steps `around` it, which go on."""
+    """Yield outputs of places that do not run `again`, and facts of the places `around`, which go on."""
     known, going_on = {quoted(step_id) for step_id in steps_in(definition)}, {*map(without_attempts, around)}
     for place, entry in {**recorded.conversations, **recorded.outputs}.items():
         top = split_attempt(place.partition("/")[0])[0]
@@ -122,7 +122,7 @@ def _kept(
 def kept_by_graph(
     recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
 ) -> list[AnyFact]:
-    """Return all that decided how the run went on before a visit began, or up to the output of one.
+    """Return the facts that decided how the run went on, before a visit began or up to the output of one.
 
     Raises:
         ConfigurationError: there is no such visit.
@@ -142,7 +142,7 @@ def kept_by_graph(
 
 
 def _path(recorded: RecordedRun, cut: int) -> list[AnyFact]:
-    """What decided the way up to a position, but not what it cost: the other run has paid for that."""
+    """Return the facts that decided the way up to a position, without costs, which the other run has paid."""
     taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
     return [one for one in taken if not isinstance(one, SpendingRecorded)]
 
@@ -154,7 +154,7 @@ def _position(
     visit: str,
     what: type[StepStarted] | type[StepFinished],
 ) -> int:
-    """Where the log says that a visit has begun or finished: `draft#2`, or the last one to `draft`."""
+    """Return the index of the entry that a visit has begun or finished: `draft#2`, or the last to `draft`."""
     wanted = unit_named(visit, definition)
     found: dict[Unit, int] = {}
     for index, entry in enumerate(recorded.entries):
@@ -172,7 +172,7 @@ def _position(
 
 
 def unit_named(visit: str, definition: JsonValue) -> Unit:
-    """Return a visit as a node and a number, which is 0 for the last one."""
+    """Return a visit as a node and a number; the number 0 means the last visit."""
     node, mark, number = visit.rpartition("#")
     if visit not in steps_in(definition) and mark and number.isdecimal():
         return node, int(number)

@@ -1,4 +1,4 @@
-"""What decides a run: a pure state machine, `fact -> decisions`."""
+"""The interface of the pure state machines that decide runs: `fact -> decisions`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fastroai.runtime.facts import (
 )
 
 Unit: TypeAlias = tuple[str, int]
-"""What is run: a step, or a visit to a node; its id and the number of the visit."""
+"""A step, or a visit to a node: the id of the step or node, and the number of the visit."""
 
 OfWorkflow: TypeAlias = (
     SkipRequested
@@ -45,7 +45,7 @@ OfWorkflow: TypeAlias = (
     | CheckpointSet
     | CheckpointRestored
 )
-"""What only the machine of a workflow is told."""
+"""Facts that only the machine of a workflow takes in."""
 
 Told: TypeAlias = (
     RunStarted
@@ -61,55 +61,55 @@ Told: TypeAlias = (
     | PauseRequested
     | StopRequested
 )
-"""What a machine is told."""
+"""Facts that a machine takes in."""
 
 
 @dataclass(slots=True)
 class Cancel:
-    """Cancel these units, of those that run; each says when it has ended."""
+    """The decision to cancel these units, if they run. The outcome of each is reported when it has ended."""
 
     units: Sequence[Unit]
     cause: str
     answers_first: bool = False
-    """Whether answers that were paid for reach their steps before: a budget is used up, nothing failed."""
+    """Whether steps get answers that were paid for before they are cancelled, because a budget is used up."""
 
 
 @dataclass(slots=True)
 class Changed:
-    """Something changed in the machine that the work of a graph must follow, such as a fork."""
+    """A change in the machine that the work of a graph must follow, such as a fork."""
 
     what: object
 
 
 Decided: TypeAlias = StepStarted | StepSkipped | EdgesResolved | RunFinished
-"""What a machine decides, as facts: whoever carries it out makes them true."""
+"""Decisions that are facts. The runner carries them out, which makes them true."""
 
 Decision: TypeAlias = Decided | Cancel | Changed
 
 
 class Machine(Protocol):
-    """Decides what runs next, and nothing else does: no clock, no I/O, no coroutine.
+    """The only place that decides what runs next, without clock, I/O or coroutines.
 
-    The live run, its resume and any replay of its facts get the same decisions. It changes its own state and
-    touches only what depends on the fact.
+    The live run, its resume and any replay of its facts get the same decisions. A machine changes its own
+    state, and for each fact only the parts that depend on the fact.
     """
 
     @property
     def resume_at(self) -> tuple[str, ...]:
-        """The steps or nodes with which the run goes on, if it is resumed as it is now."""
+        """The steps or nodes with which the run would go on if it were resumed now."""
         ...
 
     def handle(self, fact: Told) -> Sequence[Decision]:
-        """Take in what happened; say what to do."""
+        """Take in a fact, and return the decisions that follow from it."""
         ...
 
 
 def unit_of(fact: StepFact) -> Unit:
-    """What a fact is about."""
+    """Return the unit that a fact is about."""
     return fact.step_id, fact.visit
 
 
 def why_paused(waits: Iterable[tuple[str, Wait]]) -> tuple[ReasonCode, str]:
-    """Return the reason of a run whose steps wait, given with what each waits for."""
+    """Return the reason of a pause, for programs and for people, from the ids and waits of halted steps."""
     step_id, wait = min(waits, key=lambda one: WAITS.index(one[1].what))
     return wait.what, f"{step_id!r} {wait}"

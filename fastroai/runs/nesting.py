@@ -1,4 +1,4 @@
-"""What runs steps, as a step: pipelines, routers, graphs."""
+"""Pipelines, routers and graphs as steps of other runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fastroai.usage import Quote
 
 
 class Executable(Protocol[OutputT_co]):
-    """What can be nested: it runs inputs to an output."""
+    """A pipeline, router or graph that can be nested: it takes inputs and gives an output."""
 
     @property
     def definition(self) -> JsonValue:
-        """Its shape, as plain data."""
+        """The shape, as plain data."""
         ...
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT_co:
-        """Run inside a step, to what that gives; the scope of the step knows afterwards if it was degraded.
+        """Run inside a step, and return the output of the step. Its scope is marked if the run was degraded.
 
-        A conversation that stops it is what the step gives, so that it stops the outer run too.
+        An incomplete conversation inside becomes the output of the step, so that it stops the outer run, too.
 
         Raises:
             StepExecutionError: there is no output, because of a failure inside.
@@ -34,11 +34,11 @@ class Executable(Protocol[OutputT_co]):
 
     @property
     def estimate(self) -> Callable[[Any, Any], Awaitable[Quote]]:
-        """What that costs, with these inputs and deps."""
+        """Function that returns the quote of a run with these inputs and deps."""
         ...
 
     def declared_output(self) -> Annotation | None:
-        """The type that its output is declared to have."""
+        """Return the declared type of the output; `None` without one."""
         ...
 
 
@@ -59,15 +59,15 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         return f"<step of {self.inner!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """What is declared inside."""
+        """Return the output type that the nested pipeline, router or graph declares."""
         return self.inner.declared_output()
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Run what is nested. Raises `StepExecutionError` if a failure inside left it without an output."""
+        """Run the nested pipeline, router or graph. Raises `StepExecutionError` if it has no output."""
         return await self.inner.run_inside(self._make_inputs(context), context)
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
-        """The quote of what is nested, with those of its inputs that are known."""
+        """Return the quote of the nested pipeline, router or graph, by the inputs that are known."""
         inputs: Mapping[str, object]
         try:
             inputs = self._make_inputs(context)
@@ -86,7 +86,7 @@ class NestedStep(BaseStep[DepsT, OutputT]):
 
 
 def definition_inside(step: BaseStep[Any, Any]) -> JsonValue:
-    """The definition of what a step runs; `None` for any other step."""
+    """Return the definition of the pipeline, router or graph that a step runs; `None` for any other step."""
     if not isinstance(step, NestedStep):
         return None
     inner: Executable[Any] = step.inner

@@ -1,4 +1,4 @@
-"""How a run gets on record: begun anew, taken up where it was, or forked from another."""
+"""Openings of runs on record: a run begins, is taken up where it was, or is forked from another."""
 
 from __future__ import annotations
 
@@ -60,61 +60,62 @@ from fastroai.store.unsealing import unseal_log, unseal_texts
 from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
-"""Puts a run on record, with its inputs; called when nothing stands against it any more."""
+"""Function that puts a run on record, with its inputs; called after all checks have passed."""
 
 AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
-"""Makes of the record of a run, its inputs so far, and the header that was found, the facts that are put on
-record with the resume. The status of a run whose process died is `running`."""
+"""Function from the record of a run, its inputs so far and its header to further facts, which are put on
+record together with the resume. In the header, the status of a run whose process died is `running`."""
 
 
 OnExisting: TypeAlias = Literal["fail", "resume", "return", "replace"]
-"""What `execute` does if the store has a run of this id."""
+"""Behavior of `execute` if the store has a run of this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A run that can begin."""
+    """A checked run on record that can begin, or go on."""
 
     run_id: str
     inputs: Mapping[str, object]
     open: PutOnRecord
     seconds_before: float = 0.0
-    """For how long it has run in earlier processes."""
+    """Seconds that the run has run in earlier processes."""
     last_signal: int = 0
-    """The revision of what was last asked of it there."""
+    """The revision of the last signal to the run before this opening."""
     is_forced: bool = False
     """Whether the run goes on although its definition has changed."""
     labels: Labels = NO_LABELS
-    """Its tags and its tenant."""
+    """The tags and the tenant of the run."""
     recorded: RecordedRun | None = None
-    """What is on record of a run that goes on."""
+    """The record of a run that goes on; `None` for a new run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKeeper:
-    """What a pipeline or graph keeps of its runs, and how."""
+    """Puts runs of a pipeline or graph on record in a store, and reads them back."""
 
     definition: dict[str, JsonValue]
-    """With its `name`, and its `steps` by id."""
+    """The shape of the pipeline or graph, which has its `name`, and its `steps` by id."""
     input_types: Mapping[str, Any]
-    """Declared types of inputs, by name; of those that have any."""
+    """Declared types by name, for the inputs that have one."""
     output_types: Mapping[str, Any]
-    """Declared types of outputs, by step id; of those that have any."""
+    """Declared types by step id, for the outputs that have one."""
     check_output: Callable[[str, object], None] = lambda step_id, output: None
-    """Raises `ContractViolation` for an output that a step cannot have, besides its type."""
+    """Function that raises `ContractViolation` for an output that a step cannot have, for reasons besides its
+    type."""
     store: RunStore
     durability: Durability
     codec: PayloadCodec | None
     kind: str = "pipeline"
-    """What errors call it."""
+    """Name of this kind of object in errors."""
     terms: LeaseTerms = DEFAULT_TERMS
     labels: Labels = NO_LABELS
-    """Tags and tenant of the runs that it begins."""
+    """Tags and tenant of the runs that this keeper begins."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
     ) -> Opening:
-        """A new run, perhaps instead of another that has its id."""
+        """Return the opening of a new run, which may replace another one of this id."""
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
 
@@ -131,19 +132,20 @@ class RunKeeper:
         force: bool,
         also: AlsoOnRecord | None = None,
     ) -> Opening:
-        """A run that was interrupted, has failed or waits; `inputs` replace those of the same names.
+        """Return the opening of a run that was interrupted, has failed, was cancelled or is paused.
 
-        What `also` makes of its record and its inputs is put on record with the resume, both or neither.
+        `inputs` replace those of the same names. The facts that `also` returns are put on record together
+        with the resume, or neither is.
 
         Raises:
-            RunNotFound: there is none.
-            RunInProgress: a process has it.
-            RunDefinitionChanged: what it was started with has changed, unless `force`.
+            RunNotFound: the store has no such run.
+            RunInProgress: a process has the run.
+            RunDefinitionChanged: the definition has changed since the run began, unless `force`.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now,
                 which the run is sure to read: steps that have not finished depend on them, or edges of a
                 graph. Other outputs are read when they are asked for.
-            RunFromNewerVersion: a later version of FastroAI has written it.
-            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunFromNewerVersion: a later version of FastroAI has written the record.
+            RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
         recorded, found = await self.read(run_id, running_too=False)
         return await self._opening(recorded, found, inputs, force=force, also=also)
@@ -151,12 +153,14 @@ class RunKeeper:
     async def begin_or_go_on(
         self, on_existing: OnExisting, run_id: str, inputs: Mapping[str, object]
     ) -> Opening:
-        """A new run, or the one that has this id, as `FrontDoor.execute` says. Inputs have been checked.
+        """Return the opening of a new run, or of the run that has this id, by `on_existing` of `execute`.
+
+        The inputs must be checked before. Raises the errors of `take_up`, too.
 
         Raises:
-            RunExists: it is to be returned, and has not finished.
-            RunInProgress: a process has it.
-            RunStatusConflict: it has finished, with other inputs. Or as `take_up`.
+            RunExists: the run is to be returned, and has not finished.
+            RunInProgress: a process has the run.
+            RunStatusConflict: the run has finished, with other inputs.
         """
         try:
             found = await read_header(self.store, run_id)
@@ -176,7 +180,7 @@ class RunKeeper:
         return await copy.take_up(run_id, new, force=False)
 
     async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
-        """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
+        """Return the opening of a run if it is wanted and free, else `None`. Raises as `take_up` does."""
         try:
             recorded, found = await self.read(run_id, running_too=False)
             if not is_wanted(found):
@@ -198,7 +202,7 @@ class RunKeeper:
         has_finished = recorded.ended is not None and recorded.ended.status == "finished"
         if inputs and has_finished and not force:
             raise RunStatusConflict(run_id, "finished", "one that goes on with these inputs. Fork it")
-        if not force:  # of a run that has finished, nothing is left to be reached
+        if not force:  # for a finished run, any change is refused: it reaches no further step
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
@@ -224,7 +228,7 @@ class RunKeeper:
                 terms=self.terms,
             )
 
-        # Before it is open: from then on it can be asked.
+        # Before the run is open: from then on, signals are for this process.
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
         labels = _labels(found.header)
@@ -239,12 +243,12 @@ class RunKeeper:
         outputs: Mapping[str, object] | None,
         new_run_id: str | None,
     ) -> Opening:
-        """A new run that has what the other one did before `at`, and `outputs` instead of its own.
+        """Return the opening of a fork: a new run with the work of another before `at`, and other `outputs`.
 
         Raises:
-            RunNotFound: there is no such run.
-            ConfigurationError: there is no such step, or an output that its step cannot have.
-            RunDefinitionChanged: it is the run of a graph, which has changed.
+            RunNotFound: the store has no such run.
+            ConfigurationError: there is no such step, or the step cannot have this output.
+            RunDefinitionChanged: the run is of a graph, which has changed.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
         recorded, found = await self.read(run_id, running_too=True)
@@ -272,9 +276,9 @@ class RunKeeper:
         inputs: Mapping[str, object],
         new_id: str,
     ) -> Opening:
-        """A new run of a graph, which goes on after a path as a run that is resumed does.
+        """Return the opening of a fork of a graph, which goes on after a path as a resumed run does.
 
-        `inputs` are written to its memory, over what nodes wrote there.
+        `inputs` are written to its memory, over the values that nodes wrote there.
         """
         run_id = recorded.opened.run_id
         opened = replace(
@@ -295,12 +299,12 @@ class RunKeeper:
         return Opening(new_id, given, open_run, labels=self.labels)
 
     def check_definition(self, recorded: RecordedRun, past: Sequence[AnyFact] | None) -> None:
-        """Refuse a definition that has changed in what the run has reached in its `past`.
+        """Check that the definition has not changed in steps that the run has reached in its `past`.
 
         Without a past, any change is refused.
 
         Raises:
-            RunDefinitionChanged: it has.
+            RunDefinitionChanged: the definition has changed.
         """
         changed = changes(recorded.definition, self.definition, Progress.of(past or ()))
         if (changed and past is None) or any(one.is_reached is not False for one in changed):
@@ -326,7 +330,7 @@ class RunKeeper:
         return steps
 
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
-        """As entries, by place; of a graph, by visit."""
+        """Return outputs for a fork as entries of a log, by place, or for a graph by visit, after checks."""
         stored: dict[str, StepFinished] = {}
         is_graph = kind_of(self.definition) == "graph"
         for name, output in outputs.items():
@@ -348,10 +352,10 @@ class RunKeeper:
         return stored
 
     def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> None:
-        """Decode the outputs of these steps; those of nested ones are read where they are due.
+        """Decode the outputs of these steps. Outputs of nested steps are decoded where they are needed.
 
         Raises:
-            RunCorrupt: one cannot be read.
+            RunCorrupt: an output cannot be read.
         """
         steps = self._steps()
         for entry in entries:
@@ -359,7 +363,7 @@ class RunKeeper:
                 output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
 
     async def read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
-        """The record of a run, and its header as it was before."""
+        """Return the record of a run, and its header, which was read before the record."""
         check_run_id(run_id)
         found = await read_header(self.store, run_id)
         if not running_too:
@@ -385,7 +389,7 @@ class RunKeeper:
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
-        """The first fact of a run. Raises `ValueNotStorable`."""
+        """Return the first fact of a run. Raises `ValueNotStorable`."""
         return RunStarted(
             part=self._part(run_id),
             definition=self._stored_definition(),
@@ -394,12 +398,12 @@ class RunKeeper:
         )
 
     def _stored_definition(self) -> JsonValue:
-        """The definition, which could not be read again if it were too deep. Raises `ValueNotStorable`."""
+        """Return the definition as JSON. Raises `ValueNotStorable` if it is nested too deeply to be read."""
         what = f"the definition of {self.kind} {self.definition['name']!r}"
         return value_to_json(self.definition, None, what)
 
     def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
-        """Inputs as they are stored. Raises `ValueNotStorable`."""
+        """Return inputs in the form that a store keeps. Raises `ValueNotStorable`."""
         stored: dict[str, JsonValue] = {}
         for name, value in inputs.items():
             if not isinstance(name, str):
@@ -410,7 +414,7 @@ class RunKeeper:
         return stored
 
     def restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
-        """Inputs as they were. Raises `RunCorrupt`."""
+        """Return inputs from the form that a store keeps. Raises `RunCorrupt`."""
         try:
             return {
                 name: stored_value(value, self.input_types.get(name), self.codec)
@@ -426,7 +430,7 @@ def _labels(header: RunHeader) -> Labels:
 
 
 async def _copy(store: RunStore, header: RunHeader) -> RunStore:
-    """Return a store with this run alone. To resume it there gives its result again, and writes nothing."""
+    """Return a store with this run alone. A finished run resumed there writes nothing to the real store."""
     copy, log = MemoryRunStore(), await store.read(log_key(header))
     await copy.append(log_key(header), log.values, revision=0)
     await copy.compare_and_set(header_key(header.run_id), encode_header(header), revision=0)
@@ -434,13 +438,13 @@ async def _copy(store: RunStore, header: RunHeader) -> RunStore:
 
 
 def store_of(given: object, configured: object) -> RunStore | None:
-    """The store to use, whatever it is written with; that of the call goes first."""
+    """Return the run store to use: the given one, else the configured one, adapted; `None` without either."""
     store = configured if given is None else given
     return None if store is None else adapt_run_store(store)
 
 
 def needed_store(given: object, configured: object) -> RunStore:
-    """`store_of`, for what cannot do without. Raises `ConfigurationError` where there is none."""
+    """Return the run store to use, as `store_of` does. Raises `ConfigurationError` if there is none."""
     store = store_of(given, configured)
     if store is None:
         expected = "the store that has the run, here or in the configuration (store=...)"

@@ -1,4 +1,4 @@
-"""How good a run was that no failure stopped."""
+"""The quality of a run that no failure stopped."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _is_degraded: Final = attrgetter("degraded")
 
 
 def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:
-    """Of the run in `scope`, with the failures that it went on after, and its steps."""
+    """Return the quality of the run in `scope`, which went on after `errors` and has these units."""
     degraded = bool(errors) or any(map(_is_degraded, units))
     return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"

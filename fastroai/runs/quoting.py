@@ -1,4 +1,4 @@
-"""`reserve="quote"`: runs that begin only if the limits around them can pay for all of their quote."""
+"""`reserve="quote"`: runs that begin only if the limits around them can pay for the whole quote."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from fastroai.store.recorded import RecordedRun
 from fastroai.usage import Quote, RequestBound
 
 Reserve: TypeAlias = Literal["quote"]
-"""US dollars to set aside for a run before it begins: the upper amount of its quote."""
+"""The money to set aside for a run before it begins: `"quote"` is the upper amount of its quote."""
 
 Estimate: TypeAlias = Callable[[Any, Any], Awaitable[Quote]]
-"""Returns the quote of a run with these inputs and deps."""
+"""Function that returns the quote of a run with these inputs and deps."""
 
 _NOTHING: Final = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTerms(RequestTerms):
-    """What admission needs to know of a run: it gets all of its money at once, or does not begin."""
+    """The terms of a run for admission: the run gets all of its money at once, or does not begin."""
 
     model: str  # pyright: ignore[reportIncompatibleMethodOverride]
     """Name of the run, in place of a model."""
     bound: RequestBound  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The most that the run may cost. It has no tokens, as quotes are of money."""
+    """The most that the run may cost. It has 0 tokens, because quotes are amounts of money."""
     provider: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]
     priced: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
     asks_for: AskedFor = "run"  # pyright: ignore[reportIncompatibleMethodOverride]
     waits_for_others: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """Return `None`: a run cannot ask for less than its quote."""
+        """Return `None`, because a run cannot ask for less than its quote."""
         return None
 
 
@@ -48,10 +48,10 @@ async def usd_to_set_aside(
     """Return the US dollars to set aside for a run: its quote, less what it spent before it was resumed.
 
     Raises:
-        ConfigurationError: nothing bounds what it costs.
+        ConfigurationError: the cost of the run has no bound.
     """
     if recorded is not None and recorded.ended is not None and recorded.ended.status == "finished":
-        return _NOTHING  # it gives its result again, and runs nothing
+        return _NOTHING  # a finished run returns its result again, and runs nothing
     quote = await estimate(inputs, deps)
     if quote.upper_usd is None:
         why = "; ".join(quote.upper_reasons)
@@ -68,10 +68,10 @@ async def usd_to_set_aside(
 
 @asynccontextmanager
 async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
-    """Set so much aside for the run of a scope; what it has not spent in the end is given back.
+    """Set US dollars aside for the run of a scope, and give back at the end what the run has not spent.
 
     Raises:
-        BudgetExceeded: a budget around it, or a spend limit, has less left.
+        BudgetExceeded: a budget around the run, or a spend limit, has less left.
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
     """
     bound = RequestBound(input_tokens=0, output_tokens=0, cost_usd=usd)
@@ -80,7 +80,7 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
         yield
     except BaseException as error:
         reservation.give_back()
-        # Whoever is cancelled has no time to wait for stores: they are told in the background.
+        # A cancelled task must not wait for stores: they are told in the background.
         if isinstance(error, Exception):
             await reservation.conclude()
         raise
@@ -89,6 +89,6 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
 
 
 def check_reserve(reserve: object) -> None:
-    """Refuse a value of `reserve=` other than `"quote"` and `None`. Raises `ConfigurationError`."""
+    """Check that `reserve=` is `"quote"` or `None`. Raises `ConfigurationError`."""
     if reserve not in (None, "quote"):
         raise ConfigurationError("reserve", reserve, "'quote', or None")

@@ -1,4 +1,4 @@
-"""Asking something of a run that this process does not run."""
+"""Requests to pause or cancel a run that another process runs, or none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fastroai.store.signals import Signal, send_signal
 
 
 async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool:
-    """Leave word for the process that has the run; whether there is one.
+    """Leave a signal for the process that has the run. Returns False if no process has it.
 
     Raises:
         RunNotFound: the store has no such run.
-        RunStatusConflict: it has a status in which this cannot be asked of it.
+        RunStatusConflict: a run with this status cannot take the signal.
     """
     found = await read_header(store, run_id)
     header = found.header
@@ -34,7 +34,7 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
 
 
 async def cancel_halted(keeper: RunKeeper, run_id: str) -> None:
-    """End a run that nobody runs: one that is paused, has failed, or whose process died."""
+    """Cancel a run that no process runs: it is paused, has failed, or its process died."""
     opening = await keeper.take_up(run_id, None, force=True)
     run = await opening.open(opening.inputs)
     spent = Usage.of([charge.record for charge in run.recorded.charges()])

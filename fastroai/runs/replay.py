@@ -1,6 +1,6 @@
-"""The one replay: what a log says of a run is told to a new state machine, and compared with its decisions.
+"""The one replay: the facts of a log are told to a new state machine, and may be compared with its decisions.
 
-Resumed, forked and driven runs go on from there. `trace.replay` compares.
+Resumed, forked and driven runs go on from the machine that was told. `trace.replay` compares.
 """
 
 from __future__ import annotations
@@ -43,63 +43,63 @@ from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
 from fastroai.store.trace import Divergence, RunTrace
 
 _Decision: TypeAlias = StepStarted | StepSkipped | EdgesResolved
-"""What a machine decides of a unit."""
+"""Decisions of a machine about a unit."""
 
 
 class Replay(ABC):
-    """A pipeline or graph of a run, as far as its machine was told of it.
+    """A pipeline or graph of a run, as far as its machine was told the facts of the log.
 
-    Kinds of runs differ in what an entry of the log is to their machine, and in what a resumption undoes.
+    Kinds of runs differ in how their machine takes in an entry of the log, and in what a resumption undoes.
     """
 
     def __init__(self, machine: Machine, started: RunStarted) -> None:
         self.machine: Machine = machine
         self.due: dict[Unit, StepStarted] = {}
-        """What has started and is not over, in the order in which it started."""
+        """Units that have started and are not over, in the order in which they started."""
         self.cancelled: set[Unit] = set()
-        """What was cancelled since it last started."""
+        """Units that were cancelled since they last started."""
         self.past: dict[Unit, Past] = {}
-        """What is over since it last started."""
+        """Units that are over and have not started again."""
         self.decided: list[_Decision] = []
-        """What was decided so far; when the run goes on, what is not on record."""
+        """The decisions so far; when the run goes on, only those that are not on record."""
         self.finish: RunFinished | None = None
-        """How the run ends, if nothing goes on in it."""
+        """The decision that ends or pauses the run; `None` while something goes on in it."""
         self.tell(started)
 
     @property
     def decisions(self) -> list[Decided]:
-        """What is to be done when all of the log is told."""
+        """The decisions to carry out when the whole log is told."""
         return [*self.decided] if self.finish is None else [*self.decided, self.finish]
 
     @abstractmethod
     def read(self, position: int, entry: PartEntry) -> None:
-        """Take in an entry. Raises `RunCorrupt` if it cannot be what this would have done."""
+        """Take in an entry of the log. Raises `RunCorrupt` if this machine cannot have led to the entry."""
 
     @abstractmethod
     def resumed(self) -> Collection[int]:
         """Take in that another process has taken the run up.
 
-        Return the positions of entries that count no longer, because the run tries again: then the log is
-        told anew, without them.
+        Return the positions of entries that count no longer, because the run tries that work again. Then the
+        log is told anew, without these entries.
         """
 
     def resumed_in_place(self) -> bool:
-        """Do the same, if this can go on without being told anew; return whether it can."""
+        """Take in a resumption without being told anew, if that is possible. Return whether it is."""
         return False
 
     @abstractmethod
     def go_on(self, stretches: Iterable[Stretch]) -> None:
-        """Take in that this process takes the run up. `stretches` are what those before it have done."""
+        """Take in that this process takes the run up. `stretches` are the entries of earlier processes."""
 
     def undone(self, stretch: Stretch) -> Collection[int]:
-        """Return the positions of what a process did that counts only until another takes the run up."""
+        """Return the positions of entries of a process that count only until another takes the run up."""
         return ()
 
     def tell(self, fact: Told) -> None:
-        """Let the machine take in what happened, and note what it decides."""
+        """Let the machine take in a fact, and note its decisions."""
         has_ended = self.finish is not None and self.finish.status != "paused"
         is_too_late = has_ended and isinstance(fact, PauseRequested | StopRequested)
-        if not is_too_late and not isinstance(fact, CheckpointSet):  # which changes nothing
+        if not is_too_late and not isinstance(fact, CheckpointSet):  # a checkpoint changes nothing
             self.finish = None
         for decision in self.machine.handle(fact):
             match decision:
@@ -122,17 +122,17 @@ class Replay(ABC):
 
     @abstractmethod
     def follow(self, change: Changed) -> None:
-        """Take in what changed in the machine besides."""
+        """Take in a change in the machine, such as a fork."""
 
     def over(
         self,
         entry: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
         fact: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
     ) -> None:
-        """A unit is over: `entry` says so, and `fact` is what that is to the machine."""
+        """Take in that a unit is over, as the log says in `entry`. `fact` is its form for the machine."""
         unit = unit_of(entry)
         started = self.due.pop(unit, None)
-        if started is None:  # of the run that this one is a fork of
+        if started is None:  # it started in the run from which this one is forked
             started = StepStarted(entry.step_id, "", visit=entry.visit, branch=entry.branch, part=entry.part)
         self.past[unit] = Past(
             started,
@@ -148,7 +148,7 @@ R = TypeVar("R", bound=Replay)
 
 
 def retold(begin: Callable[[], R], recorded: RecordedRun, place: str) -> R:
-    """Tell a new machine all that the log says of the pipeline or graph at a place, which goes on from there.
+    """Tell a new machine the whole log of the pipeline or graph at a place, so that it can go on from there.
 
     Raises:
         RunCorrupt: the log is not that of such a pipeline or graph.
@@ -166,7 +166,7 @@ def retold(begin: Callable[[], R], recorded: RecordedRun, place: str) -> R:
 
 
 def divergence_of(begin: Callable[[], Replay], recorded: RecordedRun, place: str) -> Divergence | None:
-    """The first entry that a machine would not have decided, or the place where one is missing."""
+    """Return the first entry that a machine would not have decided, or where one is missing; else `None`."""
     stretches, dropped, seen = recorded.stretches(place), set[int](), 0
     while True:
         comparison = _Comparison(begin(), seen, recorded.taken_over)
@@ -181,10 +181,10 @@ def divergence_of(begin: Callable[[], Replay], recorded: RecordedRun, place: str
 
 
 def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
-    """The divergence of a run of a pipeline, graph or workflow that has another name.
+    """Return the divergence of a run that has another name than the pipeline, graph or workflow, else `None`.
 
     Raises:
-        ConfigurationError: it is a run of the other kind.
+        ConfigurationError: it is a run of another kind.
     """
     if trace.kind != kind:
         expected = f"the trace of a run of a {kind}; a {trace.kind} replays this one: {trace.pipeline!r}"
@@ -195,7 +195,7 @@ def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
 
 
 def _tell(told: Replay | _Comparison, stretches: Sequence[Stretch], dropped: Collection[int]) -> set[int]:
-    """What each process has done; what must be dropped, if a process that followed has undone something."""
+    """Tell the entries of each process. Return the positions of entries that must be dropped, if any."""
     for number, stretch in enumerate(stretches):
         if number:
             undone = {*told.undone(stretches[number - 1])}.difference(dropped)
@@ -207,7 +207,7 @@ def _tell(told: Replay | _Comparison, stretches: Sequence[Stretch], dropped: Col
     return set()
 
 
-class _Different(Exception):  # nothing is wrong
+class _Different(Exception):  # signals a divergence, and is no error
     def __init__(self, divergence: Divergence) -> None:
         self.divergence = divergence
 
@@ -216,18 +216,18 @@ class _Comparison:
     """Compares entries with what a machine has decided before them."""
 
     def __init__(self, replay: Replay, seen: int, taken_over: int) -> None:
-        """What comes first is not compared: up to `seen`, which was, and what a fork has taken over."""
+        """Compare entries after position `seen`, compared before, and `taken_over`, copied by a fork."""
         self._replay, self.seen, self._taken_over = replay, seen, taken_over
         self._pending: dict[tuple[type, Unit], _Decision] = {}
-        """What was decided, and is not on record yet."""
+        """Decisions that are not on record yet."""
         self._is_stopping = False
-        """Whether somebody asked it to stop, which time limits and cancelled tasks do as well."""
+        """Whether the run was asked to stop, also by a time limit or a cancelled task."""
 
     def undone(self, stretch: Stretch) -> Collection[int]:
         return self._replay.undone(stretch)
 
     def resumed(self) -> Collection[int]:
-        """What had started and is not over starts anew, whatever else is undone."""
+        """Take in that a process has taken the run up. Units that are not over start anew."""
         self._note_decisions()
         replay = self._replay
         if replay.finish is not None and replay.finish.status == "paused":
@@ -240,7 +240,7 @@ class _Comparison:
         return lost
 
     def read(self, position: int, entry: PartEntry) -> None:
-        """Compare an entry with what was decided, and take in what happened."""
+        """Compare an entry with the decisions before it, and take the entry in."""
         self._note_decisions()
         expected = self._check(entry)
         if position > max(self.seen, self._taken_over):
@@ -259,12 +259,12 @@ class _Comparison:
         decided.clear()
 
     def _check(self, entry: PartEntry) -> str | None:
-        """What is expected instead."""
+        """Return what was expected instead of the entry, in words; `None` if the entry is as expected."""
         match entry:
             case StepStarted() | StepSkipped() | EdgesResolved():
                 return self._check_decision(entry)
             case QuestionAsked(name=name) if name:
-                pass  # in the middle of a step
+                pass  # a question of `ctx.ask`, which does not end its step
             case StepFinished() | StepFailed() | StepCancelled() | StepHalted() | QuestionAsked():
                 unit = unit_of(entry)
                 is_running = unit in self._replay.due and (StepStarted, unit) not in self._pending
@@ -292,9 +292,9 @@ class _Comparison:
     def _check_end(self, entry: RunFinished) -> str | None:
         finish = self._replay.finish
         if entry.status == "cancelled" or (entry.status == "failed" and self._is_stopping):
-            return None  # by what is around all steps, such as a time limit of the run
+            return None  # something around all steps has ended the run, such as its time limit
         if finish is None and entry.status != "finished":
-            return None  # nobody can say what else would have run
+            return None  # no machine can tell which steps would have run after
         for decided in sorted(self._pending.values(), key=lambda one: isinstance(one, StepStarted)):
             return _in_short(decided)
         if finish is None:
@@ -307,7 +307,7 @@ _NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
 
 def _is_same(decided: _Decision, entry: _Decision) -> bool:
     match entry:
-        case StepStarted():  # a resumed run learns no more for whose place a step once waited
+        case StepStarted():  # a resumed run may give a shorter cause, without the step that was waited for
             assert isinstance(decided, StepStarted)
             return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
         case StepSkipped():
@@ -322,7 +322,7 @@ def _is_same(decided: _Decision, entry: _Decision) -> bool:
 
 
 def _in_short(entry: PartEntry) -> str:
-    """What an entry says happened, in a few words."""
+    """Describe an entry in a few words."""
     match entry:
         case StepStarted():
             return f"{step_name(entry.place)!r} started, because {entry.cause}"

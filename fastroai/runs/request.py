@@ -1,4 +1,4 @@
-"""What a run is asked for with, and the scope that it gets."""
+"""The request for a run, and the scope that it makes for the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DepsT = TypeVar("DepsT", default=Any)
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(Generic[DepsT]):
-    """Made by `execute`, `stream`, `resume` and `fork`."""
+    """The arguments of a run, from `execute`, `stream`, `resume` or `fork`."""
 
     inputs: Mapping[str, Any] | None = None
     deps: DepsT | None = None
@@ -43,27 +43,27 @@ class RunRequest(Generic[DepsT]):
     """Whether the run is a step of the run around it, or a variant of a router that is."""
     labels: Labels = NO_LABELS
     key: str = ""
-    """Tells the run from others of its name in the run around it, whatever their order."""
+    """Key that distinguishes the run from others of its name in the run around it, whatever their order."""
     in_line: bool = False
-    """Whether the flow around it asks for it in its own task, so that it comes in this order each time."""
+    """Whether the flow around asks for the run in its own task, so that its calls keep their order."""
     reserve: Reserve | None = None
-    """US dollars to set aside for it before it begins."""
+    """The money to set aside for the run before it begins."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
-        """Return the request for a run that has an opening, whose inputs it gets."""
+        """Return the request with an opening, and with the inputs of that opening."""
         return replace(self, inputs=opening.inputs, opening=opening)
 
     def tracer_of(self, parent: Scope | None) -> Tracer | None:
-        """That of the run around this one, unless one was given."""
+        """Return the tracer of the request, else that of the run around."""
         return self.tracer if self.tracer is not None or parent is None else parent.tracer
 
     def scope(
         self, kind: ScopeKind, name: str, config: PipelineConfig, limits: Limits | None, hooks: RunHooks
     ) -> Scope:
-        """The scope of the run, under the current one; not entered yet."""
+        """Return the scope of the run, under the current one. It is not entered yet."""
         parent, opening = current_scope(), self.opening
         tracer = self.tracer_of(parent)
         if config.trace is False:
@@ -88,11 +88,12 @@ class RunRequest(Generic[DepsT]):
     def begun(
         self, store: object, configured: object, keeper: Callable[[RunStore], RunKeeper]
     ) -> RunRequest[DepsT]:
-        """Of a new run, checked: on record where there is a store, of the call or configured, unless the run
-        around it has one, which it shares.
+        """Return the checked request for a new run, which is on record if the call or the config has a store.
+
+        A run inside of a run on record gets no record of its own: it shares that of the run around.
 
         Raises:
-            ConfigurationError: invalid inputs, an invalid id, or a store that is none.
+            ConfigurationError: invalid inputs, an invalid id, or an invalid store.
         """
         check_mapping(self.inputs)
         if self.run_id is not None:
@@ -104,6 +105,6 @@ class RunRequest(Generic[DepsT]):
         return replace(self, opening=opening)
 
     def labelling(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper that begins runs with its labels and this request's, inside of those around it."""
+        """Return a keeper whose runs have its labels, those of this request, and those of scopes around."""
         around, labels = current_scope(), self.labels.inside(keeper.labels)
         return replace(keeper, labels=labels if around is None else labels.inside(around.labels))

@@ -1,4 +1,4 @@
-"""Performs what a state machine decides. It has no opinion about what runs next."""
+"""The runner, which performs the decisions of a state machine and makes none itself."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from fastroai.tracing import NoOpTracer, Tracer
 _NO_TRACER: Final = NoOpTracer()
 
 UNITS_BETWEEN_PAUSES: Final = 200
-"""A worker lets others run after so many units, however short they are."""
+"""Units after which a worker lets other tasks run, however short the units are."""
 
 
 class Runner:
     """One run of a pipeline or graph, inside its scope.
 
-    Units run in workers, which are tasks. A worker runs what is ready, one unit after the other; when a unit
-    waits for something while others are ready, another worker takes those. So everything that can run does,
-    and units that never wait, and chains, need no task each.
+    Units run in workers, which are tasks. A worker runs the units that are ready, one after the other. When
+    its unit waits for something while others are ready, another worker takes those. So every unit that can
+    run does, and chains of units and units that never wait need no task each.
     """
 
     def __init__(
@@ -67,25 +67,25 @@ class Runner:
         tracer: Tracer | None,
         scope_around: Callable[[str], Scope] | None = None,
     ) -> None:
-        """`began` is when the run began in this process, as `perf_counter` has it.
+        """Make the runner of a run that began at `began` in this process, a value of `perf_counter`.
 
-        `scope_around` returns the scope in which a unit runs, by its step, where that is not the run's.
+        `scope_around` returns the parent scope of a unit, by its step, if it is not the scope of the run.
         """
         self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
         self.scope, self._log, self._part, self._scope_around = scope, log, scope.part, scope_around
         self.units = BegunUnits()
-        """What was started."""
+        """The units that were started."""
         self.skipped: dict[str, str] = {}
-        """Why steps were not run."""
+        """Causes of skipped steps, by step id."""
         self.is_told = False
-        """Whether listeners know that it has ended."""
+        """Whether listeners were told of the end of the run."""
         self.finish: RunFinished | None = None
-        """How it ended, as the machine has it."""
+        """The decision of the machine that ended or paused the run."""
         self._ready: deque[StepStarted] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._active: dict[Unit, asyncio.Task[None]] = {}
         self._cancelled: dict[Unit, str] = {}
-        """Why units were cancelled."""
+        """Causes of cancellations, by unit."""
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = False
@@ -95,7 +95,7 @@ class Runner:
     # --- the run ---
 
     async def run(self, decisions: Sequence[Decision]) -> None:
-        """Carry out what was decided, and so on to the end. Raises only what is no step's failure."""
+        """Carry out decisions, and those that follow, to the end. Failures of steps are not raised."""
         self._note(decisions)
         try:
             if self.scope.listener is not None:
@@ -111,30 +111,30 @@ class Runner:
             await end_tasks(self._workers)
 
     def heed(self, request: PauseRequested | StopRequested) -> None:
-        """Pause at the next boundary, or stop. From any thread."""
+        """Pause after the running units, or stop. Works from any thread."""
         if running_loop() is self._loop:
             self._heed(request)
             return
-        with suppress(RuntimeError):  # its loop is closed, so the run has ended
+        with suppress(RuntimeError):  # the loop is closed, so the run has ended
             self._loop.call_soon_threadsafe(self._heed, request)
 
     def _heed(self, request: PauseRequested | StopRequested) -> None:
-        """At once: nothing starts any more when this returns."""
+        """Take in a request at once: after this call, no further unit starts."""
         if not self._is_over and self.finish is None:
             self.tell(request)
 
     @property
     def milliseconds(self) -> float:
-        """How long it has run so far, in this process."""
+        """Milliseconds that the run has taken so far in this process."""
         return (perf_counter() - self._began) * 1000
 
     @property
     def resume_at(self) -> tuple[str, ...]:
-        """The steps or nodes with which it goes on, if it is resumed."""
+        """The steps or nodes with which the run goes on if it is resumed."""
         return self._machine.resume_at
 
     def stop(self, reason: str) -> None:
-        """It ends here, and nobody waits for anything: let the machine know."""
+        """Stop the run without waiting for units, and let the machine know."""
         if not self._is_over and self.finish is None:
             request = StopRequested(reason=reason, part=self._part)
             self._is_over = True
@@ -143,14 +143,14 @@ class Runner:
             self._note(decisions)
 
     def tell(self, fact: Told, stored: AnyFact | None = None) -> None:
-        """Let the machine know of something that is no outcome of a unit. `stored` is how a store has it."""
+        """Let the machine take in a fact that is no outcome of a unit. `stored` is its form for a store."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
         if stored is not None:
             stored.part, stored.timestamp = self._part, fact.timestamp
         self._log.note(fact, stored)
         self._note(decisions)
-        for decision in decisions:  # at once, whoever listens
+        for decision in decisions:  # cancel at once, before listeners are told
             if isinstance(decision, Cancel):
                 self._cancel(decision)
         self._add_worker(partial(self._aside, fact, decisions))
@@ -164,7 +164,7 @@ class Runner:
     # --- workers ---
 
     def _keep_going(self) -> None:
-        """See that someone takes what is ready: the worker that calls this is about to wait."""
+        """Add a worker if units are ready, because the calling worker is about to wait."""
         if self._ready:
             self._add_worker(self._take)
 
@@ -175,7 +175,7 @@ class Runner:
         worker.add_done_callback(self._on_worker_done)
 
     async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Whoever waits for the run raises what goes wrong; a task that nobody awaits would only complain."""
+        """Run a worker, and pass its exception to the task that awaits the run; nobody awaits the worker."""
         try:
             await work()
         except BaseException as error:
@@ -196,7 +196,7 @@ class Runner:
         while self._ready and not self._is_over:
             fact, stored = await self._perform(self._ready.popleft(), worker)
             if self._is_over:
-                return  # cancelled from outside: what ends now makes room for nothing
+                return  # the run was cancelled from outside: nothing may start any more
             decisions = self._decide(fact, stored)
             if run is not None and isinstance(fact, StepFinished | QuestionAsked):
                 self._keep_going()
@@ -213,9 +213,9 @@ class Runner:
     # --- decisions ---
 
     def _decide(self, fact: Outcome, stored: AnyFact | None) -> Sequence[Decision]:
-        """Let the machine decide on what became of a unit, and put both on record.
+        """Let the machine decide on the outcome of a unit, and put the outcome and the decisions on record.
 
-        What happens is noted in the order in which the machine takes it in: nothing is awaited between.
+        Nothing is awaited in between, so facts are noted in the order in which the machine takes them in.
         """
         if isinstance(fact, StepFinished | QuestionAsked):
             self._work.settled(fact)
@@ -254,7 +254,7 @@ class Runner:
                 case Cancel():
                     self._cancel(decision)
                 case EdgesResolved():
-                    pass  # it is on record, and decisions follow from it
+                    pass  # already on record; other decisions follow from it
                 case Changed():
                     self._work.follow(decision)
                 case RunFinished():
@@ -267,7 +267,7 @@ class Runner:
                     assert_never(decision)
 
     def _cancel(self, decision: Cancel) -> None:
-        """One that has not begun ends when it would."""
+        """Cancel units that run. A unit that has not begun ends when it would begin."""
         for unit in decision.units:
             self._cancelled.setdefault(unit, decision.cause)
         for unit in decision.units:
@@ -279,7 +279,7 @@ class Runner:
                     worker.cancel()
 
     def _cancel_when_it_waits(self, unit: Unit) -> None:
-        """The unit has its answer, and goes on with it until it waits for something else."""
+        """Cancel a unit that has its answer, at the next point where the unit waits for something."""
         worker = self._active.get(unit)
         if worker is None:
             return
@@ -317,7 +317,7 @@ class Runner:
         return begun, scope
 
     def reopen(self, past: Past) -> None:
-        """A unit that was over in an earlier process: what it has spent counts here too."""
+        """Add a unit that was over in an earlier process, with the usage that it had there."""
         (begun, scope), run = self._open(past.started), self._log.run
         scope.close()
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
@@ -329,7 +329,7 @@ class Runner:
     async def _perform(
         self, started: StepStarted, worker: asyncio.Task[None]
     ) -> tuple[Outcome, AnyFact | None]:
-        """Run a unit; what comes of it, and how a store has that."""
+        """Run a unit. Return its outcome, and the form of the outcome for a store if that differs."""
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
@@ -372,8 +372,8 @@ class Runner:
         begun.attempt, begun.degraded, begun.is_over = scope.attempt, scope.degraded, True
 
     async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
-        """It was for the unit that has ended: the next one has a task that nobody cancels."""
-        if not has_been_raised:  # or the unit has swallowed it: then nothing is raised here
+        """Undo the cancellation of a worker, which was meant for the unit that has ended."""
+        if not has_been_raised:  # still pending, so it is raised here; or swallowed by the unit, so it is not
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
@@ -385,7 +385,7 @@ class Runner:
     async def _raised(
         self, started: StepStarted, begun: BegunUnit, scope: Scope, error: BaseException
     ) -> Outcome:
-        """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
+        """Return the outcome of a unit that raised an exception; raise the exception if it ends the run."""
         unit = started.step_id, started.visit
         if scope.open_inside:
             self._keep_going()
@@ -400,14 +400,14 @@ class Runner:
         begun.error = error
         if isinstance(error, asyncio.CancelledError):
             if unit not in self._cancelled and not self._is_over:
-                raise error  # of this task, so of the run
+                raise error  # the task was cancelled from outside, and with it the run
             cancelled = self._as_cancelled(started, self._cancelled.get(unit, "the run ended"), scope.attempt)
             self._work.cut_short(started, cancelled)
             return cancelled
         if not isinstance(error, Exception):
             raise error  # KeyboardInterrupt and the like are not a unit's outcome
         if isinstance(error, RunStoreUnavailable | RunTakenOver):
-            raise error  # whatever is said of failures: nothing that it does can be put on record
+            raise error  # whatever `on_error` says: nothing more of the run can be put on record
         failed = StepFailed(
             started.step_id,
             failure_of(scope, self._work.configs[started.step_id], error),
@@ -452,4 +452,4 @@ class Runner:
 
 
 _KEPT: Final = (StepStarted, StepSkipped, EdgesResolved)
-"""Decisions that are on record."""
+"""Decisions that are facts of the log."""

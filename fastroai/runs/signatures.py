@@ -1,7 +1,8 @@
-"""What type checkers know of the methods of front doors: `deps` may be left out only where none are needed.
+"""Signatures of the methods of front doors for type checkers: `deps` is optional only if no step needs it.
 
-A method that takes `deps` has overloads: one for doors that need none, and one or two for all others. They
-are here, once for each kind of method. Decorators, which do nothing at run time, give them to the methods.
+A method that takes `deps` has overloads: one for doors that need no deps, and one or two for all others. They
+are written here, once for each kind of method. Decorators give them to the methods; at run time these do
+nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 DepsFor: TypeAlias = Callable[[RunSummary], D | Awaitable[D]]
-"""Returns the `deps` of a run, which are not stored."""
+"""Function that returns the `deps` of a run, which are not stored."""
 
 
 class OpenOptions(TypedDict, total=False):
-    """The keyword arguments of a new run; `FrontDoor.execute` says what each means."""
+    """The keyword arguments of a new run, described in `FrontDoor.execute`."""
 
     context: MutableMapping[str, Any] | None
     run_id: str | None
@@ -49,7 +50,7 @@ class OpenOptions(TypedDict, total=False):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """The keyword arguments of a run that goes on; `FrontDoor.resume` says what each means."""
+    """The keyword arguments for resuming a run, described in `FrontDoor.resume`."""
 
     inputs: Inputs | None
     answers: Inputs | None
@@ -63,7 +64,7 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class ForkOptions(TypedDict, total=False):
-    """The keyword arguments of a fork; `FrontDoor.fork` says what each means."""
+    """The keyword arguments of a fork, described in `FrontDoor.fork`."""
 
     at: str | None
     inputs: Inputs | None
@@ -75,7 +76,7 @@ class ForkOptions(TypedDict, total=False):
 
 
 class WakeOptions(TypedDict, total=False):
-    """The keyword arguments of what takes up many runs; `FrontDoor.recover` says what each means."""
+    """The keyword arguments of methods that resume many runs, described in `FrontDoor.recover`."""
 
     store: object
     tracer: Tracer | None
@@ -114,7 +115,7 @@ class Opens(Protocol[DepsT, InputT, ResultT]):
 
 
 class Estimates(Protocol[DepsT, InputT, ResultT]):
-    """A method that says what a run costs."""
+    """A method that estimates the cost of a run."""
 
     @overload
     def __call__(
@@ -127,7 +128,7 @@ class Estimates(Protocol[DepsT, InputT, ResultT]):
 
 
 class Resumes(Protocol[DepsT, ResultT]):
-    """A method that goes on with a run."""
+    """A method that resumes a run."""
 
     @overload
     def __call__(
@@ -138,7 +139,7 @@ class Resumes(Protocol[DepsT, ResultT]):
 
 
 class Forks(Protocol[DepsT, ResultT]):
-    """A method that begins a run with what another has done."""
+    """A method that forks a run: it begins a new run with the work of another one."""
 
     @overload
     def __call__(
@@ -149,34 +150,34 @@ class Forks(Protocol[DepsT, ResultT]):
 
 
 class GoesOn(Protocol[DepsT, ResultT]):
-    """The definition of a method that goes on with a run, or begins one with what another has done."""
+    """The definition of a method that resumes or forks a run."""
 
     def __call__(self, door: Any, /, run_id: str, *, deps: DepsT) -> ResultT:
-        """Go on."""
+        """Resume or fork the run."""
         ...
 
 
 def opening(method: Callable[Concatenate[Any, I, D, P], T]) -> Opens[D, I, T]:
-    """Give a method that begins a run its overloads."""
+    """Return a method that begins a run, with its overloads."""
     return cast("Any", method)  # type: ignore[no-any-return]
 
 
 def estimating(method: Callable[[Any, I, D], T]) -> Estimates[D, I, T]:
-    """Give a method that says what a run costs its overloads."""
+    """Return a method that estimates a run, with its overloads."""
     return cast("Any", method)  # type: ignore[no-any-return]
 
 
 def resuming(method: GoesOn[D, T]) -> Resumes[D, T]:
-    """Give a method that goes on with a run its overloads."""
+    """Return a method that resumes a run, with its overloads."""
     return cast("Any", method)  # type: ignore[no-any-return]
 
 
 def forking(method: GoesOn[D, T]) -> Forks[D, T]:
-    """Give a method that forks a run its overloads."""
+    """Return a method that forks a run, with its overloads."""
     return cast("Any", method)  # type: ignore[no-any-return]
 
 
 def blocking_twin(method: object, *, of: str | Callable[[Any], str], name: str = "") -> Any:
-    """Make the sync twin of a method with overloads, as `blocking` does. The caller annotates it."""
+    """Return the sync twin of a method with overloads, as `blocking` does. The caller annotates the twin."""
     asynchronous: Any = method
     return blocking(asynchronous, of=of, name=name)

@@ -1,4 +1,4 @@
-"""Convert facts for a store: their values become JSON, by their declared types, and go through a codec."""
+"""Conversion of facts for a store: values become JSON by their declared types, and go through a codec."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def stored_finish(
     if isinstance(output, ConversationState):
         declared = state_in(declared)
     if nested and fact.conversation == "incomplete":
-        # For people: the step inside that has given it finds it under its own place.
+        # This entry is only for people: the step inside that gave the output has it under its own place.
         return replace(fact, output=seal(as_json(output), codec))
     try:
         stored = value_to_json(output, declared, what)
     except ValueNotStorable:
         if fact.conversation != "incomplete":
             raise
-        stored = value_to_json(output, ConversationState, what)  # what it gathered so far need not fit
+        # The data of an incomplete conversation need not fit the declared type yet.
+        stored = value_to_json(output, ConversationState, what)
     return replace(fact, output=seal(stored, codec))

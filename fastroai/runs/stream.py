@@ -1,4 +1,4 @@
-"""A run as a stream of what happens in it."""
+"""A run as a stream of its events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ResultT = TypeVar("ResultT")
 
 
 class RunStream(PumpedStream[RunEvent], Generic[ResultT]):
-    """Iterates the events of a run, which goes on only as fast as they are read.
+    """Iterates the events of a run. The run goes on only as fast as the events are read.
 
-    Use it with `async for`, or with `async with` to be sure that leaving it has ended the run.
+    Use the stream with `async for`. With `async with`, the run has always ended when the block is left.
     """
 
     def __init__(self, execute: Callable[[Listener], Awaitable[ResultT]]) -> None:

@@ -1,7 +1,7 @@
-"""Runs that are driven from outside, as their logs tell them: read, told to a machine, and written on.
+"""The state of driven runs: read from a log, told to a state machine, and put on record with new facts.
 
-Nothing holds a run between two calls. What was told is kept, as far as there is room, so that the next call
-reads only what is new: it does not cost its history.
+Nothing holds a run between two calls. The states of the last runs are kept, so that the next call reads only
+the new facts of the log: its cost does not grow with the history of the run.
 """
 
 from __future__ import annotations
@@ -40,59 +40,59 @@ from fastroai.store.unsealing import unseal_log, unseal_texts
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
-"""How many runs are kept as they were told."""
+"""Number of runs whose states are kept between calls."""
 
 
 class ToldState(Protocol):
-    """A run, told from its log to a new state machine."""
+    """The state of a run whose log was told to a new state machine."""
 
     @property
     def replay(self) -> Replay:
-        """What the machine has decided, and what is due."""
+        """The machine, with its decisions and the units that are due."""
         ...
 
     @property
     def decisions(self) -> Sequence[Decided]:
-        """What the machine has decided that is not on record, as the log stores it."""
+        """Decisions of the machine that are not on record, in the form that the log stores."""
         ...
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """What the run waits for, if it is paused."""
+        """The waits of the run, if it is paused."""
         ...
 
 
 T = TypeVar("T", bound=ToldState)
 
 Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], T]
-"""Builds the state of a run from its log and its inputs."""
+"""Function that builds the state of a run from its log, its inputs and the codec."""
 
 
 class ToldRun(Generic[T]):
-    """A run as one call sees it: what its log says, and what the call adds."""
+    """A run as one call sees it: the facts of its log, and the facts that the call adds."""
 
     def __init__(
         self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
     ) -> None:
-        """`found` is the header that was read; `None` for a new run. `clock` gives the seconds since 1970."""
+        """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
         self.revision = 0 if found is None else len(recorded.entries)
-        """How many entries the store has."""
+        """Number of entries that the store has."""
         self.decided: list[AnyFact] = []
-        """What the call has decided."""
+        """Decisions that the call has added."""
         self._parts = {"": recorded.opened.part}
         self._asked: dict[str, int] = {}
-        """Where each question was last asked."""
+        """Position in the log at which each question was last asked, by question id."""
         self._note(1, recorded.entries)
 
     @property
     def new(self) -> Sequence[AnyFact]:
-        """What the store does not have yet."""
+        """The entries that the store does not have yet."""
         return self.recorded.entries[self.revision :]
 
     @property
     def finish(self) -> RunFinished | None:
-        """How the run ended, or why it is paused; `None` while something is due."""
+        """The fact that says how the run ended, or why it is paused; `None` while something is due."""
         return self.driven.replay.finish
 
     @property
@@ -101,7 +101,7 @@ class ToldRun(Generic[T]):
         return tuple(self._asked[one.id] for one in self.driven.waits if one.what == "question")
 
     def add(self, entries: Iterable[PartEntry]) -> None:
-        """Add what happened, as a log has it, and what the machine decides then."""
+        """Add facts, in the form that the log stores, and the decisions that follow from them."""
         replay, part = self.driven.replay, self.recorded.opened.part
         replay.decided.clear()
         for one in entries:
@@ -111,7 +111,7 @@ class ToldRun(Generic[T]):
         self.decide()
 
     def decide(self) -> None:
-        """Add what the machine has decided, but for the end of the run, which may not last."""
+        """Add the decisions of the machine, except the end of the run, which later facts may undo."""
         replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
         while decided := [one for one in self.driven.decisions if not isinstance(one, RunFinished)]:
             replay.decided.clear()
@@ -123,7 +123,7 @@ class ToldRun(Generic[T]):
                     replay.read(len(self.recorded.entries), entry)
 
     def end(self) -> None:
-        """Add the end of the run, if it has come to one that is not on record."""
+        """Add the end of the run, if the machine has decided one that is not on record."""
         finish = self.finish
         if finish is not None and finish is not self.recorded.ended:
             part, at = self.recorded.opened.part, self.clock()
@@ -133,7 +133,7 @@ class ToldRun(Generic[T]):
             self.driven.replay.finish = ended
 
     def resumed(self, entry: RunResumed) -> bool:
-        """Add that the run is taken up. Return whether its machine need not be told anew."""
+        """Add that the run is taken up. Return False if its log must be told to a new machine."""
         self._append([entry])
         return self.driven.replay.resumed_in_place()
 
@@ -148,7 +148,7 @@ class ToldRun(Generic[T]):
                 self._asked[entry.id] = position
 
     def take_in(self, entries: Sequence[AnyFact]) -> bool:
-        """Read on in the log. Return whether the machine has to be told anew."""
+        """Take in new entries of the log. Return True if the log must be told to a new machine."""
         locate(entries, self._parts)
         replay, part = self.driven.replay, self.recorded.opened.part
         for entry in entries:
@@ -165,15 +165,15 @@ class ToldRun(Generic[T]):
 
 
 class ToldRuns(Generic[T]):
-    """The runs of a store, as calls from outside need them."""
+    """The driven runs of a store: opened, resumed and saved for one call each."""
 
     def __init__(self, keeper: RunKeeper, retell: Retell[T], clock: Callable[[], float] = time) -> None:
-        """`keeper` knows the store and the codec. `clock` gives the seconds since 1970."""
+        """Use the store and the codec of `keeper`. `clock` gives the seconds since 1970."""
         self.keeper, self._retell, self._clock = keeper, retell, clock
         self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
 
     def begun(self, opened: RunStarted) -> ToldRun[T]:
-        """Return a new run, which is not on record."""
+        """Return a new run, which is not on record yet."""
         recorded = RecordedRun(opened.run_id, [opened])
         told = ToldRun(recorded, None, self._told(recorded), self._clock)
         told.decide()
@@ -192,12 +192,12 @@ class ToldRuns(Generic[T]):
 
     @asynccontextmanager
     async def opened(self, run_id: str, *, running_too: bool = False) -> AsyncIterator[ToldRun[T]]:
-        """Give a run as its log has it. It is kept for the next call, unless this one fails in the middle.
+        """Open a run for one call, in the state of its log. The state is kept unless the call fails midway.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: a process has it, unless `running_too`.
-            RunCorrupt: its record cannot be read.
+            RunInProgress: a process has the run, unless `running_too`.
+            RunCorrupt: the record of the run cannot be read.
         """
         found = await read_header(self.keeper.store, run_id)
         if not running_too:
@@ -240,7 +240,7 @@ class ToldRuns(Generic[T]):
         told.decide()
 
     async def save(self, told: ToldRun[T]) -> None:
-        """Put on record what a call has added, as a whole or not at all.
+        """Put the facts that a call has added on record, as a whole or not at all.
 
         Raises:
             RunConflict: the run has gone on since it was read.
@@ -264,7 +264,7 @@ class ToldRuns(Generic[T]):
         await self.write_header(told, announced)
 
     async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
-        """Write new questions into the header before the log has them, so that none is ever missing."""
+        """Write new questions into the header before the log has them, so that the header never lacks one."""
         owner = found.header.owner
         for _ in range(_TRIES):
             header = found.header
@@ -278,9 +278,9 @@ class ToldRuns(Generic[T]):
         return found
 
     async def see_header(self, told: ToldRun[T]) -> None:
-        """Bring a header up to date if its driver or process died before it could.
+        """Bring the header up to date if a driver or process died before it could do so.
 
-        The header of a run whose process died in the middle says so until somebody goes on with the run.
+        If the process of the run died while it ran, the header stays as it is until somebody resumes the run.
         """
         found = told.found
         assert found is not None
@@ -299,11 +299,11 @@ class ToldRuns(Generic[T]):
             told.found = replace(found, header=header, revision=found.revision + 1)
 
     async def _settle_header(self, run_id: str) -> None:
-        """Several drivers have reported one after the other, and their headers overtake each other."""
+        """Write the header from the log again, after another driver has changed it at the same time."""
         for _ in range(_TRIES):
             recorded, found = await self.keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
-                return  # a process has taken it up
+                return  # a process has taken the run up
             told = ToldRun(recorded, found, self._told(recorded))
             with suppress(RevisionConflict):
                 await change_header(self.keeper.store, found, self._header(told, found))

@@ -1,4 +1,4 @@
-"""Whose turn it is to go on with a run that others are busy with."""
+"""Turns of callers that wait to go on with a run while a process has it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from fastroai.store.run_store import RunStore, StoredValues
 from fastroai.store.runs import DurableRun
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt"]
-"""What a caller does while a process has the run that it wants to go on with."""
+"""Behavior of a caller while a process has the run that it wants to go on with."""
 
 LONGEST: Final = 100
-"""How many callers can wait for one run."""
+"""Largest number of callers that can wait for one run."""
 _TICKET: Final = 10.0
-"""Seconds after which a caller counts as gone that does not say that it still waits."""
+"""Seconds after which a waiting caller counts as gone, unless it has renewed its place in the line."""
 _LAST_WORDS: Final = 2.0
-"""Seconds that leaving the line may take."""
+"""Seconds that a caller may take to leave the line."""
 
 logger = logging.getLogger("fastroai.runs")
 
 
 @dataclass(frozen=True, slots=True)
 class WhenBusy:
-    """What to do while a process has the run, and for how many seconds to wait."""
+    """Options of a caller for a run that a process has: what to do, and for how many seconds to wait."""
 
     do: OnBusy
     seconds: float
@@ -53,11 +53,11 @@ class WhenBusy:
 
 
 DO_NOT_WAIT: Final = WhenBusy("reject", 0.0)
-"""A caller that does not wait."""
+"""Options of a caller that does not wait."""
 
 
 def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) -> None:
-    """Refuse options that contradict each other. Raises `ConfigurationError`."""
+    """Check that options do not contradict each other. Raises `ConfigurationError`."""
     if on_existing not in get_args(OnExisting):
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)
@@ -77,14 +77,14 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
 class Turn(AsyncExitStack):
     """The turn of a caller to go on with a run. Callers that wait are in a line, which the store keeps.
 
-    The line decides who goes first of those that wait. That only one process has the run is decided as ever,
-    by the lease and the revision of the header: a caller that does not wait can be faster.
+    The line decides which of the waiting callers goes first. The lease and the revision of the header decide,
+    as for every run, that only one process has the run: so a caller that does not wait can be faster.
     """
 
     def __init__(
         self, store: RunStore, run_id: str, busy: WhenBusy, interrupt: Callable[[], Awaitable[None]]
     ) -> None:
-        """`interrupt` cancels the run, wherever it runs."""
+        """Prepare a turn. `interrupt` is a function that cancels the run, in whichever process it runs."""
         super().__init__()
         around = run_of(current_scope())
         if busy.do != "reject" and around is not None and around.run_id == run_id:
@@ -92,16 +92,16 @@ class Turn(AsyncExitStack):
         self._store, self._run_id, self._busy, self._interrupt = store, run_id, busy, interrupt
         self._id, self._ends = uuid.uuid4().hex, monotonic() + busy.seconds
         self._key = ""
-        """Of the line in which it is."""
+        """Key of the line in which this caller is; empty outside of a line."""
         self._interrupted: set[str | None] = set()
         self._is_opening = self._has_begun = False
         self.push_async_callback(self._leave_in_time)
 
     async def wait(self) -> None:
-        """Return when no process has the run, and no caller waits for it that came before.
+        """Wait until no process has the run, and no caller that came earlier waits for it.
 
         Raises:
-            RunInProgress: that takes too long, or too many wait.
+            RunInProgress: the time to wait is over, or too many callers wait.
         """
         pause, self._is_opening = SOONEST, False
         while self._busy.do != "reject":
@@ -121,13 +121,13 @@ class Turn(AsyncExitStack):
             pause = min(pause * SLOWER, LATEST)
 
     def waits_again(self, lost: RunInProgress | RunExists) -> bool:
-        """Whether to look again, after somebody was faster."""
+        """Return whether to wait again, after another caller was faster."""
         if self._has_begun or lost.run_id != self._run_id:
             return False
         return self._is_opening if isinstance(lost, RunExists) else self._busy.do != "reject"
 
     def ending_with(self, opening: Opening) -> Opening:
-        """Return an opening after which it is the next one's turn."""
+        """Return an opening that ends this turn once the run is open, so that the next caller can go on."""
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             self._is_opening = True
@@ -141,7 +141,7 @@ class Turn(AsyncExitStack):
     # --- the line ---
 
     async def _is_first(self, found: FoundHeader) -> bool:
-        """Whether nobody waits who came before. A caller that has to wait is in the line afterwards."""
+        """Return whether no earlier caller waits. A caller that has to wait is in the line afterwards."""
         key = line_key(found.header)
         while True:
             stored = await self._store.read(key)
@@ -182,14 +182,14 @@ class Turn(AsyncExitStack):
                 except RevisionConflict:
                     continue
                 if not line:
-                    await self._store.delete(key)  # one that comes just now sees that it is gone
+                    await self._store.delete(key)  # a caller that joins just now sees that its place is gone
                 return
-        except Exception as error:  # a store can be the user's, and raise anything; the ticket runs out
+        except Exception as error:  # a store of the user can raise anything; the place in the line runs out
             logger.warning("run %r: its line could not be left: %s", self._run_id, error)
 
 
 def _living(stored: StoredValues) -> dict[str, float]:
-    """Those who wait, first come first, with the time until which they count."""
+    """Return the waiting callers in order, each with the time until which it counts as waiting."""
     line: dict[str, float] = json.loads(stored.values[-1]) if stored.values else {}
     return {one: until for one, until in line.items() if until > _seconds(stored.now)}
 

@@ -1,4 +1,4 @@
-"""What runs in a run: steps and visits, with their scopes and times."""
+"""The units of a run, which are steps and visits, with their scopes and times."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ class BegunUnit:
     """A step, or a visit to a node, that was started, in this process or an earlier one."""
 
     scope: Scope | None
-    """`None` once it has ended, if nothing was spent in it: most units of a large run spend nothing."""
+    """The scope of the unit; `None` once the unit has ended without spending, as most of a large run do."""
     started_ms: float
-    """From the start of the run."""
+    """Milliseconds from the start of the run to the start of the unit."""
     duration_ms: float = 0.0
-    """Wall time, retries included; 0 while it goes on."""
+    """Wall time in milliseconds, retries included; 0 while the unit goes on."""
     attempt: int = 1
-    """The last attempt at it, once it has ended."""
+    """Number of the last attempt, once the unit has ended."""
     degraded: bool = False
-    """Whether something inside failed, and it went on; known once it has ended."""
+    """Whether something inside failed and the unit went on; known once the unit has ended."""
     is_over: bool = False
     error: BaseException | None = None
-    """What it failed of."""
+    """The exception with which the unit ended, if one did."""
 
     @property
     def finished_ms(self) -> float:
-        """From the start of the run."""
+        """Milliseconds from the start of the run to the end of the unit."""
         return self.started_ms + self.duration_ms
 
     @property
     def usage(self) -> StepUsage:
-        """What was spent in it so far."""
+        """The usage of the unit so far."""
         if self.scope is None:
             return StepUsage(processing_time_ms=self.duration_ms)
         return StepUsage.of_scope(self.scope, self.duration_ms)
 
     def spent(self) -> Usage:
-        """Return a snapshot of what was spent in it so far."""
+        """Return a snapshot of the usage so far."""
         return Usage() if self.scope is None else self.scope.spent()
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is over, and there is nothing to say of it but its times."""
+        """Whether the unit is over, and only its times are worth keeping."""
         is_clean = self.error is None and not self.degraded and self.attempt == 1
         return self.is_over and is_clean and self.scope is None
 
 
 PACKED_AFTER: Final = 1_000
-"""Units of a run after which those that are plain are packed."""
+"""Number of open units of a run above which the plain ones are packed."""
 
 
 class BegunUnits:
-    """The units that a run has begun. Of most that are over, only the times are kept: 24 bytes for each."""
+    """The units that a run has begun. Of most units that are over, only the times are kept, in 24 bytes."""
 
     def __init__(self) -> None:
         """Begin with no units."""
         self.open: dict[Unit, BegunUnit] = {}
-        """Those that are not packed. Call `pack` when there are more than `pack_above`."""
+        """The units that are not packed. Call `pack` when there are more than `pack_above`."""
         self.pack_above = PACKED_AFTER
         self._steps: dict[str, int] = {}
         self._packed = array("I"), array("I")
-        """The number of the step in `_steps`, and that of the visit, of each that is packed."""
+        """For each packed unit, the number of its step in `_steps`, and the number of the visit."""
         self._times = array("d")
-        """When each of these started, and how long it took."""
+        """For each packed unit, its start and its duration, in milliseconds."""
 
     def pack(self) -> None:
-        """Keep only the times of units that are plain."""
+        """Pack the plain units: keep only their times."""
         steps, visits = self._packed
         for unit in [unit for unit, begun in self.open.items() if begun.is_plain]:
             begun = self.open.pop(unit)
@@ -103,7 +103,7 @@ class Past:
 
     started: StepStarted
     ended_at: float
-    """In seconds since 1970."""
+    """Time of the end, in seconds since 1970."""
     duration_ms: float = 0.0
     error: BaseException | None = None
     degraded: bool = False

@@ -1,4 +1,4 @@
-"""What a run has spent, and when its steps ran."""
+"""The usage of a run, and the times of its steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastroai.usage.report_rows import model_of
 
 @dataclass(slots=True)
 class StepTiming:
-    """When a step ran, in milliseconds from the start of the run."""
+    """Start and end of a step, in milliseconds from the start of the run."""
 
     started_ms: float
     finished_ms: float
@@ -27,10 +27,10 @@ class StepTiming:
 
 
 class RunUsage:
-    """What a whole run has spent."""
+    """The usage of a whole run."""
 
     def __init__(self, scope: Scope) -> None:
-        """From the scope of a run that has ended."""
+        """Read the usage from the scope of a run that has ended."""
         with scope.lock:
             self._usage, self._records = scope.usage.copy(), tuple(scope.records)
 
@@ -42,7 +42,7 @@ class RunUsage:
 
     @cached_property
     def by_model(self) -> Mapping[str, Usage]:
-        """Usage by `provider:model`; by `model` alone where no provider is known."""
+        """Usage by `provider:model`, or by `model` alone if the provider is not known."""
         usages: dict[str, Usage] = {}
         for record in self._records:
             usages.setdefault(model_of(record), Usage()).add(record)
@@ -50,7 +50,7 @@ class RunUsage:
 
     @property
     def records(self) -> tuple[RequestRecord, ...]:
-        """Every request of the run, in the order in which they ended."""
+        """Records of all requests of the run, in the order in which the requests ended."""
         return self._records
 
     def model_dump(self) -> dict[str, object]:
@@ -58,12 +58,12 @@ class RunUsage:
         return {"total": self.total, "cost_complete": self.cost_complete, "by_model": self.by_model}
 
     def report(self) -> UsageReport:
-        """What the run cost, by step, agent, model, tool, variant and outcome, to print or to pass on."""
+        """Return a report of the costs by step, agent, model, tool, variant and outcome."""
         return UsageReport.of(self._records)
 
     @property
     def total(self) -> Usage:
-        """Everything, as one sum."""
+        """The usage of the whole run, as one sum."""
         return self._usage
 
     @property
@@ -83,7 +83,7 @@ class RunUsage:
 
     @property
     def cost_complete(self) -> bool:
-        """Whether the cost is everything: nothing unpriced, nothing unmeasured."""
+        """Whether the known cost is the whole cost: no request is unpriced or unmeasured."""
         return self._usage.cost_complete
 
     @property
@@ -123,25 +123,25 @@ class RunUsage:
 
     @property
     def total_reasoning_tokens(self) -> int:
-        """Thinking tokens, where providers say."""
+        """Thinking tokens, for providers that report them."""
         return self._usage.reasoning_tokens
 
     @property
     def request_count(self) -> int:
-        """Requests that were sent and not refused."""
+        """Number of requests that were sent and not refused."""
         return self._usage.request_count
 
     @property
     def agent_calls(self) -> int:
-        """Agent runs, at any depth."""
+        """Number of agent runs, at any depth."""
         return self._usage.agent_calls
 
     @property
     def unpriced_requests(self) -> int:
-        """Requests for whose model no price is known."""
+        """Number of requests to models without a known price."""
         return self._usage.unpriced_requests
 
     @property
     def unmeasured_requests(self) -> int:
-        """Requests that were sent and whose usage never came."""
+        """Number of requests that were sent and whose usage never came."""
         return self._usage.unmeasured_requests

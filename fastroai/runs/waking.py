@@ -1,4 +1,4 @@
-"""Takes up runs that no process has: those that died, and those that wait no longer."""
+"""Resuming of runs that no process has: interrupted runs, and paused runs that are due."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ DepsT = TypeVar("DepsT", default=Any)
 ResultT = TypeVar("ResultT", default=Any)
 
 AT_ONCE: Final = 10
-"""How many runs go on at the same time."""
+"""Number of runs that go on at the same time."""
 
 logger = logging.getLogger("fastroai.runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waking(Generic[DepsT, ResultT]):
-    """How runs of a pipeline or graph are found and taken up."""
+    """Finds runs of a pipeline or graph and takes them up."""
 
     keeper: RunKeeper
     find: Callable[[], Awaitable[Iterable[RunSummary]]]
     is_wanted: Callable[[FoundHeader], bool]
-    """Whether a run that was found is still to be taken up."""
+    """Function that says, by the header, whether a run that was found must still be taken up."""
     execute: Callable[[RunRequest[DepsT]], Awaitable[ResultT]]
     deps_for: DepsFor[DepsT] | None
     tracer: Tracer | None
@@ -44,7 +44,7 @@ class Waking(Generic[DepsT, ResultT]):
     listener: Listener | None
 
     async def once(self) -> Mapping[str, ResultT | Exception]:
-        """Take up the runs that there are now, and return their outcomes when all have ended."""
+        """Take up the runs that are found now. Return their results or exceptions when all have ended."""
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for run in await self.find():
@@ -52,7 +52,7 @@ class Waking(Generic[DepsT, ResultT]):
         return outcomes
 
     async def every(self, seconds: float) -> Never:
-        """Look for runs every so many seconds, without waiting for those that go on. Never returns."""
+        """Look for runs every `seconds`, without waiting for those that still go on. Never returns."""
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
         going: dict[str, asyncio.Task[None]] = {}
         told: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Waking(Generic[DepsT, ResultT]):
                     outcome = outcomes.pop(run_id, None)
                     if not isinstance(outcome, Exception):
                         told.pop(run_id, None)
-                    elif told.get(run_id) != (text := str(outcome)):  # not the same again and again
+                    elif told.get(run_id) != (text := str(outcome)):  # the same text is logged once
                         told[run_id] = text
                         logger.warning("run %r has not gone on: %s", run_id, text)
 
@@ -88,7 +88,7 @@ class Waking(Generic[DepsT, ResultT]):
                 request = RunRequest(None, given, self.tracer, self.context, self.listener)
                 outcomes[run.run_id] = await self.execute(request.opened_by(opening))
             except (RunInProgress, RunNotFound) as error:
-                if error.run_id != run.run_id:  # else another process was first, or deleted it
+                if error.run_id != run.run_id:  # else another process has taken the run up or deleted it
                     outcomes[run.run_id] = error
             except Exception as error:
                 outcomes[run.run_id] = error

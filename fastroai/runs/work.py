@@ -1,4 +1,4 @@
-"""What the runner asks of a pipeline or graph about the units that its machine starts."""
+"""The work of a pipeline or graph: how its units are run, for the runner."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ResolvedConfig
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
-"""The outcome of a unit, as the machine is told."""
+"""The outcome of a unit, as the machine takes it in."""
 
 
 Kept: TypeAlias = StepFinished | StepFailed | QuestionAsked | StepStarted | StepSkipped | EdgesResolved
-"""What is put on record of a unit."""
+"""Facts about a unit that may have another form in a store."""
 
 
 class Work(Protocol):
-    """What a pipeline or graph makes of its units. What runs next is not decided here."""
+    """The way in which a pipeline or graph runs its units. The machine decides which unit runs next."""
 
     @property
     def configs(self) -> Mapping[str, ResolvedConfig]:
@@ -37,36 +37,36 @@ class Work(Protocol):
         ...
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
-        """Run a unit to its output, in `scope`, which is current there."""
+        """Run a unit and return its output. `scope` is the current scope inside."""
         ...
 
     def finished(
         self, started: StepStarted, begun: BegunUnit, output: object
     ) -> StepFinished | QuestionAsked:
-        """Return the outcome for an output. Raises the exception that makes it a failure."""
+        """Return the outcome for an output. Raises an exception if the output makes the unit fail."""
         ...
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
-        """Follow a finished unit, before the machine is told."""
+        """Take in the outcome of a finished unit, before the machine does."""
         ...
 
     def failed(self, started: StepStarted, fact: StepFailed) -> None:
-        """Follow a failed unit, before the machine is told."""
+        """Take in the outcome of a failed unit, before the machine does."""
         ...
 
     def cut_short(self, started: StepStarted, fact: StepCancelled | StepHalted) -> None:
-        """Follow a unit that was cancelled, begun or not, or halted, before the machine is told."""
+        """Take in that a unit was cancelled, begun or not, or halted, before the machine does."""
         ...
 
     def follow(self, change: Changed) -> None:
-        """Do what a decision requires besides starting and stopping units."""
+        """Carry out a decision that is neither a start nor a stop of units."""
         ...
 
     def stored(self, fact: Kept) -> Kept | None:
-        """Return a fact in the form that a store has, if that differs.
+        """Return a fact in the form that a store keeps; `None` if that is the fact itself.
 
         Raises:
-            ValueNotStorable: one of its values cannot be stored.
+            ValueNotStorable: a value of the fact cannot be stored.
             RunStoreUnavailable: the codec fails.
         """
         ...

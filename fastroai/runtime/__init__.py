@@ -1,6 +1,7 @@
-"""Scopes, the ledger, the clock, failures and retries, events: what every run stands on.
+"""The base of every run: scopes, the ledger, clocks, failures and retries, facts and events.
 
-Each name is loaded when it is first used: the command line asks whether a process is dead without PydanticAI.
+Each name is loaded when it is first used. So the command line can ask whether a process is dead without
+loading PydanticAI.
 """
 
 from typing import TYPE_CHECKING

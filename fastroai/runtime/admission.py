@@ -1,4 +1,4 @@
-"""Admitting requests against the budgets that they are under, and what is spent without being admitted.
+"""Admission of requests under budgets and spend limits, and charges of spending that was not admitted.
 
 Every provider request passes here once: `admit` before it is sent, then exactly one of `settle`, `release`
 and `charge_unmeasured` of its reservation.
@@ -30,10 +30,10 @@ _NO_AMOUNTS: Final = Amounts()
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
-    """Let a request go out once what it can use at most is reserved in every budget above it.
+    """Admit a request: reserve the most that it can use in every budget above it.
 
-    Waits while only the reservations of others stand in the way. Where there is nobody to wait for, the
-    request gets what the budgets can still pay for: a cheaper model, where a budget names one, or a lower
+    Waits while only reservations of others stand in the way. If there is nobody to wait for, the request is
+    changed to one that the budgets can pay for: to a cheaper model, if a budget names one, or a lower
     `max_tokens`.
 
     Raises:
@@ -65,7 +65,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
 async def set_aside(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     """Set money aside for the run of a scope, in the budgets around it and with all spend limits above.
 
-    What is spent inside draws on that. It does not wait for what others have reserved.
+    Spending inside of the run draws on this money. The call does not wait for reservations of others.
 
     Raises:
         BudgetExceeded: a budget or a spend limit has less left.
@@ -98,7 +98,7 @@ async def _reserved(
             except BaseException as error:
                 reservation.give_back()
                 if isinstance(error, BudgetExceeded):
-                    await reservation.conclude()  # so that whoever is told finds nothing of it in the stores
+                    await reservation.conclude()  # listeners then find the stores without this reservation
                 raise
     except BudgetExceeded as error:
         record_refusal(error)
@@ -108,14 +108,14 @@ async def _reserved(
 
 
 def shares_slot(scope: Scope) -> bool:
-    """Whether a request that is made here is made inside of one that has a slot under a `ProviderLimit`."""
+    """Return whether a request made here would be inside of one that has a slot under a `ProviderLimit`."""
     read = (hold for flow in read_around() for hold in list(flow.holds))
     return any(hold.has_slot for hold in chain(holds_around(scope), read))
 
 
 @contextmanager
 def waiting_inside(scope: Scope) -> Iterator[None]:
-    """A request waits here for something other than budgets: those inside of which it is made cannot end."""
+    """Mark the requests around one that waits here for something else than budgets: they cannot end first."""
     ledger = None if scope.account is None else scope.account.ledger
     outer = [hold for hold in holds_around(scope) if hold.ledger is ledger]
     _add_dependents(scope, outer, 1)
@@ -135,9 +135,9 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
 
 
 def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | None:
-    """Charge what was spent without being admitted, and have it told with the next event.
+    """Charge spending that was not admitted, and tell listeners of it with the next event.
 
-    Returns the stop of the outermost budget that this, or what was spent before, went beyond.
+    Returns the error of the outermost budget that is crossed now, by this spending or earlier; else `None`.
     """
     scope.charge(record)
     record_request(record)
@@ -153,7 +153,7 @@ def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | Non
 
 
 def crossing(scope: Scope) -> BudgetExceeded | None:
-    """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
+    """Return the error of the outermost budget that spending without admission has crossed; else `None`."""
     with scope.lock:
         accounts = open_accounts(scope)
         crossed: list[tuple[Account, Measure]] = [
@@ -169,7 +169,7 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
 
 
 def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | None:
-    """Return why budgets of money around a scope cannot hold with what was recorded; `None` if they can."""
+    """Return the error if the cost of a record is unknown and a budget or spend limit refuses that."""
     if not isinstance(record.committed_usd, Unbounded):
         return None
     with scope.lock:
@@ -181,7 +181,7 @@ def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | No
 
 
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
-    """The request to the cheaper model of a budget of which the share is spent; else as it is."""
+    """Return the request to the cheaper model of a budget whose share for that is spent; else unchanged."""
     for account in open_accounts(scope):
         fallback = account.budget.fallback
         if fallback is not None and account.share >= Decimal(str(fallback.at)):

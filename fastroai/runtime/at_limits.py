@@ -1,4 +1,4 @@
-"""How a request asks the spend limits above it, one after the other."""
+"""The way of a request through the spend limits above it, one after the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 async def share(reservation: Reservation[TermsT]) -> None:
-    """Reserve with the spend limits above, one after the other, and mark the request as sent with each.
+    """Reserve with the spend limits above, one after the other, and mark the request as sent in each store.
 
     Raises:
         SpendLimitExceeded: a limit cannot pay, not even for a shorter answer.
@@ -35,7 +35,7 @@ async def share(reservation: Reservation[TermsT]) -> None:
     """
     outer = holds_around(reservation.scope)
     while not await _reserve(reservation, outer):
-        # A lease has ended. To ask for it again while the others are held would be out of order.
+        # A lease has ended. Asking for it again while holding the others would break the order of the limits.
         endings = [shared.end(None) for shared in reservation.shared]
         reservation.shared = []
         for ending in endings:
@@ -44,7 +44,7 @@ async def share(reservation: Reservation[TermsT]) -> None:
 
 
 async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) -> bool:
-    """Reserve from inside of requests that hold `outer`. Return False if a lease ended meanwhile."""
+    """Reserve from inside of requests with the holds `outer`. Return False if a lease ended meanwhile."""
     scope, terms = reservation.scope, reservation.terms
     for ceiling in scope.ceilings:
         check(terms, ceiling.limit, counts_money=True, counts_tokens=False)
@@ -55,7 +55,7 @@ async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) ->
     for each in asking:
         await each.take(outer)
     if terms.asks_for == "run":
-        return True  # not sent: what nobody has drawn on is free when the process of the run dies
+        return True  # a run is not sent: if its process dies, money on which no request drew becomes free
     for each in asking:
         if not await each.shared.mark_sent():
             return False
@@ -63,7 +63,7 @@ async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) ->
 
 
 class AtLimit(Generic[TermsT]):
-    """One request, or one run, that asks one spend limit."""
+    """The question of one request or one run to one spend limit."""
 
     def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling) -> None:
         self.shared = SharedReservation(ceiling, reservation.counted_hold, reservation.scope)
@@ -113,7 +113,7 @@ class AtLimit(Generic[TermsT]):
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
         claim, limit_usd = self.shared.claim, in_force(self.shared.limit, balance)
-        left_usd = max(self.shared.left_of(balance), Decimal(0))  # less, where it was lowered by hand
+        left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
         amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(
@@ -130,7 +130,7 @@ class AtLimit(Generic[TermsT]):
 
 @contextmanager
 def sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
-    """Mark the requests around one that waits for a spend limit: they cannot end before it."""
+    """Mark the requests around a request that waits for a spend limit: they cannot end before it."""
     with scope.lock:
         for hold in outer:
             hold.shared_dependents += 1

@@ -1,4 +1,4 @@
-"""Budgets in code: a budget around any code, and what is left of those around it."""
+"""Budgets in code: a budget around any code, and a view of the money that is left for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OnEvent = Callable[[RunEvent], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What is left: the least of all budgets around. `None` where nothing limits it; never negative."""
+    """The amounts that are left: the least of all budgets around. `None` without a limit; never negative."""
 
     usd: Decimal | None
     """US dollars that are neither spent nor reserved by requests in flight."""
@@ -44,12 +44,12 @@ class Remaining:
 
 
 class BudgetView:
-    """The budgets that some code is under, for code that wants to decide for itself.
+    """The budgets around some code, for code that makes decisions by what is left.
 
         if ctx.budget.remaining.usd is not None and ctx.budget.remaining.usd < Decimal("0.02"):
             question = f"In one sentence: {question}"
 
-    Spend limits, which are kept in a store, are not in it: `await limit.status()` tells of those.
+    Spend limits, which a store keeps, are not included: for those, use `await limit.status()`.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -58,7 +58,7 @@ class BudgetView:
 
     @property
     def remaining(self) -> Remaining:
-        """What is left now."""
+        """The amounts that are left now."""
         room = NO_LIMIT
         with self._scope.lock:
             for account in self._accounts():
@@ -79,7 +79,7 @@ class BudgetView:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the time of all budgets around, while a person is waited for."""
+        """Stop the clocks of all budgets around, while the code waits for a person."""
         with ExitStack() as stack:
             for scope in self._scope.lineage():
                 if scope.time is not None:
@@ -87,7 +87,7 @@ class BudgetView:
             yield
 
     def _room_of(self, account: Account) -> Room:
-        """Return what is left of one account, with what the runs around this code have set aside."""
+        """Return the amounts left of one account, with the money that the runs around have set aside."""
         room = account.room
         if room.usd is None:
             return room
@@ -107,17 +107,17 @@ class BudgetScope(BudgetView):
 
     @property
     def usage(self) -> Usage:
-        """What was spent inside so far."""
+        """The usage inside so far."""
         return self._scope.spent()
 
     @property
     def records(self) -> tuple[RequestRecord, ...]:
-        """Every request made inside so far, in the order in which they ended."""
+        """Records of all requests made inside so far, in the order in which the requests ended."""
         with self._scope.lock:
             return tuple(self._scope.records)
 
     def report(self) -> UsageReport:
-        """What was spent inside, by step, agent, model, tool and outcome."""
+        """Return a report of the spending inside, by step, agent, model, tool and outcome."""
         return UsageReport.of(self.records)
 
     async def __aenter__(self) -> Self:
@@ -166,28 +166,28 @@ def budget_scope(
     tracer: Tracer | None = None,
     on_event: OnEvent | None = None,
 ) -> BudgetScope:
-    """A budget around any code: every FastroAgent call inside, at any depth and in any task started there.
+    """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
 
-    It also says whose spending that is, with or without a budget.
+    It also adds tags and a tenant to the spending inside, with or without a budget.
 
         async with budget_scope(Budget(usd="0.50")) as scope:
             await asyncio.gather(*(agent.run(question) for question in questions))
         print(scope.usage.cost_usd)
 
-    With `with` in code that is not async, around `run_sync` calls.
+    In code that is not async, write `with` instead of `async with`, around `run_sync` calls.
 
     Args:
         budget: A `Budget`, a `SpendLimit`, or several. Without one, the scope only counts.
-        tags: Names to sum what is spent inside by; tags of what is inside come on top.
-        tenant: Whose spending it is: another such name, of which there is one.
+        tags: Names by which the spending inside is summed; calls inside can add more.
+        tenant: The one tenant to which the spending inside belongs; calls inside can name another.
         name: Name in errors and traces.
-        deps: For spend limits whose key is a function of them.
-        tracer: Where spans of what is inside go, unless it has a tracer of its own.
-        on_event: Told of what happens inside, such as `SpendRecorded`, `BudgetWarning` and `BudgetRefused`;
+        deps: Argument for spend limits whose key is a function of the dependencies.
+        tracer: Tracer for spans inside, unless an agent or pipeline has a tracer of its own.
+        on_event: Called with events inside, such as `SpendRecorded`, `BudgetWarning` and `BudgetRefused`;
             it may be async.
 
     Raises:
-        ConfigurationError: a budget, a tag or a tenant that is none.
+        ConfigurationError: an invalid budget, tag or tenant.
     """
     parent = current_scope()
     listener = None if on_event is None else harmless(on_event, "on_event")

@@ -1,6 +1,6 @@
-"""When requests are let through to a provider that may be ill: a state machine without clock or I/O.
+"""A circuit, which decides whether requests may go to a provider: a state machine without clock or I/O.
 
-Times are seconds of one clock that never goes back. Whoever calls a circuit holds its lock.
+Times are seconds of one clock that never goes back. The caller of a circuit holds its lock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEVERITY: Final[tuple[CircuitState, ...]] = ("closed", "half-open", "open")
 
 
 class Pass:
-    """What lets one request through."""
+    """The permission of a circuit for one request."""
 
     __slots__ = ("is_probe", "period")
 
@@ -23,10 +23,10 @@ class Pass:
 
 
 class Circuit:
-    """Closed: all pass. Open: none does. Half-open, after the cooldown: some probes do, and decide.
+    """Closed: all requests pass. Open: none does. Half-open, after the cooldown: a few probes do, and decide.
 
-    Each opening and closing begins a new period. What became of requests that passed in an earlier one says
-    nothing of this one, and changes nothing.
+    Each opening and closing begins a new period. Results of requests that passed in an earlier period change
+    nothing in the present one.
     """
 
     __slots__ = (
@@ -42,7 +42,7 @@ class Circuit:
     )
 
     def __init__(self, failures: int, window: float, cooldown: float, probes: int) -> None:
-        """Open after so many failures within `window` seconds; let `probes` try after `cooldown` seconds."""
+        """Open after `failures` failures in `window` seconds; allow `probes` after `cooldown` seconds."""
         self._failures, self._window, self._cooldown, self._probes = failures, window, cooldown, probes
         self._failed_at: deque[float] = deque(maxlen=failures)
         self._opened_at: float | None = None
@@ -51,13 +51,13 @@ class Circuit:
         self.last_failure = ""
 
     def state(self, now: float) -> CircuitState:
-        """Which it is in."""
+        """Return the state at this time."""
         if self._opened_at is None:
             return "closed"
         return "open" if now < self._opened_at + self._cooldown else "half-open"
 
     def refuses_for(self, now: float) -> float | None:
-        """Seconds until a request may try; 0 while probes are out; `None` if one may now."""
+        """Return the seconds until a request may try; 0 while probes are in flight; `None` if one may now."""
         if self._opened_at is None:
             return None
         left = self._opened_at + self._cooldown - now
@@ -66,7 +66,7 @@ class Circuit:
         return None if self._probing < self._probes else 0.0
 
     def enter(self, now: float) -> Pass | None:
-        """Let a request through, if one may pass."""
+        """Let a request through and return its pass; `None` if no request may pass now."""
         if self.refuses_for(now) is not None:
             return None
         is_probe = self._opened_at is not None
@@ -74,7 +74,7 @@ class Circuit:
         return Pass(self._period, is_probe=is_probe)
 
     def succeed(self, taken: Pass) -> bool:
-        """The provider answered. True if that closes the circuit."""
+        """Note that the provider answered. Returns True if that closes the circuit."""
         if not taken.is_probe or taken.period != self._period:
             return False
         self._begin(None)
@@ -82,7 +82,7 @@ class Circuit:
         return True
 
     def fail(self, taken: Pass, now: float, failure: str) -> bool:
-        """The provider failed. True if that opens the circuit."""
+        """Note that the provider failed. Returns True if that opens the circuit."""
         if taken.period != self._period:
             return False
         self.last_failure = failure
@@ -94,7 +94,7 @@ class Circuit:
         return True
 
     def give_back(self, taken: Pass) -> None:
-        """What became of the request says nothing of the provider."""
+        """End a pass whose request says nothing about the health of the provider."""
         if taken.is_probe and taken.period == self._period:
             self._probing -= 1
 

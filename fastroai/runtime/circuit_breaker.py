@@ -1,4 +1,4 @@
-"""`CircuitBreaker`: no requests to a provider that fails and fails, until it has had time to recover."""
+"""`CircuitBreaker`: no requests to a provider that keeps failing, until it has had time to recover."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Health = Literal["well", "ill", "unknown"]
 
 
 class CircuitBreaker:
-    """Lets no requests go to a provider after `failures` of them have failed within `window` seconds.
+    """Stops requests to a provider after `failures` of them have failed within `window` seconds.
 
     For `cooldown` seconds the circuit is open: requests fail at once with `CircuitOpenError`, and a
     `FallbackModel` goes on to its next candidate. Then it is half-open: `probes` requests may try; the first
     that is answered closes it, and one that fails opens it again.
 
-    Connections that fail, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider is
-    well, and asks to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own
-    for each provider.
+    Failed connections, timeouts, and statuses of 500 and more are failures. A 429 is not: the provider works,
+    and asks to wait. Share one object between agents and `ProviderLimit`s; it has a circuit of its own for
+    each provider.
 
         breaker = CircuitBreaker(failures=5, window=60.0, cooldown=30.0, probes=1)
         agent = FastroAgent("openai:gpt-5-mini", circuit_breaker=breaker)
@@ -35,7 +35,7 @@ class CircuitBreaker:
     def __init__(
         self, *, failures: int = 5, window: float = 60.0, cooldown: float = 30.0, probes: int = 1
     ) -> None:
-        """Open after so many failures within `window` seconds, for `cooldown` seconds.
+        """Open a circuit after `failures` failures within `window` seconds, for `cooldown` seconds.
 
         Raises:
             ConfigurationError: an invalid value.
@@ -43,11 +43,11 @@ class CircuitBreaker:
         check_count("failures", failures, least=1, required=True)
         check_count("probes", probes, least=1, required=True)
         for option, value in (("window", window), ("cooldown", cooldown)):
-            check_seconds(option, value, zero=True)  # None is none
+            check_seconds(option, value, zero=True)  # refuses None
             check_seconds(option, value)
         self.failures, self.window, self.cooldown, self.probes = failures, window, cooldown, probes
         self._start()
-        in_forked_process(self._start)  # probes of the parent do not come back there
+        in_forked_process(self._start)  # probes of the parent process never end in a forked one
 
     def _start(self) -> None:
         self._lock = threading.Lock()
@@ -61,17 +61,17 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """`closed`, `half-open` or `open`: the worst of its circuits."""
+        """`closed`, `half-open` or `open`: the state of the worst circuit."""
         with self._lock:
             states: list[CircuitState] = [circuit.state for circuit in self._circuits.values()]
         return max(states, key=SEVERITY.index) if states else "closed"
 
     def state_of(self, provider: str) -> CircuitState:
-        """The state of the circuit of one provider, by PydanticAI's name of it."""
+        """Return the state of the circuit of one provider, by PydanticAI's name of the provider."""
         return self.circuit_of(provider).state
 
     def circuit_of(self, provider: str) -> ProviderCircuit:
-        """The circuit of one provider."""
+        """Return the circuit of one provider."""
         with self._lock:
             circuit = self._circuits.get(provider)
             if circuit is None:
@@ -80,10 +80,10 @@ class CircuitBreaker:
 
 
 def check_circuit_breaker(breaker: CircuitBreaker | None) -> None:
-    """Refuse what is not one.
+    """Check that a value is a `CircuitBreaker` or `None`.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it is another value.
     """
     given: object = breaker
     if given is not None and not isinstance(given, CircuitBreaker):
@@ -101,32 +101,32 @@ class ProviderCircuit:
 
     @property
     def state(self) -> CircuitState:
-        """Which it is in now."""
+        """The present state of the circuit."""
         with self._lock:
             return self._circuit.state(monotonic())
 
     @property
     def last_failure(self) -> str:
-        """What the last failure said."""
+        """The message of the last failure."""
         return self._circuit.last_failure
 
     def refuses_for(self) -> float | None:
-        """Seconds until a request may try; 0 while probes are out; `None` if one may now."""
+        """Return the seconds until a request may try; 0 while probes are in flight; `None` if one may now."""
         with self._lock:
             return self._circuit.refuses_for(monotonic())
 
     def enter(self) -> Pass | None:
-        """Let a request through, if one may pass."""
+        """Let a request through and return its pass; `None` if no request may pass now."""
         with self._lock:
             return self._circuit.enter(monotonic())
 
     def succeed(self, taken: Pass) -> bool:
-        """The provider answered. True if that closes the circuit."""
+        """Note that the provider answered. Returns True if that closes the circuit."""
         with self._lock:
             return self._circuit.succeed(taken)
 
     def fail(self, taken: Pass, failure: str) -> bool:
-        """The provider failed. True if that opens the circuit; those who wait are woken, to give up."""
+        """Note that the provider failed. Returns True if that opens the circuit, and wakes its watchers."""
         with self._lock:
             opened = self._circuit.fail(taken, monotonic(), failure)
             watchers = list(self._watchers) if opened else []
@@ -135,13 +135,13 @@ class ProviderCircuit:
         return opened
 
     def give_back(self, taken: Pass) -> None:
-        """What became of the request says nothing of the provider."""
+        """End a pass whose request says nothing about the health of the provider."""
         with self._lock:
             self._circuit.give_back(taken)
 
     @contextmanager
     def watched(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Have `wake()` called when it opens."""
+        """Have `wake()` called if the circuit opens inside the `with` block."""
         with self._lock:
             self._watchers.add(wake)
         try:
@@ -152,10 +152,10 @@ class ProviderCircuit:
 
 
 def health_of(error: BaseException, model: str, *, attempt_ran_out: bool) -> Health:
-    """What the failure of a request to `model` says of its provider.
+    """Return the health of the provider of `model`, judged by the failure of a request.
 
-    A request that is cancelled because the time of its attempt ran out was too slow. Errors of other models,
-    met by whoever reads a stream of this one, say nothing.
+    A request that was cancelled because the time of its attempt ran out was too slow: `ill`. An error of
+    another model, raised by code that reads a stream of this one, says nothing: `unknown`.
     """
     from pydantic_ai.exceptions import (
         ModelAPIError,

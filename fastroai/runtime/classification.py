@@ -1,10 +1,10 @@
-"""What class of failure an exception is: the one table of rules that everything which retries goes by.
+"""Classes of failures: the one table of rules by which every level decides whether to retry an exception.
 
 - recoverable: nothing was done, and trying again can help, as after a rate limit, or without a connection;
-- ambiguous: it may have been done and billed, or nobody knows, as after a timeout, or with malformed output;
-- terminal: trying again cannot help, or must not be tried, as with stops, mistakes, refusals, cancellation.
+- ambiguous: the work may have been done and billed, or nobody knows, as after a timeout or malformed output;
+- terminal: trying again cannot help or must not happen, as after stops, mistakes, refusals, cancellation.
 
-What the provider said comes before the type of the exception, and users' classifiers before both.
+Classifiers of users decide first, then the provider's answer, then the type of the exception.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 class FailureClass(StrEnum):
-    """What trying again would do about a failure."""
+    """The class of a failure, which decides whether to try again."""
 
     RECOVERABLE = "recoverable"
     """Nothing was done, and trying again can help."""
     TERMINAL = "terminal"
-    """Trying again cannot help, or must not be tried."""
+    """Trying again cannot help, or must not happen."""
     AMBIGUOUS = "ambiguous"
-    """It may have been done and billed, or nobody knows whether trying again helps."""
+    """The work may have been done and billed, or nobody knows whether trying again helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureContext:
-    """Where a failure happened."""
+    """The place and attempt of a failure, for classifiers."""
 
     step_id: str | None = None
-    """The step, if it was in one."""
+    """The step, if the failure was in one."""
     attempt: int = 1
     """The attempt that failed, from 1."""
     run_id: str | None = None
-    """The run, if it was in one."""
+    """The run, if the failure was in one."""
     chain: tuple[BaseException, ...] = ()
-    """The exception, what it was raised from, and the members of groups, nearest first."""
+    """The exception, its causes, and the members of groups, nearest first."""
 
 
 Classifier: TypeAlias = Callable[[BaseException, FailureContext], FailureClass | None]
-"""Says the class of a failure, or `None` where it has no opinion."""
+"""Function that returns the class of a failure, or `None` if it has no opinion."""
 
 _NEVER_CONNECTED_ERRNOS: Final = frozenset(
     {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 )
 
 _NEVER_CONNECTED_NAMES: Final = frozenset(
-    # httpx and its forks; aiohttp; urllib3 and requests. By name, as none of them is imported for this.
+    # httpx and its forks; aiohttp; urllib3 and requests. By name, so that none of them must be imported.
     {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError"}
     | {"ConnectTimeoutError", "NewConnectionError"}
 )
@@ -69,9 +69,9 @@ _NEVER_CONNECTED_NAMES: Final = frozenset(
 def classify(
     error: BaseException, context: FailureContext | None = None, classifiers: Sequence[Classifier] = ()
 ) -> FailureClass:
-    """The class of a failure: what the first of `classifiers` with an opinion says, else the built-in rules.
+    """Return the class of a failure, by the first of `classifiers` with an opinion, else by built-in rules.
 
-    A classifier that raises is logged and passed over. None is asked about cancellation.
+    A classifier that raises is logged and passed over. Classifiers are not asked about cancellation.
 
         classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
     """
@@ -109,9 +109,9 @@ def _of_group(
 
     classes = {classify(member, context, classifiers) for member in group.exceptions}
     if isinstance(group, FallbackExceptionGroup):
-        # They were tried one after the other, and one that is not terminal may do better next time.
+        # The models were tried one after the other. One whose failure is not terminal may succeed next time.
         classes = classes - {FailureClass.TERMINAL} or classes
-    return _worst(classes)  # what ran side by side would all run again
+    return _worst(classes)  # a retry would repeat all members of the group
 
 
 def _worst(classes: Iterable[FailureClass]) -> FailureClass:
@@ -120,7 +120,7 @@ def _worst(classes: Iterable[FailureClass]) -> FailureClass:
 
 
 def _of_signals(error: Exception) -> FailureClass | None:
-    """What the provider said about the request, in words, a header or a status."""
+    """Return the class by the provider's answer (its words, a header, the status); `None` without one."""
     from pydantic_ai.exceptions import (
         ContentFilterError,
         ModelQuotaExceededError,
@@ -145,7 +145,7 @@ def _of_signals(error: Exception) -> FailureClass | None:
 
 
 def _repeatable(error: Exception) -> FailureClass:
-    """A refusal that may pass; in a stream that was open already, part of the answer may have been billed."""
+    """Return the class of a passing refusal: ambiguous in an open stream, which may have been billed."""
     return FailureClass.AMBIGUOUS if getattr(error, "in_stream", False) else FailureClass.RECOVERABLE
 
 
@@ -173,7 +173,7 @@ def _of_type(error: Exception) -> FailureClass:
 
 
 def _of_ours(error: FastroAIError) -> FailureClass:
-    """Most of what may be tried again was never begun; time ran out, and answers broke off, in the middle."""
+    """Return the class of a FastroAI error: ambiguous if work was cut in the middle, as by a timeout."""
     if not error.retryable:
         return FailureClass.TERMINAL
     in_the_middle = isinstance(error, TimeoutError | AnswerCutError | CancelledInside)
@@ -181,7 +181,7 @@ def _of_ours(error: FastroAIError) -> FailureClass:
 
 
 def _of_connection(error: ModelAPIError) -> FailureClass:
-    """A request that got no answer: recoverable only if it never went out."""
+    """Return the class of a request without an answer: recoverable only if the request never went out."""
     from pydantic_ai.exceptions import ModelConnectionError
 
     never_sent = isinstance(error, ModelConnectionError) and error.phase in ("pool", "connect")

@@ -15,8 +15,9 @@ from fastroai.runtime.wakeup import running_loop
 class Clock:
     """Bounds the time spent inside `async with clock:`, in seconds; `None` bounds nothing.
 
-    Time inside `with clock.paused():` does not count; pauses nest and may overlap. Running out cancels what
-    is inside and raises `TimeLimitExceeded`. An outer deadline passes through an inner clock unchanged.
+    Time inside `with clock.paused():` does not count; pauses nest and may overlap. When the time runs out,
+    the clock cancels the code inside and raises `TimeLimitExceeded`. The cancellation of an outer clock
+    passes through an inner one unchanged.
     """
 
     __slots__ = ("_error", "_left", "_loop", "_pauses", "_timeout", "of_attempt", "seconds", "what")
@@ -29,9 +30,9 @@ class Clock:
         error: Callable[[], BaseException] | None = None,
         of_attempt: bool = False,
     ) -> None:
-        """Bound `what`, as errors call it; `error` makes another exception than `TimeLimitExceeded`.
+        """Bound the work that errors call `what`. `error` makes an exception other than `TimeLimitExceeded`.
 
-        The clock `of_attempt` bounds work that is done, not the time before it may be begun.
+        A clock `of_attempt` bounds the time of work, and pauses while the work waits for its turn.
         """
         self.seconds, self.what, self._error, self.of_attempt = seconds, what, error, of_attempt
         self._timeout: asyncio.Timeout | None = None
@@ -62,16 +63,16 @@ class Clock:
 
     @property
     def ran_out(self) -> bool:
-        """Whether it has cancelled what is inside."""
+        """Whether the time has run out, and the clock has cancelled the code inside."""
         return self._timeout is not None and self._timeout.expired()
 
     def exceeded(self) -> BaseException:
-        """What is raised when it has run out."""
+        """Return the exception to raise when the time has run out."""
         assert self.seconds is not None
         return TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
 
     def remaining(self) -> float | None:
-        """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""
+        """Return the seconds until the clock runs out; `None` if it bounds nothing now, or is paused."""
         if self._timeout is None or self._pauses or (deadline := self._timeout.when()) is None:
             return None
         assert self._loop is not None
@@ -82,7 +83,7 @@ class Clock:
         return _BOUNDS_NOTHING if self.seconds is None else _Paused(self)
 
     def pause(self) -> None:
-        """Stop counting until `resume`, which is due as often."""
+        """Stop counting until `resume`, which must be called as often as this."""
         self._on_its_loop(self._pause)
 
     def resume(self) -> None:
@@ -90,7 +91,7 @@ class Clock:
         self._on_its_loop(self._resume)
 
     def _on_its_loop(self, change: Callable[[], None]) -> None:
-        """Timeouts belong to the thread of their loop."""
+        """Make a change in the thread of the clock's loop, to which its timeout belongs."""
         if self._loop is None or self._loop is running_loop():
             change()
         else:
@@ -117,7 +118,7 @@ class Clock:
 
 
 class _Paused:
-    """What `Clock.paused` is: a stream pauses its clock for every chunk."""
+    """The context manager that `Clock.paused` returns; a cheap class, as streams pause for every chunk."""
 
     __slots__ = ("_clock",)
 
@@ -135,32 +136,32 @@ _BOUNDS_NOTHING: Final = nullcontext()
 
 
 class WorkClock(Clock):
-    """Bounds the time, in seconds, in which anybody works on something that several do, perhaps at once.
+    """Bounds the time, in seconds, in which at least one of several workers works on a shared task.
 
-    It counts while at least one of them is inside `with clock.at_work(who):` and not inside
-    `with clock.at_rest(who):`. Running out cancels nothing: it calls `on_end`, once.
+    The clock counts while at least one worker is inside `with clock.at_work(who):` and not inside
+    `with clock.at_rest(who):`. When the time runs out, nothing is cancelled: the clock calls `on_end`, once.
     """
 
     __slots__ = ("_alarm", "_has_rung", "_on_end", "_rests", "_working")
 
     def __init__(self, seconds: float, what: str, on_end: Callable[[], None]) -> None:
-        """Bound `what`, as errors call it. It belongs to the loop that runs now."""
+        """Bound the work that errors call `what`. The clock belongs to the loop that runs now."""
         super().__init__(seconds, what)
         self._loop, self._left, self._on_end = asyncio.get_running_loop(), seconds, on_end
         self._alarm: asyncio.TimerHandle | None = None
         self._has_rung = False
         self._rests: dict[object, int] = {}
-        """Those at work, and how many reasons each has to wait."""
+        """The workers, each with the number of `at_rest` blocks that it is inside."""
         self._working = 0
-        """How many of them do not wait."""
+        """Number of workers that are not at rest."""
 
     @property
     def ran_out(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether the time has run out."""
         return self._has_rung
 
     def remaining(self) -> float | None:
-        """Seconds until it runs out; `None` while nobody works."""
+        """Return the seconds until the clock runs out; `None` while nobody works."""
         if self._alarm is None:
             return None
         assert self._loop is not None
@@ -168,7 +169,7 @@ class WorkClock(Clock):
 
     @contextmanager
     def at_work(self, who: object) -> Iterator[None]:
-        """Count while this goes on."""
+        """Count the time inside the `with` block, in which `who` works."""
         self._rests[who] = 0
         self._count(1)
         try:
@@ -179,7 +180,7 @@ class WorkClock(Clock):
 
     @contextmanager
     def at_rest(self, who: object) -> Iterator[None]:
-        """One of those at work waits before it can go on. Works in worker threads too."""
+        """Let `who` rest inside the `with` block, while it waits. Works in worker threads too."""
         self._on_its_loop(lambda: self._rest(who, 1))
         try:
             yield
@@ -188,7 +189,7 @@ class WorkClock(Clock):
 
     def _rest(self, who: object, reasons: int) -> None:
         if who not in self._rests:
-            return  # its work has ended, and left a thread behind
+            return  # the work has ended; the call comes from a thread that it left behind
         waited = bool(self._rests[who])
         self._rests[who] += reasons
         if bool(self._rests[who]) != waited:

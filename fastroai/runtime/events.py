@@ -1,4 +1,4 @@
-"""Events that listeners of a run are told besides its facts, and the listeners."""
+"""Events of a run that are not facts and are told only to listeners; and functions for listeners."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger("fastroai.runtime")
 
 @dataclass(slots=True, kw_only=True)
 class ContractViolated(RunEvent):
-    """What a step takes or gives is not what its contract says; the step fails with `error`."""
+    """An input or the output of a step violates its contract; the step fails with `error`."""
 
     step_id: str | None
-    """`None` for the inputs of a run."""
+    """The step; `None` if the inputs of a run violate the contract."""
     error: ContractViolation
 
 
@@ -37,57 +37,58 @@ class TextChunk(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class SpendRecorded(RunEvent):
-    """A request ended in the account, or `record_usage` added to it."""
+    """Spending was counted: a request ended, or `record_usage` was called."""
 
     record: RequestRecord
     scope_path: tuple[str, ...]
-    """Where it was made, from the outermost scope inwards."""
+    """The scope in which the money was spent: names from the outermost scope inwards."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWarning(RunEvent):
     """A share of a budget, or of a `SpendLimit`, is spent.
 
-    Each share in `warn_at` is told at most once: of a budget in a run, also if that is resumed; of a
-    `SpendLimit` in a window, among all processes that share it.
+    Each share in `warn_at` is told at most once: for a budget, once in a run, also if the run is resumed; for
+    a `SpendLimit`, once in a window among all processes that share the limit.
     """
 
     scope_path: tuple[str, ...]
-    """Where the budget is set."""
+    """The scope of the budget: names from the outermost scope inwards."""
     share: Decimal
-    """How much of it is spent, from 0 to 1."""
+    """The share that is spent: 1 is the whole limit."""
     threshold: float
-    """The share to warn of that is reached."""
+    """The share in `warn_at` that is reached."""
     limit_usd: Decimal | None = None
-    """The limit in US dollars, where it is one of money."""
+    """The limit in US dollars; `None` if the budget does not limit money."""
     coded_usd: Decimal | None = None
     """The limit in code; `None` unless `limit_usd` was set by hand for the window of a `SpendLimit`."""
     key: str | None = None
-    """Whose spending it is, for a `SpendLimit`."""
+    """The key of the account of a `SpendLimit`: whose spending it is; `None` for a budget."""
     window: str | None = None
-    """The window of a `SpendLimit`: `hour`, `day`, `month` or `total`."""
+    """The window of a `SpendLimit`: `hour`, `day`, `month` or `total`; `None` for a budget."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BudgetRefused(RunEvent):
-    """A budget stopped a request before it was sent, or the answer that it could not pay for to the end."""
+    """A budget refused a request before it was sent, cut its answer, or was crossed by recorded spending."""
 
     error: BudgetExceeded
 
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWaiting(RunEvent):
-    """A request has waited for a second for what others have reserved. Told once for each request."""
+    """A request has waited for a second for money that others have reserved. Told once for each request."""
 
     scope_path: tuple[str, ...]
-    """Where the budget is set that has too little left."""
+    """The scope of the budget that has too little left: names from the outermost scope inwards."""
     waits_for: str
-    """What there is too little of, in words: `$0.014 of a budget of $0.05, of which $0.002 is left`."""
+    """The missing amount, in words: `$0.014 of a budget of $0.05, of which $0.002 is neither spent nor
+    reserved`."""
     held_by: tuple[str, ...]
-    """Requests in flight that have reserved it, those with the largest part first: where they were made, the
-    model, and how much."""
+    """Requests in flight with the largest reservations, largest first: the scope, the model, and the amount;
+    for a spend limit, the processes that hold reservations."""
     advice: str
-    """What to set so that it need not wait."""
+    """Options that would make the wait shorter, in words."""
 
     def __str__(self) -> str:
         held_by = ", ".join(self.held_by) or "requests in flight"
@@ -103,23 +104,23 @@ class CircuitOpened(RunEvent):
     cooldown: float
     """Seconds until some requests may try again."""
     agent: str | None = None
-    """The agent whose breaker it is; `None` for that of a `ProviderLimit`."""
+    """The agent that has the breaker; `None` for the breaker of a `ProviderLimit`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CircuitClosed(RunEvent):
-    """A `CircuitBreaker` lets requests through again: one of this run was answered."""
+    """A `CircuitBreaker` lets requests through again, because a request of this run was answered."""
 
     provider: str
     agent: str | None = None
 
 
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]
-"""Takes each event of a run as it happens. It may wait, which holds the run back."""
+"""Async function that takes each event of a run as it happens. The run waits while it awaits."""
 
 
 def on_this_loop(listener: Listener) -> Listener:
-    """The same listener, called on the loop that runs here, whichever loop an event comes from."""
+    """Return a listener that calls `listener` on the loop that runs here, for events from any loop."""
     loop = running_loop()
     if loop is None:
         return listener
@@ -138,7 +139,7 @@ async def _told(listener: Listener, event: RunEvent) -> None:
 
 
 def both(inner: Listener | None, outer: Listener | None) -> Listener | None:
-    """What tells the one and then the other, of those that there are."""
+    """Return a listener that tells `inner` and then `outer`; `None` if both are."""
     if inner is None or outer is None:
         return inner or outer
 
@@ -150,7 +151,7 @@ def both(inner: Listener | None, outer: Listener | None) -> Listener | None:
 
 
 def harmless(handler: Callable[[Any], object], name: str) -> Listener:
-    """Return a listener that calls a handler of the user's, async or not, whose errors it logs."""
+    """Return a listener that calls a handler of the user, async or not, and logs its errors."""
 
     async def listen(event: RunEvent) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What happens in a run, as values: one vocabulary for state machines, logs, listeners and traces.
+"""The events of a run, as values: one vocabulary for state machines, logs, listeners and traces.
 
 A *fact* is an event that a state machine takes in or decides, that the log of a run keeps, and that traces
 read. Each fact is made once. Other events, such as pieces of text, are told only to listeners.
@@ -60,22 +60,23 @@ ReasonCode = Literal[
     "timed_out",
     "error",
 ]
-"""Why a run ended or paused, for programs.
+"""Reason for which a run ended or paused, for programs.
 
-Finished: `completed`. Paused: for a `question` to a person, else for a `message`, else for the end of a
-`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`, or `killed` at a gate.
-Failed: a step or node,
-or the decision after one (`step_failed`); a branch that took too long (`branch_timeout`) or went in a circle
-of nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
-`max_rounds` of a workflow; `no_terminal` of a graph was
-reached; what its branches wrote could not be brought together (`memory_conflict`); a budget of the run or
-one around it (`budget_exceeded`), a time limit of them (`timed_out`); any other exception from around the
-steps (`error`).
+- finished: `completed`;
+- paused: it waits for an answer (`question`), else for a `message`, else for the end of a `sleep`; or a
+  conversation is `incomplete`; or somebody asked for the pause (`pause_requested`);
+- cancelled: `cancelled`, or `killed` at a gate;
+- failed: a step or node, or the decision after one (`step_failed`); a branch that took too long
+  (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`; the `max_steps` of
+  a graph, or the loops of a workflow; the `max_rounds` of a workflow; a graph without a terminal that was
+  reached (`no_terminal`); values of branches that could not be brought together (`memory_conflict`); a budget
+  of the run or around it (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from
+  around the steps (`error`).
 """
 
 
 WAITS: Final[tuple[ReasonCode, ...]] = ("question", "message", "sleep")
-"""Why a run is paused that goes on when something comes, or a time; the first of those that hold."""
+"""Reasons of a pause until an answer, a message or a time comes; a run has the first that applies."""
 
 
 class Part:
@@ -90,7 +91,7 @@ class Part:
         self.place = place
         """Place of this pipeline or graph, such as `write@1/inner`; empty for the outermost."""
         self.prefix = f"{place}/" if place else ""
-        """What the places of its steps begin with."""
+        """Beginning of the places of its steps, such as `write@1/inner/`; empty for the outermost."""
 
     def __repr__(self) -> str:
         return f"Part({self.run_id!r}, {self.name!r}, {self.path!r}, {self.place!r})"
@@ -126,7 +127,7 @@ def _text(given: object) -> str:
 
 
 NOWHERE: Final = Part()
-"""Part of facts that a state machine has just decided; the runner replaces it with the real one."""
+"""Part of a fact that a state machine has just decided; the runner replaces it with the part of the run."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +146,7 @@ class RunEvent:
 
     @property
     def pipeline(self) -> str:
-        """The name of the pipeline or graph that it happens in, empty outside of any."""
+        """The name of the pipeline or graph in which the event happens; empty outside of any."""
         return self.part.name
 
     @property
@@ -164,7 +165,7 @@ class Fact(RunEvent):
     """An event that decides how a run goes on, or that the log of the run keeps."""
 
     kind: ClassVar[str]
-    """Its name in the log."""
+    """Name of this kind of fact in the log."""
 
 
 # --- failures ---
@@ -180,12 +181,12 @@ class FailureFacts:
     """`recoverable`, `terminal` or `ambiguous`."""
 
     def as_error(self) -> RecordedError:
-        """Return an exception that says the same."""
+        """Return an exception with this type and message."""
         return RecordedError(self.error_type, self.message)
 
 
 class Spender(Protocol):
-    """Anything that knows what was spent in it, such as a scope."""
+    """An object that knows its usage, such as a scope."""
 
     def spent(self) -> Usage:
         """Return a snapshot of the usage."""
@@ -199,7 +200,7 @@ class FailedAgentCall:
     place: str
     """The attempt at the step or function that made it."""
     call: str
-    """The agent, and the number of the call, as in `RequestPlace`; empty for the code of the place itself."""
+    """Agent and number of the call, as in `RequestPlace.call`; empty for the code of the place itself."""
     attempt: int
     """Number of the attempt at that call."""
 
@@ -216,7 +217,7 @@ Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainV
 Asked: TypeAlias = Annotated[
     Callable[[], str] | None, Field(exclude=True), PlainValidator(lambda given: given)
 ]
-"""Field that only the process of the run has; the log has it in other facts, or in another form."""
+"""Types of fields that only the process of the run has; the log has them in other facts or another form."""
 
 
 def _spent(spender: Spender | None, fact: object) -> Usage:
@@ -235,19 +236,19 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What a halted step waits for: the answer to a question, a message, or a point in time."""
+    """The thing that a halted step waits for: the answer to a question, a message, or a point in time."""
 
     what: Literal["question", "message", "sleep"]
     id: str
-    """Identifies it in its run, whatever the attempt and the process: 12 hexadecimal digits."""
+    """Identifies the wait in its run, whatever the attempt and the process: 12 hexadecimal digits."""
     name: str = ""
     """The name of the message."""
     deadline: float | None = None
-    """Time at which it ends by itself, in seconds since 1970; `None` if it does not."""
+    """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
 
     @property
     def until(self) -> datetime | None:
-        """Time at which it ends by itself; `None` if it does not."""
+        """Time at which the wait ends by itself; `None` if it has no end."""
         return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
 
     def __str__(self) -> str:
@@ -290,7 +291,7 @@ class RunStarted(Fact):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The ids of its steps."""
+        """The ids of the steps of the run."""
         steps = self.definition.get("steps") if isinstance(self.definition, dict) else None
         return tuple(steps) if isinstance(steps, dict) else ()
 
@@ -315,16 +316,16 @@ class RunFinished(Fact):
     reason: str = ""
     """The reason, for people."""
     reason_code: ReasonCode | None = None
-    """The reason, for programs; `None` where nobody said it, as in a log of an earlier version."""
+    """The reason, for programs; `None` if it is not on record, as in a log of an earlier version."""
     resume_at: tuple[str, ...] = ()
     """The steps or nodes with which a run that is not `finished` goes on when it is resumed."""
     waits: tuple[Wait, ...] = ()
     """What the halted steps of a paused run wait for."""
     step_id: str = ""
-    """The step whose failure made the run fail, if one did; the one that gave a workflow its output."""
+    """The step whose failure made the run fail, if one did; in a workflow, the step that gave its output."""
     failure: FailureFacts | None = None
     agent_calls: tuple[FailedAgentCall, ...] = ()
-    """The agent calls in the code of flows whose failure it is. They are made anew when it is resumed."""
+    """Agent calls in the code of flows that made the run fail. They are made anew when the run is resumed."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     spent_in: Told = field(default=None, compare=False, repr=False)
@@ -343,7 +344,7 @@ class RunFinished(Fact):
 
     @property
     def usage(self) -> Usage:
-        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
+        """The usage of the run. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
 
@@ -351,7 +352,7 @@ class RunFinished(Fact):
 class PauseRequested(Fact):
     """Somebody asked the run to pause: running steps may finish, and no other step starts.
 
-    Pipelines and graphs that are steps have one of their own.
+    A pipeline or graph that is a step has a `PauseRequested` of its own.
     """
 
     kind: ClassVar[str] = "pause_requested"
@@ -394,8 +395,8 @@ class StepStarted(StepFact):
     cause: str
     _: KW_ONLY
     in_line: bool = field(default=False, compare=False)
-    """Of the body of a flow inside of another: whether that made the call in its own task, so that it comes
-    in this order each time."""
+    """For the body of a flow inside another flow: whether the outer body called it in its own task, so that
+    its calls come in the same order each time."""
 
 
 @dataclass(slots=True)
@@ -426,7 +427,7 @@ class StepFinished(StepFact):
 
     @property
     def usage(self) -> Usage:
-        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
+        """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
 
@@ -439,15 +440,15 @@ class StepFailed(StepFact):
     _: KW_ONLY
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
-    """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
+    """The budget that was used up, if that is the reason: one of the step or inside it, or one around it."""
     budget_of: str | None = None
-    """Of a workflow: the flow whose budget that is, by the step that runs it; empty for the entry flow."""
+    """In a workflow, the flow with that budget, named by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
-    """Whether the same attempt goes on when the run is resumed, as what it did is on record."""
+    """Whether the same attempt goes on when the run is resumed, because its work so far is on record."""
     violations: tuple[str, ...] = ()
-    """Of a workflow: why the result was not accepted, if that is the reason."""
+    """In a workflow, the reasons why the result was not accepted, if the step failed because of them."""
     output: Any = None
-    """That result; in a fact from a log, and in a trace, its JSON."""
+    """The result that was not accepted; in a fact from a log, and in a trace, its JSON."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -455,12 +456,12 @@ class StepFailed(StepFact):
 
     @property
     def error(self) -> BaseException:
-        """The exception; for a fact from a log, one that says what is on record of it."""
+        """The exception; for a fact from a log, a `RecordedError` with its type and message."""
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
     def usage(self) -> Usage:
-        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
+        """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
 
@@ -484,7 +485,7 @@ class StepHalted(StepFact):
 
     kind: ClassVar[str] = "step_halted"
     waits: tuple[Wait, ...]
-    """What it, or what runs in it, waits for; nothing if it was paused."""
+    """The waits of the step, or of a pipeline or graph that runs in it; empty if that was paused."""
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0
@@ -522,7 +523,7 @@ class StepRetried(Fact):
     call: str = ""
     """The agent call that is repeated: its number in the attempt at the step, or its name."""
     unit: Literal["step", "call"] = "step"
-    """What is repeated: the code of the step, or an agent call in it."""
+    """The work that is repeated: the code of the step, or an agent call in it."""
     raised: Raised = field(default=None, compare=False, repr=False)
 
     @property
@@ -532,7 +533,7 @@ class StepRetried(Fact):
 
     @property
     def error(self) -> BaseException:
-        """The exception; for a fact from a log, one that says what is on record of it."""
+        """The exception; for a fact from a log, a `RecordedError` with its type and message."""
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
@@ -547,7 +548,7 @@ def question_id(place: str, name: str = "") -> str:
 
 
 def wait_id(place: str, *names: str) -> str:
-    """Return the id of what a step at a place waits for, by its names."""
+    """Return the id of a wait, from the place of its step and from its names. Attempts make no difference."""
     return hashlib.sha256("\0".join((without_attempts(place), *names)).encode()).hexdigest()[:12]
 
 
@@ -559,7 +560,7 @@ class ResolvedEdge(Protocol):
 
     @property
     def target(self) -> str:
-        """The node that it leads to."""
+        """The node to which the edge leads."""
         ...
 
     @property
@@ -619,7 +620,7 @@ class EdgesResolved(StepFact):
     """All edges that leave the node, in the order of their declaration."""
     _: KW_ONLY
     after: Literal["succeeded", "skipped", "failed"] = "succeeded"
-    """How the visit had ended."""
+    """How the visit ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -633,7 +634,7 @@ class BranchTimedOut(Fact):
 
     @property
     def error(self) -> BaseException:
-        """The time limit."""
+        """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
         return self.failure.as_error() if self.raised is None else self.raised
 
 
@@ -652,7 +653,7 @@ class QuestionAsked(StepFact):
     name: str = ""
     """Name of the question in its step, by default its number there; empty for a pause node."""
     answer_schema: dict[str, JsonValue] | None = None
-    """JSON Schema of the answer, if the type of it is declared."""
+    """JSON Schema of the answer, if its type is declared."""
     options: tuple[JsonValue, ...] | None = None
     """The answers that can be given, if they are limited."""
     deadline: float | None = None
@@ -670,7 +671,7 @@ class QuestionAsked(StepFact):
 
     @property
     def wait(self) -> Wait:
-        """The same, as what its step waits for."""
+        """The wait of the step for the answer."""
         return Wait(what="question", id=self.id, deadline=self.deadline)
 
 
@@ -702,7 +703,7 @@ class WaitStarted(StepFact):
     value_schema: dict[str, JsonValue] | None = None
     """JSON Schema of the value of the message."""
     seen: int = 0
-    """How many messages to the run the step has looked at."""
+    """Number of messages to the run that the step has looked at."""
     attempt: int = 1
 
 
@@ -714,7 +715,7 @@ class WaitEnded(StepFact):
     wait: Wait
     _: KW_ONLY
     number: int = 0
-    """Number of the message among all messages to the run, from 1; 0 if the time was over."""
+    """Number of the message among all messages to the run, from 1; 0 if none came in time."""
     value: Any = None
     """The value of the message; in a fact from a log, and in a trace, its JSON."""
     attempt: int = 1
@@ -726,7 +727,7 @@ class ValueWritten(Fact):
 
     kind: ClassVar[str] = "value_written"
     place: str
-    """The attempt at the node."""
+    """Place of the attempt at the node."""
     key: str
     value: Any
 
@@ -737,9 +738,9 @@ class MessagesAdded(Fact):
 
     kind: ClassVar[str] = "messages_added"
     place: str
-    """The attempt at the node."""
+    """Place of the attempt at the node."""
     messages: Any
-    """The value itself; in a fact from a log, and in a trace, its JSON."""
+    """The messages; in a fact from a log, and in a trace, their JSON."""
 
 
 # --- workflows ---
@@ -779,7 +780,7 @@ class IterationAborted(StepFact):
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointSet(Fact):
-    """Somebody noted the state of a workflow, to go back to it."""
+    """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
 
     kind: ClassVar[str] = "checkpoint_set"
     label: str
@@ -787,7 +788,7 @@ class CheckpointSet(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointRestored(Fact):
-    """A workflow went back to a checkpoint. What happened since then counts no longer, but for its cost."""
+    """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
 
     kind: ClassVar[str] = "checkpoint_restored"
     label: str
@@ -816,7 +817,7 @@ class CallEnded(Fact):
     is_code: bool = False
     """Whether the function has a body and asks no model."""
     in_line: bool = True
-    """Whether the code around made the call in its own task, so that the order of calls is the same each
+    """Whether the calling body made the call in its own task, so that its calls come in the same order each
     time."""
     is_stored: bool = True
     """Whether the output is on record. It is not if it has no JSON form."""
@@ -835,24 +836,24 @@ class RequestPlace:
     """Identifies one request of a run."""
 
     place: str
-    """Number of the attempt at the step in which it is made."""
+    """Place of the attempt at the step in which the request is made, such as `write@1`."""
     call: str
-    """The agent call that it belongs to: its ordinal in that attempt, or its name.
+    """The agent call that the request belongs to: the number of the call in that attempt, or its name.
 
-    `1/inner#2` is the second call of `inner` in tools of the first; `1/` are plain agents there.
+    `1/inner#2` is the second call of agent `inner` by tools of call 1; `1/` stands for plain agents there.
     """
     attempt: int
-    """Number of the attempt at that call."""
+    """Number of the attempt at that agent call."""
     model: str
     """The model to which the request goes."""
     fingerprint: str
     """Hash of the content of the request; in a fact of a run without a store, empty until it is read."""
     tools: tuple[str, ...] = ()
-    """The tool calls inside which it is made, outermost first."""
+    """The tool calls inside which the request is made, outermost first."""
 
     @property
     def is_of_agent_call(self) -> bool:
-        """Whether a `FastroAgent` makes it. Calls of plain agents are not numbered."""
+        """Whether a `FastroAgent` makes the request. Calls of plain agents have no number."""
         return bool(self.call) and not self.call.endswith("/")
 
 
@@ -866,9 +867,9 @@ class RequestSent(Fact):
     record: RequestRecord
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
-    """Whether it repeats the request before it in the same call, whose response was not usable."""
+    """Whether it repeats the previous request of the same call, because that response was not usable."""
     asked: Asked = field(default=None, compare=False, repr=False)
-    """Returns the hash, where nobody has needed it yet."""
+    """Function that computes the fingerprint, in a run without a store; else `None`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -907,9 +908,9 @@ class ToolEnded(Fact):
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
-    """Whether that message says that the tool failed, rather than asks to try again."""
+    """Whether `retry` says that the tool failed, instead of asking the model to try again."""
     deferred: Literal["approval", "call"] | None = None
-    """Whether the tool needs approval, or its result comes from outside."""
+    """Why the call was deferred: it needs `approval`, or its result comes from outside (`call`)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -930,12 +931,12 @@ class OnceDone(Fact):
     place: str
     name: str
     result: Any
-    """In a fact from a log, and in a trace, its JSON."""
+    """The result of the side effect; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(Fact):
-    """A side effect of `ctx.once` raised an exception, so it is known not to be interrupted."""
+    """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
 
     kind: ClassVar[str] = "once_failed"
     place: str

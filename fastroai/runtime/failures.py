@@ -1,4 +1,4 @@
-"""What levels tell each other about a failure: whose it is to retry, and whether it can have been billed."""
+"""Notes on failures, by which levels agree on who retries, and whether a failure may have been billed."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ _BESIDE_ATTRIBUTE = "__fastroai_failed_beside__"
 
 
 def mark_exhausted(error: BaseException) -> None:
-    """Note that some level has used up its retries on this failure, so that no outer level repeats it."""
+    """Note that some level has used up its retries on a failure, so that no outer level repeats the work."""
     error.__dict__[_EXHAUSTED_ATTRIBUTE] = True
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an inner level has used up its retries on this failure, or on one that it comes from."""
+    """Return whether an inner level has used up its retries on this failure, or on a cause of it."""
     return any(link.__dict__.get(_EXHAUSTED_ATTRIBUTE) for link in error_chain(error))
 
 
 def note_class(error: BaseException, failure_class: FailureClass) -> None:
-    """Note what a level has found a failure to be that might have repeated it: classifiers are asked once."""
+    """Note the class that a level has found for a failure, so that classifiers are asked only once."""
     error.__dict__[_CLASS_ATTRIBUTE] = failure_class
 
 
 def noted_class(error: BaseException) -> FailureClass | None:
-    """What a level has found this failure to be; `None` if none was asked."""
+    """Return the class that a level has noted for a failure; `None` if none has."""
     known: FailureClass | None = error.__dict__.get(_CLASS_ATTRIBUTE)
     return known
 
 
 def note_agent_call(error: BaseException, failed: FailedAgentCall) -> None:
-    """Note which agent call a failure in a flow is of: the innermost."""
+    """Note the innermost agent call that a failure in a flow comes from."""
     known: FailedAgentCall | None = error.__dict__.get(_AGENT_CALL_ATTRIBUTE)
     if known is None or not known.is_inside(failed):
         error.__dict__[_AGENT_CALL_ATTRIBUTE] = failed
 
 
 def note_failed_beside(error: BaseException, others: Iterable[BaseException]) -> None:
-    """Note which agent calls have failed side by side with that of `error`, which stands for all of them."""
+    """Note the agent calls that failed side by side with that of `error`, which is raised for all of them."""
     error.__dict__[_BESIDE_ATTRIBUTE] = tuple(call for other in others for call in agent_calls_of(other))
 
 
 def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
-    """Return the agent calls in the code of flows whose failure this is, or comes from, or stands for."""
+    """Return the agent calls in the code of flows whose failures this error is, comes from or stands for."""
     found: list[FailedAgentCall | None] = []
     for link in error_chain(error):
         known = link.__dict__
@@ -63,12 +63,12 @@ def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
 
 
 def is_terminal(error: BaseException) -> bool:
-    """Whether trying again cannot help, or must not be tried: stops, mistakes, refusals, cancellation."""
+    """Return whether a failure is terminal: a stop, a mistake, a refusal or a cancellation."""
     return classify(error) is FailureClass.TERMINAL
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions in a group, however nested; or the exception itself."""
+    """Yield the exceptions in a group, however nested; or the exception itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from leaves(member)
@@ -77,7 +77,10 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def stops(scope: Scope | None, error: BaseException) -> bool:
-    """Whether a failure below a scope stops that too: of a budget from there up, of the run, of its store."""
+    """Return whether a failure below a scope stops the scope, too.
+
+    That is so for failures of a budget of the scope or above it, and for failures of the run or its store.
+    """
     return any(_stops(scope, leaf) for leaf in leaves(error))
 
 
@@ -88,14 +91,14 @@ def _stops(scope: Scope | None, error: BaseException) -> bool:
 
 
 def may_retry(error: BaseException) -> bool:
-    """Whether an outer level may repeat what failed."""
+    """Return whether an outer level may repeat the work that failed."""
     return not (is_terminal(error) or is_exhausted(error))
 
 
 def is_transport_failure(error: BaseException) -> bool:
-    """Whether a model request failed on its way, so that the request itself is to be repeated, if anything.
+    """Return whether a model request failed on its way, so that a retry repeats the request itself.
 
-    A rate limit, an overloaded provider, 408, 409, 425, 429, 5xx, or the connection.
+    Such failures are rate limits, overloaded providers, 408, 409, 425, 429, 5xx, and failed connections.
     """
     from pydantic_ai.exceptions import (
         ModelConnectionError,
@@ -110,10 +113,11 @@ def is_transport_failure(error: BaseException) -> bool:
 
 
 def billing_of(error: BaseException) -> Literal["released", "unmeasured"]:
-    """How a request that failed with this exception ends in the account.
+    """Return how the reservation of a request that failed with this exception ends.
 
-    Released: refused with a status before a stream was open, or the connection was never made. Everything
-    else may have been billed: cancelled, timed out, cut, or answered with something unreadable.
+    Released: the provider refused with a status before a stream was open, or the connection was never made.
+    Unmeasured, because it may have been billed: any other request, such as one that was cancelled, timed out,
+    or got an unreadable answer.
     """
     from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UserError
 

@@ -1,4 +1,4 @@
-"""Whether a stream is read: what its requests have reserved is held up with it."""
+"""Streams and their readers: while nobody reads a stream, its requests cannot end and free their money."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STALLED_AFTER: Final = 1.0
-"""Seconds for which a consumer can leave an item lying before others stop waiting for its stream."""
+"""Seconds for which a consumer may leave an item unread before others stop waiting for its stream."""
 
 
 class Flow:
-    """What goes through one pump, or to one handler of events."""
+    """One stream of items through a pump, or to a handler of events."""
 
     __slots__ = ("_watchers", "holds", "reader")
 
     def __init__(self) -> None:
         self._watchers: set[Callable[[bool], None]] = set()
         self.holds: set[Hold] = set()
-        """What the requests hold whose answers go through it."""
+        """The holds of the requests whose answers go through the stream."""
         self.reader: asyncio.Task[Any] | None = None
-        """The task that reads it, until its end."""
+        """The task that reads the stream; `None` before the first read and after the end."""
 
     def read(self) -> None:
-        """The running task asks for the next item."""
+        """Note that the running task asks for the next item."""
         task = asyncio.current_task()
         if self.reader is not task:
             self.reader = task
@@ -37,27 +37,27 @@ class Flow:
             _read_here.set((*going_on, self))
 
     def end(self) -> None:
-        """Nothing more goes through."""
+        """Note that the stream has ended."""
         self.reader = None
 
     def watch(self, watcher: Callable[[bool], None]) -> None:
-        """Have `watcher(stalled)` called when nobody reads any more, and when somebody does again."""
+        """Have `watcher(stalled)` called when nobody reads any more, and when somebody reads again."""
         self._watchers.add(watcher)
 
     def forget(self, watcher: Callable[[bool], None]) -> None:
-        """Stop telling."""
+        """Stop calling a watcher."""
         self._watchers.discard(watcher)
 
     def stall(self) -> None:
-        """Nobody has read for a while."""
+        """Tell watchers that nobody has read for a while."""
         self._tell(True)
 
     def resume(self) -> None:
-        """Somebody reads again."""
+        """Tell watchers that somebody reads again."""
         self._tell(False)
 
     async def watched(self, items: AsyncIterable[T]) -> AsyncGenerator[T]:
-        """The same items; while one is left lying for long, nobody waits for what brings them."""
+        """Yield the same items. While the consumer leaves one unread for long, the stream is stalled."""
         loop = asyncio.get_running_loop()
         async for item in items:
             alarm = loop.call_later(STALLED_AFTER, self.stall)
@@ -73,7 +73,7 @@ class Flow:
 
 
 def read_by_this_task() -> tuple[Flow, ...]:
-    """The streams that go on when the running task reads on: they do not end before what it awaits now."""
+    """Return the streams that the running task reads: they go on only when it reads the next item."""
     flows = _read_here.get()
     if not flows:
         return ()
@@ -82,11 +82,11 @@ def read_by_this_task() -> tuple[Flow, ...]:
 
 
 def read_around() -> tuple[Flow, ...]:
-    """The streams that were being read where the running code was started, perhaps by another task."""
+    """Return the streams that were being read where the running code was started, perhaps by another task."""
     return tuple(flow for flow in _read_here.get() if flow.reader is not None)
 
 
 _read_here: Final[ContextVar[tuple[Flow, ...]]] = ContextVar("fastroai_flows_read", default=())
 
 current_flow: Final[ContextVar[Flow | None]] = ContextVar("fastroai_flow", default=None)
-"""The innermost stream that the running code produces items for. Of a task, as is what it reads."""
+"""The innermost stream for which the running task produces items."""

@@ -1,7 +1,7 @@
-"""What a provider's HTTP answer said, read from the exception that it became.
+"""Status and headers of a provider's HTTP answer, read from the exception that was raised for it.
 
-By attributes, not by type: PydanticAI's errors, those of the providers' SDKs and those of HTTP clients all
-have the status on themselves or on their `response`.
+They are read from attributes, whatever the type: errors of PydanticAI, of the providers' SDKs and of HTTP
+clients all have the status on themselves or on their `response`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from fastroai.errors import error_chain
 
 REPEATABLE_STATUSES: Final = frozenset({408, 409, 425, 429})
-"""Besides 5xx: those that the OpenAI and Anthropic SDKs repeat by themselves."""
+"""Statuses, besides 5xx, after which the OpenAI and Anthropic SDKs repeat a request by themselves."""
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP error status that an exception stands for, if it stands for one."""
+    """Return the HTTP error status of an exception; `None` if it has none."""
     response = _attribute(error, "response")
     for holder, name in ((error, "status_code"), (response, "status_code"), (error, "status")):
         status = _attribute(holder, name)
@@ -29,14 +29,14 @@ def status_of(error: BaseException) -> int | None:
 
 
 def should_retry(error: BaseException) -> bool | None:
-    """What the header `x-should-retry` said, if it was there: OpenAI and Anthropic send it."""
+    """Return the value of the header `x-should-retry`, which OpenAI and Anthropic send; `None` without it."""
     return {"true": True, "false": False}.get(_headers(error).get("x-should-retry", "").strip().lower())
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Seconds that a provider asked to wait, in any exception of the chain; the longest, if several did.
+    """Return the seconds that a provider asked to wait: the longest wait in the chain of exceptions.
 
-    `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, section 10.2.3).
+    Read from `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, section 10.2.3).
     """
     asked = (seconds for link in error_chain(error) if (seconds := _asked(link)) is not None)
     return max(asked, default=None)
@@ -66,7 +66,7 @@ def _headers(error: BaseException) -> dict[str, str]:
 def _attribute(holder: object, name: str) -> object:
     try:
         value: object = getattr(holder, name, None)
-    except Exception:  # a property, such as `RunCancelled.response` before there was one
+    except Exception:  # a property can raise, such as `RunCancelled.response` before there is a response
         return None
     return value
 

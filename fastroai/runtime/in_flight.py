@@ -1,4 +1,4 @@
-"""What scopes know of requests: records in the account, and requests that have not ended yet."""
+"""Requests as scopes know them: the records of ended requests, and the requests in flight."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Charge:
-    """A record in the account; what became of the request's answer may be learned later."""
+    """A record that was added to scopes; the use of the request's answer may be learned later."""
 
     __slots__ = ("_before", "record")
 
     def __init__(self, record: RequestRecord, before: Charge | None = None) -> None:
-        """Of a request for which scopes that have closed had charged `before`."""
+        """Charge a request. Scopes that closed earlier, while it was in flight, have charged `before`."""
         self.record, self._before = record, before
 
     @property
     def first(self) -> Charge:
-        """The same for all charges of one request, in whichever scopes they are."""
+        """The first charge of the request, the same object for all its charges in whichever scopes."""
         return self if self._before is None else self._before
 
     def mark(self, use: RequestUse) -> None:
-        """Note what became of it."""
+        """Note how the answer of the request was used."""
         if self.record.use != use:
             self.record = replace(self.record, use=use)
 
@@ -37,26 +37,26 @@ class InFlight(Protocol):
     """A request that was admitted and has not ended."""
 
     written_off: Charge | None
-    """What scopes that have closed meanwhile have charged, if there are any."""
+    """The charge in scopes that closed while the request was in flight; `None` if none did."""
 
     def write_off(self) -> Charge:
-        """Charge its bound, as unmeasured, in a scope that closes."""
+        """Return the charge for a scope that closes: the bound of the request, as unmeasured."""
         ...
 
     def leave(self, account: Account) -> list[Claim]:
-        """Hold nothing more of an account. Returns the claims that this changes."""
+        """Give back everything that the request holds of an account. Returns the claims that this changes."""
         ...
 
     def interrupt(self) -> None:
-        """End it, as the run is over. It raises `ScopeClosedError` where it was made, soon."""
+        """End the request, because the run is over. It soon raises `ScopeClosedError` where it was made."""
         ...
 
 
 class Payer(Protocol):
-    """What a run has set aside of one spend limit."""
+    """The money that a run has set aside of one spend limit."""
 
     claim: SpendClaim
-    """The claim, with the amount that no request draws on yet."""
+    """The claim of the run, with the amount on which no request draws yet."""
 
 
 class SetAside(Protocol):
@@ -64,9 +64,9 @@ class SetAside(Protocol):
 
     @property
     def hold(self) -> Hold | None:
-        """Its hold of budgets; `None` after the end of the run."""
+        """The hold of the run in its budgets; `None` after the end of the run."""
         ...
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
-        """Return what pays for requests under a spend limit; `None` if nothing is set aside there."""
+        """Return the payer of requests under a spend limit; `None` if nothing is set aside there."""
         ...

@@ -1,4 +1,4 @@
-"""How a request asks the budgets of its run, and waits in line before them."""
+"""The way of a request through the line before the budgets of its run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 QUIET_TURNS: Final = 3
-"""Turns of the event loop without a new request, after which the requests that share a budget are decided."""
+"""Turns of the event loop without a new request, after which requests that share a budget get their parts."""
 MOST_TURNS: Final = 100
-"""Turns after which they are decided, even if more requests come."""
+"""Turns of the event loop after which they get their parts, even if more requests come."""
 
 
 class InLine(Generic[TermsT]):
@@ -42,12 +42,12 @@ class InLine(Generic[TermsT]):
 
     @property
     def hold(self) -> Hold:
-        """The hold that was granted."""
+        """The hold that the budgets have granted."""
         assert self._claim.hold is not None
         return self._claim.hold
 
     async def take(self) -> None:
-        """Wait for the request's turn, and for money. Raises `BudgetExceeded` if there will not be enough."""
+        """Wait for the request's turn and for money. Raises `BudgetExceeded` if there is never enough."""
         claim = self._claim
         with self.scope.lock:
             self._ledger.expect(claim)
@@ -65,7 +65,7 @@ class InLine(Generic[TermsT]):
             raise
 
     async def _come(self) -> None:
-        """Ask the budgets, after the requests that come at the same time are counted: they share."""
+        """Ask the budgets, once the requests that come at the same time are counted, so that they share."""
         await self._whole.prepare_bound()
         if any(account.goes_by_expectations for account in self._claim.accounts):
             await self._whole.prepare_expectation()
@@ -86,7 +86,7 @@ class InLine(Generic[TermsT]):
         return self._fit if changes or self._whole.is_flexible else None
 
     def _fit(self, offer: Room) -> Amounts:
-        """Return the amounts to ask for when this much is offered. The lock is held."""
+        """Return the amounts to ask for under this offer. The caller holds the lock."""
         accounts = self._claim.accounts
         self.terms = self._whole.sharing(usd=offer.usd, tokens=offer.tokens)
         self.short = self.short_of = None
@@ -171,7 +171,7 @@ class InLine(Generic[TermsT]):
         return True
 
     def _lower_or_refuse(self) -> None:
-        """Ask for the longest answer that there is money for. Raises `BudgetExceeded` if there is none."""
+        """Ask for the longest answer that the budgets can pay for. Raises `BudgetExceeded` for none."""
         with self.scope.lock:
             if self._claim.state != "alone":
                 return
@@ -192,8 +192,8 @@ class InLine(Generic[TermsT]):
 
 
 async def let_others_come(arrivals: Callable[[], int]) -> None:
-    """Return once no request has come for a few turns of the event loop: tasks begin one after another."""
-    quiet = -1  # all count from the turn after the last one came, and ask in order
+    """Wait until no request has come for a few turns of the event loop, since tasks begin one by one."""
+    quiet = -1  # all requests count from the turn after the last one came, and so ask in order
     for _ in range(MOST_TURNS):
         before = arrivals()
         await asyncio.sleep(0)
@@ -203,14 +203,14 @@ async def let_others_come(arrivals: Callable[[], int]) -> None:
 
 
 def open_accounts(scope: Scope) -> tuple[Account, ...]:
-    """Return the accounts that bound a scope, innermost first."""
+    """Return the open accounts that limit a scope, innermost first."""
     if scope.account is None:
         return ()
     return tuple(account for account in scope.account.lineage() if not account.closed)
 
 
 def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:
-    """Return the innermost account that offers less than this, and the measure of which it does."""
+    """Return the innermost account that offers less than these amounts, and the measure that is short."""
     for account in accounts:
         offer = account.offer
         if offer.usd is not None and offer.usd < amounts.usd:

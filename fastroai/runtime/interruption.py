@@ -1,4 +1,4 @@
-"""Ending a request that is in flight from outside, without cancelling the task that has made it."""
+"""Interruption of a request in flight from outside; the code around the request sees no cancellation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Interruption:
     )
 
     def __init__(self, scope: Scope) -> None:
-        """Of a request that was made in `scope`."""
+        """Prepare the interruption of a request that is made in `scope`."""
         self._scope = scope
         self._is_set = self._cancelled = False
         self._cancellations = 0
@@ -53,7 +53,7 @@ class Interruption:
         return self._is_set
 
     def set(self) -> None:
-        """End the request; from any thread."""
+        """End the request. Works from any thread."""
         self._is_set = True
         if (loop := self._loop) is None:
             return
@@ -64,11 +64,11 @@ class Interruption:
                 loop.call_soon_threadsafe(self._end)
 
     def of_task(self) -> AbstractContextManager[None]:
-        """Inside, the running task awaits the provider, and nothing but that."""
+        """Return a context manager for code in which the running task awaits only the provider."""
         return _OfTask(self)
 
     def send_here(self) -> None:
-        """The running task is cancelled if the request is ended from now on.
+        """Have the running task cancelled if the request is ended from now on.
 
         Raises:
             ScopeClosedError: the run has ended.
@@ -80,21 +80,21 @@ class Interruption:
         self._sender, self._loop, self._cancellations = task, task.get_loop(), task.cancelling()
 
     def sent(self, error: BaseException | None) -> None:
-        """It is not cancelled any more; `error` has left the request, if it was no answer.
+        """Stop having the task cancelled. `error` is the exception that left the request, if one did.
 
         Raises:
-            ScopeClosedError: the error is our cancellation, and nobody else's.
+            ScopeClosedError: the error is the cancellation by this object, and nobody else has cancelled.
         """
         task, self._sender = self._sender, None
         if task is None or not self._cancelled:
             return
         self._cancelled = False
-        is_ours = task.uncancel() <= self._cancellations  # those that are left are of others
+        is_ours = task.uncancel() <= self._cancellations  # more are left if others have cancelled, too
         if is_ours and isinstance(error, asyncio.CancelledError):
             raise self._closed() from error
 
     def read_here(self) -> None:
-        """The stream is ended on the running loop from now on; any code reads it, and is not cancelled.
+        """End the stream on the running loop from now on. Any code may read it, and is not cancelled.
 
         Raises:
             ScopeClosedError: the run has ended.
@@ -104,16 +104,16 @@ class Interruption:
         self._loop = asyncio.get_running_loop()
 
     def was_read(self, error: BaseException | None) -> None:
-        """The stream is read no more; `error` has left it, if it did not come to its end.
+        """Note that the stream is read no more. `error` is the exception that left it, if one did.
 
         Raises:
-            ScopeClosedError: the run has ended, whatever error came of that.
+            ScopeClosedError: the run has ended, whichever error followed from that.
         """
         if self._is_set and (error is None or isinstance(error, Exception)):
             raise self._closed() from error
 
     def stop_by(self, stop: Stop) -> None:
-        """Note how the source of a stream is closed."""
+        """Set the function that closes the source of the stream."""
         self._stop = stop
 
     def _closed(self) -> ScopeClosedError:
@@ -128,7 +128,7 @@ class Interruption:
 
 
 class _OfTask:
-    """What `Interruption.of_task` is."""
+    """The context manager that `Interruption.of_task` returns."""
 
     __slots__ = ("_interruption",)
 
@@ -146,6 +146,6 @@ async def _stopped(stop: Stop) -> None:
     try:
         await stop()
     except NotImplementedError:
-        pass  # of a model that cannot do it, the stream is read to its end, and then fails
+        pass  # this model cannot close streams: the stream is read to its end, and then fails
     except Exception:
         logger.warning("a stream could not be closed at the end of its run", exc_info=True)

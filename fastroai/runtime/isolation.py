@@ -17,7 +17,7 @@ def _nothing() -> None: ...
 def in_context(
     coroutine: Coroutine[Any, Any, T], context: Context, on_wait: Callable[[], None] = _nothing
 ) -> Generator[Any, Any, T]:
-    """Await a coroutine; what it sets stays in `context`, as if it had a task of its own.
+    """Await a coroutine, whose context variables stay in `context`, as if it had a task of its own.
 
     A task costs as much as a step that does nothing; this costs a fraction. `on_wait` is called when the
     coroutine waits for something for the first time, before anything else can run.

@@ -1,4 +1,4 @@
-"""Tags and tenants: the names by which spending is found and summed."""
+"""Tags and tenants, the names by which spending is found and summed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Labels(NamedTuple):
     tenant: str | None = None
 
     def inside(self, around: Labels) -> Labels:
-        """Return what holds in a scope that has these labels and is inside of one with others.
+        """Return the labels of a scope that is given these labels inside of a scope with the labels `around`.
 
-        Tags add up. A tenant takes the place of the one around it.
+        Tags add up. A tenant replaces the one around it.
         """
         tags = tuple(dict.fromkeys((*around.tags, *self.tags)))
         return Labels(tags, around.tenant if self.tenant is None else self.tenant)
@@ -29,11 +29,11 @@ NO_LABELS: Final = Labels()
 
 
 def labels_of(tags: Collection[str], tenant: str | None) -> Labels:
-    """Return the labels that a caller has given, checked.
+    """Check the tags and the tenant that a caller has given, and return them as labels.
 
     Raises:
-        ConfigurationError: a tag or the tenant is not printable text of 1 to 200 characters, or `tags` is one
-            text.
+        ConfigurationError: a tag or the tenant is not printable text of 1 to 200 characters, or `tags` is a
+            single text.
     """
     if tenant is None and tags == ():
         return NO_LABELS

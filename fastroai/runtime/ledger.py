@@ -1,8 +1,8 @@
-"""What is spent, what is reserved, and who waits for what: a state machine without clock or I/O.
+"""Accounts of budgets, reservations in them, and the line before them: a state machine without clock or I/O.
 
-Every scope with a budget has an `Account`. Accounts form the tree that their scopes do, and one `Ledger`
-serves the whole tree: a request is reserved in all accounts above it, or in none. Whoever calls a ledger
-holds the lock of its run; what a call changes for others is returned, so that they can be told.
+Every scope with a budget has an `Account`. Accounts form the same tree as their scopes, and one `Ledger`
+serves the whole tree: a request is reserved in all accounts above it, or in none. The caller of a ledger
+holds the lock of the run. A call returns the claims of others that it changes, so that the caller wakes them.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
 
 Measure = Literal["usd", "tokens", "requests"]
-"""What a budget limits."""
+"""The quantity that a limit of a budget counts."""
 NumberT = TypeVar("NumberT", int, Decimal)
 
 NOTHING: Final = Decimal(0)
-"""No money."""
+"""0 US dollars."""
 
 
 class Amounts(NamedTuple):
-    """What one request can use at most, and what it is expected to use."""
+    """The most that one request can use, and the amounts that it is expected to use."""
 
     usd: Decimal = NOTHING
     tokens: int = 0
     requests: int = 1
     expected_usd: Decimal | None = None
-    """What accounts reserve that go by expectations; `None` for what it can cost at most."""
+    """US dollars that accounts reserve that go by expectations; `None` to reserve `usd` there, too."""
     expected_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is neither spent nor reserved; `None` where there is no limit, negative after an overdraft."""
+    """Amounts that are neither spent nor reserved: `None` without a limit, negative after an overdraft."""
 
     usd: Decimal | None
     tokens: int | None
     requests: int | None
 
     def within(self, other: Room) -> Room:
-        """What both have room for."""
+        """Return the room within both: the smaller of each two amounts."""
         return Room(
             _least(self.usd, other.usd),
             _least(self.tokens, other.tokens),
@@ -59,15 +59,15 @@ NO_LIMIT: Final = Room(None, None, None)
 
 
 def equal_part(left_usd: Decimal, reserved_usd: Decimal, contenders: int) -> Decimal:
-    """US dollars that one of those who draw on an account may take, so that the others find as much.
+    """Return the US dollars that one of the contenders for an account may take, so that all get equal parts.
 
-    Of what is left and what they have reserved already; never more than is left.
+    The parts are of the money that is left and that the contenders have reserved. Never more than is left.
     """
     return min(left_usd, ratio(EXACT.add(left_usd, reserved_usd), contenders))
 
 
 class Account:
-    """One budget of a run, and what is reserved of it."""
+    """One budget of a run, and the amounts that are spent and reserved of it."""
 
     __slots__ = (
         "budget",
@@ -88,24 +88,24 @@ class Account:
     def __init__(
         self, budget: Budget, usage: Usage, parent: Account | None = None, path: tuple[str, ...] = ()
     ) -> None:
-        """An account under `parent`, whose spending is counted in `usage` by the scope that it belongs to."""
+        """Open an account under `parent`. The scope that it belongs to counts its spending in `usage`."""
         self.budget, self.usage, self.parent, self.path = budget, usage, parent, path
         self.ledger: Ledger = Ledger() if parent is None else parent.ledger
         self.reserved_usd = NOTHING
         self.reserved_tokens = 0
         self.reserved_requests = 0
         self.waiting = 0
-        """Claims in line that draw on it."""
+        """Number of claims in line that draw on the account."""
         self.contenders = 0
-        """Requests that draw on it: on their way to the line, in line, and in flight."""
+        """Number of requests that draw on the account: on their way to the line, in line, or in flight."""
         self.closed = False
         self.warnings_told = 0
-        """How many of the shares to warn of it has reached."""
+        """Number of shares in `warn_at` of the budget that the account has reached."""
         self.told_of_waiting = False
-        """Whether the log says that requests wait for it."""
+        """Whether a log message already says that requests wait for the account."""
 
     def lineage(self) -> Iterator[Account]:
-        """This account and those above it, innermost first."""
+        """Yield this account and the accounts above it, innermost first."""
         account: Account | None = self
         while account is not None:
             yield account
@@ -113,7 +113,7 @@ class Account:
 
     @property
     def room(self) -> Room:
-        """What is left of it."""
+        """The amounts that are left of the budget."""
         budget = self.budget
         return Room(
             None if budget.usd is None else EXACT.subtract(budget.usd, self._used_usd),
@@ -123,10 +123,10 @@ class Account:
 
     @property
     def offer(self) -> Room:
-        """What one request may take if it can do with less than it asks for, so that others find something.
+        """The amounts that a flexible request may take, so that something is left for others.
 
-        That is an equal part of what is not spent, as far as there is room for it. An account that reserves
-        expectations has no need to divide what it has.
+        Each contender may take an equal part of everything that is not spent, as far as there is room. An
+        account that goes by expectations does not divide its room.
         """
         if self.goes_by_expectations:
             return NO_LIMIT
@@ -139,16 +139,16 @@ class Account:
 
     @property
     def limits_only_money(self) -> bool:
-        """Whether it limits neither tokens nor requests."""
+        """Whether the budget limits neither tokens nor requests."""
         return self.budget.tokens is None and self.budget.requests is None
 
     @property
     def goes_by_expectations(self) -> bool:
-        """Whether it reserves what requests are expected to use, instead of the most that they can use."""
+        """Whether the account reserves the expected use of requests instead of the most they can use."""
         return self.budget.admission == "expected"
 
     def reserved_for(self, amounts: Amounts) -> Amounts:
-        """Return the part to set aside here for a request that can use so much."""
+        """Return the amounts to set aside in this account for a request with these amounts."""
         if not self.goes_by_expectations:
             return amounts
         usd, tokens = amounts.expected_usd, amounts.expected_tokens
@@ -157,7 +157,7 @@ class Account:
         )
 
     def lacks(self, amounts: Amounts) -> Measure | None:
-        """What there is too little of for so much; `None` if it fits."""
+        """Return the first measure that has no room for these amounts; `None` if they fit."""
         budget, asked = self.budget, self.reserved_for(amounts)
         if budget.usd is not None and EXACT.add(self._used_usd, asked.usd) > budget.usd:
             return "usd"
@@ -181,7 +181,7 @@ class Account:
 
     @property
     def share(self) -> Decimal:
-        """The share of the limit that is spent: of the limit that is nearest to its end."""
+        """The share that is spent of the limit that is nearest to its end; 0 without a limit."""
         budget, usage = self.budget, self.usage
         shares = [
             ratio(spent, limit)
@@ -195,14 +195,14 @@ class Account:
         return max(shares, default=NOTHING)
 
     def reserve(self, amounts: Amounts) -> None:
-        """Set so much aside."""
+        """Set these amounts aside."""
         asked = self.reserved_for(amounts)
         self.reserved_usd = EXACT.add(self.reserved_usd, asked.usd)
         self.reserved_tokens += asked.tokens
         self.reserved_requests += asked.requests
 
     def free(self, amounts: Amounts) -> None:
-        """Give so much back."""
+        """Give back these amounts, which `reserve` has set aside."""
         asked = self.reserved_for(amounts)
         self.reserved_usd = EXACT.subtract(self.reserved_usd, asked.usd)
         self.reserved_tokens -= asked.tokens
@@ -210,7 +210,7 @@ class Account:
 
     @property
     def crossed(self) -> Measure | None:
-        """What was spent more of than there was; `None` if the budget holds."""
+        """The first measure of which more is spent than the budget allows; `None` if the budget holds."""
         usage, budget = self.usage, self.budget
         if budget.usd is not None and usage.committed_usd > budget.usd:
             return "usd"
@@ -221,12 +221,12 @@ class Account:
         return None
 
     def close(self) -> list[Claim]:
-        """Limit nothing any more, not even those who wait. Returns the claims that this changes."""
+        """Stop limiting anything, also for claims in line. Returns the claims that this changes."""
         self.closed = True
         return self.ledger.drop(self)
 
     def new_warnings(self) -> tuple[float, ...]:
-        """Return the shares to warn of that it has just reached; each of them once."""
+        """Return the shares in `warn_at` that the account has newly reached, each of them once."""
         left = self.budget.warn_at[self.warnings_told :]
         if not left:
             return ()
@@ -237,7 +237,7 @@ class Account:
 
 
 class Hold:
-    """What one request in flight has reserved; or what one run has, whose requests draw on it."""
+    """The amounts that one request in flight has reserved, or one run, whose requests draw on the hold."""
 
     __slots__ = (
         "_drawn_usd",
@@ -256,31 +256,31 @@ class Hold:
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts, reserve: Hold | None = None) -> None:
         """Hold `amounts` of `accounts`, which are empty if nothing limits the request.
 
-        An amount that a `reserve` around it already holds of an account is not held twice.
+        Money that `reserve`, the hold of a run around the request, has in an account is not held twice.
         """
         self.accounts, self.amounts, self.reserve = accounts, amounts, reserve
         self.ledger: Ledger | None = accounts[0].ledger if accounts else None
         self.run: str | None = None
-        """Name of the run that has reserved this; `None` for a request, and after the run."""
+        """Name of the run that has this hold; `None` for a request, and after the end of the run."""
         self.drawing: dict[Hold, None] = {}
         """Holds that draw on this one."""
         self._drawn_usd = NOTHING
         self.dependents = 0
-        """Requests that wait in line inside of this one, which ends after them."""
+        """Number of requests that wait in line inside of this one, which ends only after them."""
         self.shared_dependents = 0
-        """Of these, those that wait for a spend limit: what this one has reserved there is free later."""
+        """Number of requests inside of this one that wait for a spend limit: this one cannot end before."""
         self.stalled = False
-        """Whether its stream has no reader."""
+        """Whether nobody reads the stream of the request."""
         self.has_slot = False
-        """Whether it has a slot under a `ProviderLimit`."""
+        """Whether the request has a slot under a `ProviderLimit`."""
 
     @property
     def may_end(self) -> bool:
-        """Whether it ends by itself, even if the requests in line do not go on."""
+        """Whether the request ends by itself, even if the requests in line do not go on."""
         return not (self.stalled or self.dependents)
 
     def review(self) -> list[Claim]:
-        """The claims that are changed by what was noted here."""
+        """Review the line after a change of this hold. Returns the claims that this changes."""
         return [] if self.ledger is None else self.ledger.review()
 
     @property
@@ -305,15 +305,15 @@ class Hold:
         self._drawn_usd = EXACT.subtract(self._drawn_usd, other.amounts.usd)
 
     def pays_in(self, account: Account) -> bool:
-        """Whether it holds money of this account, so that requests which draw on it need none there."""
+        """Return whether this hold has money of the account. Requests that draw on it need none there."""
         return account in self.accounts
 
     def asked_of(self, account: Account) -> Amounts:
-        """Return what it holds of one account."""
+        """Return the amounts that this hold has of one account."""
         return _asked_of(account, self.amounts, self.reserve)
 
     def leave(self, account: Account) -> list[Claim]:
-        """Hold nothing more of one account. Returns the claims that this changes."""
+        """Give back everything that is held of one account. Returns the claims that this changes."""
         if account not in self.accounts:
             return []
         account.free(self.asked_of(account))
@@ -322,19 +322,19 @@ class Hold:
         return self.review()
 
     def spend(self, usd: Decimal) -> list[Claim]:
-        """Hold less: a run has spent this much of it, which is now in the accounts as spent.
+        """Hold less: the run has spent this much of the hold, and the accounts count it as spent.
 
-        Holds that it draws on itself hold less, too. Returns the claims that this changes.
+        The holds on which this one draws hold less, too. Returns the claims that this changes.
         """
         return [] if self.ledger is None else self.ledger.spend(self, usd)
 
     def end(self, spent_usd: Decimal = NOTHING) -> list[Claim]:
-        """Free it after this much was spent of it. Returns the claims that this changes."""
+        """Free the hold, after this much of it was spent. Returns the claims that this changes."""
         return [] if self.ledger is None else self.ledger.end(self, spent_usd)
 
 
 def _asked_of(account: Account, amounts: Amounts, reserve: Hold | None) -> Amounts:
-    """Return what to hold of one account: no money, if a reserve already holds it there."""
+    """Return the amounts to hold of one account: no money, if the reserve already holds money there."""
     if reserve is None or not reserve.pays_in(account):
         return amounts
     return amounts._replace(usd=NOTHING, expected_usd=NOTHING)
@@ -344,10 +344,10 @@ ClaimState = Literal["coming", "waiting", "alone", "granted"]
 
 
 class Claim:
-    """What one request asks for.
+    """A request, other spending or a run that asks for money, until it is granted or leaves.
 
-    `coming`: it is counted, and has not asked yet. `waiting`: others stand in the way, and will be gone.
-    `alone`: it does not fit, and nobody is left to wait for; it stays in line, and must ask for less or
+    `coming`: the claim is counted, and has not asked yet. `waiting`: others stand in the way, and will end.
+    `alone`: it does not fit, and there is nobody to wait for; it stays in line, and must ask for less or
     leave. `granted`: it has its `hold`.
     """
 
@@ -370,30 +370,30 @@ class Claim:
         *,
         waits_for_others: bool = True,
     ) -> None:
-        """Come to draw on `accounts`, innermost first, from inside the requests and runs of `around`.
+        """Make a claim on `accounts`, innermost first, from inside the requests and runs of `around`.
 
-        A claim that does not wait for others only waits for its turn: then it is granted or `alone`.
+        Without `waits_for_others`, the claim waits only for its turn: then it is granted or `alone`.
         """
         self.accounts, self.around, self.waits_for_others = accounts, around, waits_for_others
         self.reserves = tuple(hold for hold in around if hold.run is not None)
-        """Holds of runs that may pay for it, innermost first."""
+        """Holds of runs that may pay for the claim, innermost first."""
         self.amounts = Amounts()
         self.fitting: Callable[[Room], Amounts] | None = None
-        """What it asks for when it is offered so much: less than its `amounts`, or more than the offer if it
-        can do no good with that. `None` if it asks for its `amounts`, whatever it is offered."""
+        """Function from an offer to the amounts to ask for: less than `amounts`, or more than the offer if
+        the offer is too small to be useful. `None` if the claim asks for `amounts`, whatever the offer."""
         self.state: ClaimState = "coming"
         self.hold: Hold | None = None
         self.wake: Callable[[], None] | None = None
-        """Called, without the lock, when others have changed its state."""
+        """Function that is called, without the lock, when others have changed the state of the claim."""
 
     @property
     def reserve(self) -> Hold | None:
-        """The reserve of a run that pays for it: the innermost one that has enough; or `None`."""
+        """The reserve that pays for the claim: the innermost one that has enough; `None` if none has."""
         return next((hold for hold in self.reserves if hold.covers(self.amounts)), None)
 
     @property
     def room(self) -> Room:
-        """The most that it can get: from its accounts, or from a reserve in place of some of them."""
+        """The most that the claim can get: from its accounts, or from a reserve in place of some of them."""
         rooms = [self._least(lambda account: account.room, None)]
         for reserve in self.reserves:
             room = self._least(lambda account: account.room, reserve)
@@ -409,7 +409,7 @@ class Claim:
         return least
 
     def fit(self) -> None:
-        """Ask for the amounts that fit what its accounts offer now."""
+        """Set `amounts` to those that fit the present offers of the accounts."""
         if self.fitting is not None and self.accounts:
             for reserve in (*self.reserves, None):
                 self.amounts = self.fitting(self._least(lambda account: account.offer, reserve))
@@ -418,7 +418,7 @@ class Claim:
 
     @property
     def takes_from(self) -> Iterator[Account]:
-        """The accounts that it takes anything from: not those for which a reserve pays everything."""
+        """The accounts from which the claim takes something: all but those that a reserve pays for."""
         reserve = self.reserve
         for account in self.accounts:
             is_paid = reserve is not None and reserve.pays_in(account)
@@ -426,27 +426,27 @@ class Claim:
                 yield account
 
     def start_waiting(self) -> None:
-        """It is in line, and those inside of which it is made cannot end before it."""
+        """Count the claim as in line. The requests inside of which it is made cannot end before it."""
         for account in self.accounts:
             account.waiting += 1
         for hold in self.around:
             hold.dependents += 1
 
     def stop_waiting(self) -> None:
-        """It is no longer in line, and they can end again."""
+        """Count the claim as no longer in line. The requests around it can end again."""
         for account in self.accounts:
             account.waiting -= 1
         for hold in self.around:
             hold.dependents -= 1
 
     def leave(self, account: Account) -> None:
-        """Ask for nothing of an account that has closed."""
+        """Take an account that has closed out of the claim."""
         account.waiting -= 1
         account.contenders -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)
 
     def short(self) -> list[tuple[Account, Measure]]:
-        """The accounts in which it does not fit, and what they lack."""
+        """Return the accounts in which the claim does not fit, each with the measure that is short."""
         reserve = self.reserve
         return [
             (account, measure)
@@ -466,25 +466,25 @@ class Ledger:
 
     def __init__(self) -> None:
         self.arrivals = 0
-        """Claims that have come so far."""
+        """Number of claims that have come so far."""
         self._line: Line[Claim] = Line()
         self._open: dict[Hold, None] = {}
         self._alone: list[Claim] = []
         self._taken: set[Account] = set()
-        """Accounts for which somebody waits. What ends and has drawn on none of them lets nobody go."""
+        """Accounts for which a claim waits. The end of a hold that has none of them lets no claim go on."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is reserved and nobody waits."""
+        """Whether nothing is reserved and no claim waits."""
         return not self._open and not self._line
 
     @property
     def reserves(self) -> Iterator[Hold]:
-        """Holds of runs."""
+        """The open holds of runs."""
         return (hold for hold in self._open if hold.run is not None)
 
     def expect(self, claim: Claim) -> None:
-        """Count a claim that is about to ask, so that what others are offered leaves something for it."""
+        """Count a claim that is about to ask, so that the offers to others leave something for it."""
         self.arrivals += 1
         for account in claim.accounts:
             account.contenders += 1
@@ -492,7 +492,7 @@ class Ledger:
     def ask(
         self, claim: Claim, amounts: Amounts, fitting: Callable[[Room], Amounts] | None = None
     ) -> list[Claim]:
-        """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
+        """Grant a claim, or put it in line. Returns the other claims that this changes."""
         claim.amounts, claim.fitting, claim.state = amounts, fitting, "waiting"
         claim.accounts = tuple(account for account in claim.accounts if not account.closed)
         is_behind = self._is_behind(claim, Claim.fit)
@@ -510,12 +510,12 @@ class Ledger:
     def amend(
         self, claim: Claim, amounts: Amounts, fitting: Callable[[Room], Amounts] | None = None
     ) -> list[Claim]:
-        """Let a claim in line ask for something else, in its place. Returns the others that this changes."""
+        """Let a claim in line ask for other amounts, in its place. Returns the others that this changes."""
         claim.amounts, claim.fitting, claim.state = amounts, fitting, "waiting"
         return [changed for changed in self.review() if changed is not claim]
 
     def leave(self, claim: Claim) -> list[Claim]:
-        """Take a claim out of the line, or let it not come. Returns the claims that this changes."""
+        """Withdraw a claim that is in line or coming. Returns the claims that this changes."""
         for account in claim.accounts:
             account.contenders -= 1
         if claim.state != "coming":
@@ -524,7 +524,7 @@ class Ledger:
         return self.review()
 
     def end(self, hold: Hold, spent_usd: Decimal) -> list[Claim]:
-        """Free what a request or a run has reserved. Returns the claims that this changes."""
+        """Free the amounts that a request or a run has reserved. Returns the claims that this changes."""
         for inner in tuple(hold.drawing):  # requests that outlive the run
             self._change(inner, inner.amounts, hold.reserve)
         hold.run = None
@@ -535,7 +535,8 @@ class Ledger:
         if hold.reserve is not None:
             hold.reserve.take_back(hold)
             self._spend(hold.reserve, spent_usd)
-        # One that goes by expectations may have less now than before: nobody waited for it until then.
+        # An account that goes by expectations may have less room now, if the request cost more than was
+        # reserved. So claims in line may lack room in it, although none waited for it until now.
         is_waited_for = not self._taken.isdisjoint(hold.accounts) or (
             bool(self._line) and any(account.goes_by_expectations for account in hold.accounts)
         )
@@ -553,7 +554,7 @@ class Ledger:
             reserve = reserve.reserve
 
     def drop(self, account: Account) -> list[Claim]:
-        """Let nobody wait for an account that has closed. Returns the claims that this changes."""
+        """Take an account that has closed out of all claims in line. Returns the claims that this changes."""
         if not account.waiting:
             return []
         for claim in self._line:
@@ -562,7 +563,7 @@ class Ledger:
         return self.review()
 
     def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
-        """Let a request hold less than it did. Returns the claims that this changes."""
+        """Lower the amounts that a request holds. Returns the claims that this changes."""
         self._change(hold, amounts, hold.reserve)
         return self.review()
 
@@ -578,7 +579,10 @@ class Ledger:
             reserve.lend(hold)
 
     def review(self) -> list[Claim]:
-        """Grant what fits, in line; find out who is alone, and who is so no more."""
+        """Grant the claims that fit, in the order of the line, and note which ones are alone.
+
+        Returns the claims that this changes.
+        """
         if not self._line:
             self._taken = set()
             return []
@@ -595,9 +599,9 @@ class Ledger:
     def _first_in_line(
         self, before: Callable[[Claim], None] | None = None
     ) -> Iterator[tuple[Claim, set[Account]]]:
-        """Those whom no earlier one stands before, with the accounts in which they do not fit.
+        """Yield each claim that is behind no other, with the accounts in which it does not fit.
 
-        `before` that, something is done with each.
+        `before` is called with each claim first.
         """
         taken = self._taken = set[Account]()
         for claim in self._line:
@@ -608,14 +612,14 @@ class Ledger:
             lacking = {account for account, _ in claim.short()}
             taken |= lacking
             yield claim, lacking
-            # Of those inside of others, some may have a reserve that pays in these accounts.
+            # A later claim from inside of a run may have a reserve that pays in these accounts.
             if lacking and not claim.around and self._everyone_draws_on(taken):
                 return
 
     def _is_behind(self, claim: Claim, before: Callable[[Claim], None] | None) -> bool:
-        """Whether an earlier one waits for something that it asks for.
+        """Return whether an earlier claim waits for an account from which this one takes something.
 
-        What it asks for, and of whom, depends on what a reserve has for it: `before` that, it is found out.
+        If reserves may pay for the claim, its accounts depend on its amounts: `before` sets these first.
         """
         if not claim.reserves:
             return not self._taken.isdisjoint(claim.accounts)
@@ -624,12 +628,12 @@ class Ledger:
         return not self._taken.isdisjoint(claim.takes_from)
 
     def _everyone_draws_on(self, accounts: set[Account]) -> bool:
-        """Whether each claim in line draws on one of these."""
+        """Return whether each claim in line draws on one of these accounts."""
         outermost = (one for one in accounts if accounts.isdisjoint(islice(one.lineage(), 1, None)))
         return sum(account.waiting for account in outermost) == len(self._line)
 
     def _left_alone(self) -> list[Claim]:
-        """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""
+        """Mark the claims that do not fit and have nobody to wait for as `alone`. Returns the new ones."""
         alone = [
             claim
             for claim, lacking in self._first_in_line()
@@ -645,11 +649,11 @@ class Ledger:
         return news
 
     def _some_end(self, accounts: set[Account]) -> bool:
-        """Whether some request that holds part of one of these accounts will end by itself."""
+        """Return whether some request that holds part of one of these accounts will end by itself."""
         return any(hold.may_end and not accounts.isdisjoint(hold.accounts) for hold in self._open)
 
     def _grant(self, claim: Claim) -> None:
-        reserve = claim.reserve if claim.accounts else None  # else all of them have closed while it waited
+        reserve = claim.reserve if claim.accounts else None  # no accounts: all closed while the claim waited
         hold = claim.hold = Hold(claim.accounts, claim.amounts, reserve)
         claim.state = "granted"
         if not claim.accounts:
@@ -662,7 +666,7 @@ class Ledger:
 
 
 def wake(claims: Iterable[Claim]) -> None:
-    """Tell those whose claims have changed. To be called without the lock."""
+    """Wake the requests whose claims have changed. Call this without the lock."""
     for claim in claims:
         if claim.wake is not None:
             claim.wake()

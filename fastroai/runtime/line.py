@@ -1,4 +1,4 @@
-"""A line of those who wait, in which those go first whom others in flight wait for."""
+"""A waiting line, in which requests made inside of a request in flight go first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Line(Generic[T]):
-    """First come, first served. Those inside of something in flight go before others: it ends after them."""
+    """First come, first served; but members inside of a request in flight go first, as it ends after them."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -23,24 +23,24 @@ class Line(Generic[T]):
         return len(self._inner) + len(self._outer)
 
     def __iter__(self) -> Iterator[T]:
-        """In order. Nobody may come or leave meanwhile."""
+        """Iterate the members in order. Nobody may join or leave meanwhile."""
         return chain(self._inner, self._outer)
 
     @property
     def first(self) -> T | None:
-        """Whose turn it is; `None` if nobody waits."""
+        """The member whose turn it is; `None` if the line is empty."""
         return next(iter(self), None)
 
     def is_behind_others(self, *, inside: bool) -> bool:
-        """Whether one who comes now finds others before it."""
+        """Return whether a member that joins now has others before it."""
         return bool(self._inner or (self._outer and not inside))
 
     def join(self, one: T, *, inside: bool) -> None:
-        """Stand behind the others; if it is inside of something in flight, behind those who are, too."""
+        """Add a member at the end; with `inside`, behind the other inside members and before the rest."""
         (self._inner if inside else self._outer)[one] = None
 
     def leave(self, one: T) -> None:
-        """Wait no more."""
+        """Remove a member."""
         if one in self._inner:
             del self._inner[one]
         else:

@@ -1,4 +1,4 @@
-"""Checks of option values that every layer takes: seconds, counts."""
+"""Checks of option values that every layer has: seconds and counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 
 _LONG: Final = 3600.0
-"""Seconds. A time limit above is hardly meant: 30,000 are 30 s in milliseconds."""
+"""Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
 
 
 class LongTimeoutWarning(UserWarning):
@@ -18,10 +18,10 @@ class LongTimeoutWarning(UserWarning):
 
 
 def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
-    """Refuse what is not a number of seconds. `zero` is for delays, which `None` is not one of.
+    """Check a number of seconds. With `zero`, as for delays, 0 is valid and `None` is not.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the value is invalid.
     """
     if value is None and not zero:
         return
@@ -35,7 +35,7 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
 
 
 def check_timeout(option: str, value: float | None) -> None:
-    """As `check_seconds`, for work of machines: more than an hour is a `LongTimeoutWarning`."""
+    """Check a timeout as `check_seconds` does, and issue a `LongTimeoutWarning` above an hour."""
     check_seconds(option, value)
     if value is not None and value > _LONG:
         warn_caller(
@@ -46,10 +46,10 @@ def check_timeout(option: str, value: float | None) -> None:
 
 
 def check_count(option: str, value: int | None, *, least: int = 0, required: bool = False) -> None:
-    """Refuse what is not a whole number of at least `least`, nor `None` where one is not `required`.
+    """Check a whole number of at least `least`. `None` is valid, too, unless the option is `required`.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the value is invalid.
     """
     if value is None and not required:
         return

@@ -1,4 +1,4 @@
-"""Which process runs something, and whether it still can."""
+"""Names of owners, the processes that have runs or leases, and whether an owner is still alive."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from typing import Final
 from fastroai.runtime.wakeup import running_loop
 
 _ENDED: Final = frozenset({"Z", "X", "x"})
-"""States of processes that are listed, and run nothing any more."""
+"""States of processes that the system still lists although they have ended."""
 
 _SINCE_START: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 _alive_here: Final[dict[str, asyncio.AbstractEventLoop | None]] = {}
-"""Tokens of what this process runs now, with the event loop that does, if one does."""
+"""Tokens of the owners in this process, each with the event loop on which it runs, if any."""
 
 
 def new_owner() -> str:
-    """A name for one run of something by this process, as `host pid 42 (…)`."""
+    """Return a new owner name for one run in this process, such as `host pid 42 (…)`."""
     token = uuid.uuid4().hex[:12]
     _alive_here[token] = running_loop()
     return f"{process_owner().removesuffix(')')} {token})"
 
 
 def release_owner(owner: str) -> None:
-    """It has ended here."""
+    """Note that an owner of this process has ended."""
     _alive_here.pop(_parts(owner)[3], None)
 
 
 def process_owner() -> str:
-    """The name of this process, for what it has until it ends."""
+    """Return the owner name of this process, for things that it has until it ends."""
     return _name_of(os.getpid())
 
 
 def steady_seconds() -> float:
-    """Seconds of a clock that nobody can set. On Linux it goes on while the machine is suspended."""
+    """Return seconds of a clock that nobody can set. On Linux it goes on while the machine is suspended."""
     return time.monotonic() if _SINCE_START is None else time.clock_gettime(_SINCE_START)
 
 
 def shares_steady_clock(owner: str) -> bool:
-    """Return whether this owner has the same `steady_seconds`: the same machine, since it was started."""
+    """Return whether the owner has the same `steady_seconds`: it is on this machine, since its last start."""
     return _SINCE_START is not None and _parts(owner)[0] == _machine()
 
 
 def is_dead(owner: str) -> bool:
-    """Whether it is certain that this owner runs nothing any more. Of other machines nothing is certain."""
+    """Return whether the owner has certainly ended. For owners on other machines that is never certain."""
     if owner == process_owner():
         return False
     machine, start, pid, token = _parts(owner)
@@ -64,7 +64,7 @@ def is_dead(owner: str) -> bool:
         return True
     except (PermissionError, OverflowError):
         return False
-    return start != _start_of(pid)  # another process has got its number, or nobody has seen to its end yet
+    return start != _start_of(pid)  # another process has its number now, or it is a zombie
 
 
 def _runs_here(token: str) -> bool:
@@ -81,14 +81,14 @@ def _parts(owner: str) -> tuple[str, str, int, str]:
         return "", "", 0, ""
 
 
-@lru_cache(maxsize=1)  # another process after a fork
+@lru_cache(maxsize=1)  # a forked process has another pid
 def _name_of(pid: int) -> str:
     return f"{socket.gethostname()} pid {pid} ({_machine()} {_start_of(pid)})"
 
 
 @cache
 def _machine() -> str:
-    """This machine since it was started, and the namespace in which its process numbers mean something."""
+    """Return an id of this machine since its last start, and of the namespace of its process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
@@ -97,7 +97,7 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When a process was started, as far as the system tells."""
+    """Return the start time of a process as the system tells it; `ended` for a zombie, `?` if unknown."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What one request needs to go out, besides money: a slot with its provider, and a closed circuit."""
+"""Permits, which requests need besides money before they are sent: slots, and closed circuits."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from fastroai.runtime.scope import Scope
 
 
 class TokensExpected(Protocol):
-    """Says what a request is likely to use."""
+    """Function that estimates the tokens of a request."""
 
     def __call__(self, usual_output: int | None) -> int:
-        """Input and output tokens; `usual_output` is what answers of its model have had of late."""
+        """Return the expected input and output tokens. Recent answers of the model had `usual_output`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A circuit that a request must pass, and whose it is."""
+    """A circuit that a request must pass, and the agent that has the breaker, if one has."""
 
     circuit: ProviderCircuit
     provider: str
     agent: str | None
 
     def refuse(self) -> None:
-        """Raise, if it lets no request through now."""
+        """Raise `CircuitOpenError` if the circuit lets no request through now."""
         left = self.circuit.refuses_for()
         if left is not None:
             raise CircuitOpenError(self.provider, left, self.circuit.last_failure, self.agent)
 
     def enter(self) -> Pass:
-        """Pass. Raises `CircuitOpenError`."""
+        """Take a pass. Raises `CircuitOpenError` if the circuit lets no request through now."""
         while (taken := self.circuit.enter()) is None:
             self.refuse()
         return taken
 
 
 class Permit:
-    """What lets one request go out; to be ended once, by `end` or `give_back`."""
+    """The slots and passes of one request. Each permit is ended once, by `end` or `give_back`."""
 
     __slots__ = ("_model", "_passes", "_provider", "_scope", "_slots")
 
@@ -63,10 +63,10 @@ class Permit:
     async def take(
         self, limits: Sequence[ProviderLimit], guards: Sequence[Guard], tokens: TokensExpected
     ) -> None:
-        """Wait for a slot under each limit, and pass each circuit. Holds nothing if that raises.
+        """Wait for a slot under each limit, and pass each circuit. After an error, nothing is held.
 
         Raises:
-            CircuitOpenError: one lets no request through, or opened while the request waited.
+            CircuitOpenError: a circuit lets no request through, or opened while the request waited.
         """
         refuse = functools.partial(_refuse, guards)
         refuse()
@@ -86,12 +86,12 @@ class Permit:
             raise
 
     def send(self) -> None:
-        """The request goes out now."""
+        """Note that the request goes out now."""
         for desk, ticket in self._slots:
             desk.send(ticket)
 
     def answered(self) -> None:
-        """The provider answers: the circuits close, whatever comes of the stream."""
+        """Note that the provider answers: the circuits close, even if the stream fails later."""
         for guard, taken in self._passes:
             if guard.circuit.succeed(taken):
                 self._scope.note(
@@ -99,7 +99,7 @@ class Permit:
                 )
 
     def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
-        """The request has ended. `tokens` are what it has used; `None` leaves what was expected."""
+        """End the permit of a request that used `tokens`; with `None`, the expected number counts."""
         for desk, ticket in self._slots:
             if output_tokens is not None and desk.counts_tokens:
                 desk.learn(self._model, output_tokens)
@@ -123,20 +123,20 @@ class Permit:
         self._passes = []
 
     def give_back_slots(self) -> None:
-        """The request never reached the provider: what it has taken of the limits is unused."""
+        """Give the slots back, because the request never reached the provider."""
         for desk, ticket in self._slots:
             desk.give_back(ticket)
         self._slots = []
 
     def give_back(self) -> None:
-        """The request was not sent."""
+        """Give the slots and passes back, because the request was not sent."""
         self.give_back_slots()
         for guard, taken in self._passes:
             guard.circuit.give_back(taken)
         self._passes = []
 
     def hold_back(self, seconds: float) -> None:
-        """The provider said that nobody should come before that."""
+        """Send no request to the provider for `seconds`, because the provider asked for that."""
         for desk, _ in self._slots:
             desk.hold_back(seconds)
 
@@ -144,7 +144,7 @@ class Permit:
 def guards_of(
     provider: str, limits: Sequence[ProviderLimit], breaker: CircuitBreaker | None, agent: str
 ) -> list[Guard]:
-    """The circuits that a request must pass: that of its agent, and those of its limits; each once."""
+    """Return the circuits that a request must pass: that of its agent and those of its limits, each once."""
     guards = [] if breaker is None else [Guard(breaker.circuit_of(provider), provider, agent)]
     for limit in limits:
         if limit.circuit_breaker is not None:

@@ -1,4 +1,4 @@
-"""Which process this is: what a scope counts is in the process that opened it."""
+"""The id of this process, which scopes compare: a scope counts only in the process that opened it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class _Process:
 
 
 THIS_PROCESS: Final = _Process()
-"""This process. Reading its `id` asks nobody, because every scope that is looked up compares it."""
+"""This process. Its `id` is kept here, without a system call, as each lookup of a scope compares it."""
 
 in_forked_process(THIS_PROCESS.look)

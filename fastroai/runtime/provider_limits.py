@@ -1,4 +1,4 @@
-"""`ProviderLimit`: how many requests of a process may be on their way to a provider, and how fast they go."""
+"""`ProviderLimit`: a limit on the requests of a process to a provider, at once and in a minute."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from fastroai.runtime.provider_line import ProviderLine, Ticket
 from fastroai.runtime.wakeup import Wakeup, running_loop
 
 ALL_OTHERS: Final = "*"
-"""The key of the limit for providers that have none of their own."""
+"""The key of the limit for providers that have no key of their own."""
 
 _serial: Final = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimitStatus:
-    """What goes on at one provider under a `ProviderLimit`."""
+    """The present use of one provider under a `ProviderLimit`."""
 
     in_flight: int
     """Requests that have a slot, until their response or stream has ended."""
     waiting: int
     requests_last_minute: int | None
-    """Sent, or about to be; `None` where requests per minute are not limited."""
+    """Requests sent, or about to be sent; `None` if requests per minute are not limited."""
     tokens_last_minute: int | None
-    """Used, or expected to be; `None` where tokens per minute are not limited."""
+    """Tokens used, or expected to be used; `None` if tokens per minute are not limited."""
     held_back_for: float
     """Seconds for which the provider has asked everybody to wait (`Retry-After`)."""
 
 
 class ProviderLimit:
-    """What a provider takes at once and in a minute; one object is one limit, wherever it is used.
+    """A limit on the requests to a provider, at once and in a minute; one object is one limit everywhere.
 
-    Requests wait their turn before they are sent, first come, first served, whatever agent, step, pipeline,
-    thread or event loop of the process they are made in. In any 60 seconds at most `requests_per_minute` are
-    sent. Tokens are reckoned before a request is sent, and corrected by what it has used. After a 429 with
-    `Retry-After` nobody goes before its time.
+    Requests wait their turn before they are sent, first come, first served, across all agents, steps,
+    pipelines, threads and event loops of the process. In any 60 seconds at most `requests_per_minute` are
+    sent. Tokens are estimated before a request is sent, and corrected by its usage. After a 429 with
+    `Retry-After`, no request is sent before that time.
 
         openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
         agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
 
-    Under the key `"*"` it holds for each provider that has no key of its own, for each by itself.
+    Under the key `"*"`, the limit applies to each provider that has no key of its own, each by itself.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ProviderLimit:
         tokens_per_minute: int | None = None,
         circuit_breaker: CircuitBreaker | None = None,
     ) -> None:
-        """Limit what is given; `None` limits nothing.
+        """Set the limits; `None` means no limit.
 
         Raises:
             ConfigurationError: an invalid value.
@@ -77,7 +77,7 @@ class ProviderLimit:
         self.serial = next(_serial)
         """Requests under several limits wait for them in this order, so that no two wait for each other."""
         self._start()
-        in_forked_process(self._start)  # requests of the parent hold no slots there
+        in_forked_process(self._start)  # requests of the parent process hold no slots in a forked one
 
     def _start(self) -> None:
         self._lock = threading.Lock()
@@ -89,11 +89,11 @@ class ProviderLimit:
         return f"ProviderLimit({', '.join(f'{name}={value}' for name, value in given if value is not None)})"
 
     def status(self, provider: str) -> ProviderLimitStatus:
-        """What goes on now at one provider, by PydanticAI's name of it."""
+        """Return the present use of one provider, by PydanticAI's name of the provider."""
         return self.desk(provider).status()
 
     def desk(self, provider: str) -> ProviderDesk:
-        """Where requests to one provider wait."""
+        """Return the desk at which requests to one provider wait."""
         with self._lock:
             desk = self._desks.get(provider)
             if desk is None:
@@ -106,10 +106,10 @@ ProviderLimits = Mapping[str, ProviderLimit]
 
 
 def check_provider_limits(limits: ProviderLimits | None) -> None:
-    """Refuse what is not a mapping of limits.
+    """Check that a value is a mapping of provider names to `ProviderLimit`s, or `None`.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it is another value.
     """
     expected = "a mapping of providers to ProviderLimits, such as {'openai': ProviderLimit(...)}"
     given: object = limits
@@ -122,7 +122,7 @@ def check_provider_limits(limits: ProviderLimits | None) -> None:
 
 
 def limits_for(provider: str, mappings: Iterable[ProviderLimits]) -> list[ProviderLimit]:
-    """The limits that hold for a provider, each once, in the order in which they are waited for."""
+    """Return the limits that apply to a provider, each once, in the order in which requests wait for them."""
     found = (mapping.get(provider) or mapping.get(ALL_OTHERS) for mapping in mappings)
     return sorted({limit for limit in found if limit is not None}, key=lambda limit: limit.serial)
 
@@ -134,12 +134,12 @@ class ProviderDesk:
         self._lock = threading.Lock()
         self._line = ProviderLine(limit.max_concurrency, limit.requests_per_minute, limit.tokens_per_minute)
         self._alarms: dict[asyncio.AbstractEventLoop, _Alarm] = {}
-        """Of the loops on which somebody waits."""
+        """Alarms of the event loops on which requests wait."""
         self.counts_tokens = limit.tokens_per_minute is not None
         self._usual_output: dict[str, float] = {}
 
     def status(self) -> ProviderLimitStatus:
-        """What goes on now."""
+        """Return the present use of the provider."""
         with self._lock:
             now, line = monotonic(), self._line
             for window in (line.requests, line.tokens):
@@ -162,10 +162,10 @@ class ProviderDesk:
         in_line: Callable[[], AbstractContextManager[None]],
         watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
     ) -> None:
-        """Wait until the request may go.
+        """Wait until the request may be sent.
 
-        `give_up()` raises where there is no use in waiting; it is asked again when what is `watched` calls.
-        `in_line()` is entered while there is somebody to wait for.
+        `give_up()` raises if waiting is useless. `watched(wake)` calls `wake` when `give_up` must be asked
+        again. `in_line()` is entered while the request waits.
         """
         with self._lock:
             others = self._line.ask(ticket, monotonic())
@@ -186,7 +186,7 @@ class ProviderDesk:
         give_up: Callable[[], None],
         watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
     ) -> bool:
-        """Wait for news. Returns whether it is the request's turn."""
+        """Wait until the ticket may have changed. Returns whether it is the request's turn."""
         wakeup = Wakeup()
         loop = asyncio.get_running_loop()
 
@@ -205,7 +205,7 @@ class ProviderDesk:
 
     @contextmanager
     def _alarm_set(self) -> Iterator[None]:
-        """Somebody waits on the running loop: it looks again when time lets somebody go."""
+        """Keep an alarm on the running loop, which reviews the line when a request may go by then."""
         loop = asyncio.get_running_loop()
         with self._lock:
             alarm = self._alarms.get(loop)
@@ -224,7 +224,7 @@ class ProviderDesk:
 
     def _withdraw(self, ticket: Ticket) -> None:
         with self._lock:
-            if ticket.state == "ended":  # its loop was closed
+            if ticket.state == "ended":  # another loop ended the ticket, because the ticket's loop was closed
                 return
             withdraw = self._line.leave if ticket.state == "waiting" else self._line.give_back
             granted = withdraw(ticket, monotonic())
@@ -238,14 +238,14 @@ class ProviderDesk:
         self._tell(granted)
 
     def _set_alarms(self) -> None:
-        """Have all loops look again when there may be something to see. The caller holds the lock."""
+        """Set the alarms of all loops to the time of the next review. The caller holds the lock."""
         if self._alarms:
             at = self._line.next_at(monotonic())
             for alarm in self._alarms.values():
                 alarm.set(at)
 
     def _tell(self, granted: list[Ticket]) -> None:
-        """Wake whose turn it is. Where nobody is there any more, as their loop is closed, the next one's."""
+        """Wake the granted requests. If the loop of one is closed, its slot goes to the next in line."""
         for ticket in granted:
             if ticket.wake is not None and not ticket.wake():
                 self._change(self._line.give_back, ticket)
@@ -253,21 +253,21 @@ class ProviderDesk:
     # --- on its way ---
 
     def send(self, ticket: Ticket) -> None:
-        """It goes out now."""
+        """Note that the request goes out now."""
         with self._lock:
             self._line.send(ticket, monotonic())
             self._set_alarms()
 
     def end(self, ticket: Ticket, tokens: int | None) -> None:
-        """It was answered, or was not. `tokens` are what it has used; `None` leaves what was expected."""
+        """Note that the request has ended and used `tokens`; with `None`, the expected number counts."""
         self._change(lambda ticket, now: self._line.end(ticket, now, tokens=tokens), ticket)
 
     def give_back(self, ticket: Ticket) -> None:
-        """It never reached the provider."""
+        """Give the slot and the amounts back, because the request never reached the provider."""
         self._change(self._line.give_back, ticket)
 
     def hold_back(self, seconds: float) -> None:
-        """The provider said that nobody should come before that."""
+        """Send no request for `seconds`, because the provider asked for that."""
         with self._lock:
             self._line.hold_back(monotonic() + seconds)
             self._set_alarms()
@@ -281,21 +281,21 @@ class ProviderDesk:
     # --- what requests use ---
 
     def usual_output(self, model: str) -> int | None:
-        """Tokens that answers of a model have had of late; `None` before the first."""
+        """Return the usual number of tokens in recent answers of a model; `None` before the first."""
         usual = self._usual_output.get(model)
         return None if usual is None else round(usual)
 
     def learn(self, model: str, output_tokens: int) -> None:
-        """An answer had so many tokens. The mean moves a fifth of the way."""
+        """Note the tokens of an answer. The usual number moves a fifth of the way to it."""
         with self._lock:
             usual = self._usual_output.get(model, output_tokens)
             self._usual_output[model] = usual + (output_tokens - usual) / 5
 
 
 class _Alarm:
-    """Has the line of a desk looked at when it is time to, on one of the loops on which somebody waits.
+    """A timer on one of the loops on which requests wait, which has the line of a desk reviewed.
 
-    Each loop has its own: one that is blocked, or closed, holds up no other.
+    Each loop has its own timer, so that a blocked or closed loop does not hold up the others.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -305,7 +305,7 @@ class _Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at: float | None) -> None:
-        """Ring at that time; never, if it is `None`."""
+        """Ring at the monotonic time `at`; with `None`, never."""
         if at == self._at:
             return
         self._at = at
@@ -316,7 +316,7 @@ class _Alarm:
                 self._loop.call_soon_threadsafe(self._start)
 
     def stop(self) -> None:
-        """Nobody waits on this loop any more, which runs here."""
+        """Stop the timer, because nobody waits on this loop any more. Called on the loop itself."""
         self._at = None
         self._start()
 
@@ -334,7 +334,7 @@ class _Alarm:
 
 @contextmanager
 def all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
-    """Inside of all of them."""
+    """Enter all context managers."""
     with ExitStack() as stack:
         for manager in managers:
             stack.enter_context(manager)

@@ -1,7 +1,7 @@
-"""Who may send to a provider now, and who is next: a state machine without clock or I/O.
+"""The line of requests before a provider: a state machine without clock or I/O.
 
-Times are seconds of one clock that never goes back. Whoever calls a line holds its lock; whom a call lets go
-is returned, so that they can be told.
+Times are seconds of one clock that never goes back. The caller of a line holds its lock. A call returns the
+tickets that it grants, so that the caller can wake their requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MINUTE: Final = 60.0
 
 
 class _Entry:
-    """What one request takes of a window."""
+    """The amount that one request takes of a window."""
 
     __slots__ = ("amount", "expired", "sent_at")
 
@@ -27,11 +27,11 @@ class _Entry:
 
 
 class SlidingWindow:
-    """At most `limit` in any minute: of requests, or of tokens.
+    """A window that lets at most `limit` requests or tokens through in any minute.
 
-    Not a bucket that fills up again: that lets twice its size through within a minute, half of it at the
-    beginning. What is taken counts until it is sent, however long that takes, and then for a minute. What is
-    more than the limit goes when there is nothing else in the window.
+    It is not a bucket that fills up again: that would let twice its size through within a minute, half of it
+    at the beginning. An amount counts from when it is taken until a minute after it is sent. An amount above
+    the limit is let through when nothing else is in the window.
     """
 
     __slots__ = ("_sent", "limit", "used")
@@ -39,16 +39,16 @@ class SlidingWindow:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        """What was sent within the last minute, as of the last look, and what is taken and not sent yet."""
+        """Amount sent within a minute before the last `expire`, and amount taken but not sent yet."""
         self._sent: deque[_Entry] = deque()
 
     def fits(self, amount: int, now: float) -> bool:
-        """Whether so much may be taken."""
+        """Return whether this amount may be taken now."""
         self.expire(now)
         return self._has_room(self.used, amount)
 
     def fits_at(self, amount: int) -> float | None:
-        """When so much may be taken, if nothing else happens; `None` if something must be sent before."""
+        """Return the time at which this amount may be taken; `None` if another one must be sent first."""
         used = self.used
         for entry in self._sent:
             assert entry.sent_at is not None
@@ -58,23 +58,23 @@ class SlidingWindow:
         return None
 
     def take(self, amount: int) -> _Entry:
-        """Take so much; it is not sent yet."""
+        """Take this amount, which is not sent yet."""
         self.used += amount
         return _Entry(amount)
 
     def send(self, entry: _Entry, now: float) -> None:
-        """It is sent now, and the minute begins."""
+        """Note that the amount is sent now: its minute begins."""
         entry.sent_at = now
         self._sent.append(entry)
 
     def correct(self, entry: _Entry, amount: int) -> None:
-        """It was not so much after all, or more."""
+        """Change the amount of an entry to the one that was really used."""
         if not entry.expired:
             self.used += amount - entry.amount
             entry.amount = amount
 
     def expire(self, now: float) -> None:
-        """Forget what was sent a minute ago."""
+        """Forget the entries that were sent a minute ago or earlier."""
         while self._sent and (sent_at := self._sent[0].sent_at) is not None and sent_at + MINUTE <= now:
             entry = self._sent.popleft()
             self.used -= entry.amount
@@ -93,49 +93,49 @@ class Ticket:
     __slots__ = ("entries", "inside", "state", "tokens", "wake")
 
     def __init__(self, tokens: int, *, inside: bool = False) -> None:
-        """`tokens` are what it is expected to use.
+        """Make a ticket for a request that is expected to use this number of tokens.
 
-        One that is made `inside` of another that is on its way, which ends after it, has no slot of its own:
-        it shares that of the other one, and goes before those who may be waiting for that slot.
+        A request made `inside` of another one with a slot, which ends only after it, has no slot of its own.
+        It shares the slot of the other one, and goes before requests that may be waiting for that slot.
         """
         self.tokens, self.inside = tokens, inside
         self.state: TicketState = "waiting"
         self.entries: tuple[_Entry | None, _Entry | None] = (None, None)
-        """Of the windows of requests and tokens."""
+        """Entries in the windows of requests and of tokens."""
         self.wake: Callable[[], bool] | None = None
-        """Called, without the lock, when it is granted; false if nobody is there any more."""
+        """Function to call, without the lock, when the ticket is granted; False if its loop is closed."""
 
     @property
     def is_granted(self) -> bool:
-        """Whether it may go."""
+        """Whether the request may be sent."""
         return self.state == "granted"
 
 
 class ProviderLine:
     """The line before one provider: first come, first served.
 
-    Nobody overtakes, also not a small request one that must wait for more tokens.
+    No request overtakes another, not even a small one that needs fewer tokens.
     """
 
     __slots__ = ("_line", "held_until", "in_flight", "max_concurrency", "requests", "tokens")
 
     def __init__(self, max_concurrency: int | None, requests: int | None, tokens: int | None) -> None:
-        """Let so many be on their way at once, and so many requests and tokens be sent in a minute."""
+        """Limit the requests in flight at once, and the requests and tokens that are sent in a minute."""
         self.max_concurrency = max_concurrency
         self.requests = None if requests is None else SlidingWindow(requests)
         self.tokens = None if tokens is None else SlidingWindow(tokens)
         self.in_flight = 0
-        """Places that are taken."""
+        """Number of slots that are taken."""
         self.held_until = float("-inf")
         self._line: Line[Ticket] = Line()
 
     @property
     def waiting(self) -> int:
-        """How many are in line."""
+        """Number of requests in line."""
         return len(self._line)
 
     def ask(self, ticket: Ticket, now: float) -> list[Ticket]:
-        """Let a request go, or put it in line. Returns others whose turn it was already."""
+        """Grant a ticket, or put it in line. Returns the other tickets that are granted."""
         granted = self.review(now)
         if not self._line.is_behind_others(inside=ticket.inside) and self._fits(ticket, now):
             self._grant(ticket)
@@ -144,13 +144,13 @@ class ProviderLine:
         return granted
 
     def leave(self, ticket: Ticket, now: float) -> list[Ticket]:
-        """It waits no more."""
+        """Take a ticket out of the line. Returns the tickets that are granted."""
         self._line.leave(ticket)
         ticket.state = "ended"
         return self.review(now)
 
     def send(self, ticket: Ticket, now: float) -> None:
-        """It goes out now."""
+        """Note that the request goes out now."""
         assert ticket.state == "granted"
         ticket.state = "sent"
         for window, entry in zip((self.requests, self.tokens), ticket.entries, strict=True):
@@ -158,24 +158,24 @@ class ProviderLine:
                 window.send(entry, now)
 
     def end(self, ticket: Ticket, now: float, *, tokens: int | None = None) -> list[Ticket]:
-        """It was answered, or was not. `tokens` are what it has used; `None` leaves what was expected."""
+        """End a request that used `tokens`; with `None`, the expected ones. Returns the granted tickets."""
         assert ticket.state == "sent"
         if tokens is not None:
             self._correct(ticket, None, tokens)
         return self._free(ticket, now)
 
     def give_back(self, ticket: Ticket, now: float) -> list[Ticket]:
-        """It never reached the provider."""
+        """Give everything back, since the request never reached the provider. Returns the granted tickets."""
         assert ticket.state in ("granted", "sent")
         self._correct(ticket, 0, 0)
         return self._free(ticket, now)
 
     def hold_back(self, until: float) -> None:
-        """The provider said that nobody should come before."""
+        """Grant nothing before the time `until`, because the provider asked for that."""
         self.held_until = max(self.held_until, until)
 
     def review(self, now: float) -> list[Ticket]:
-        """Let those go whose turn it is. Returns them."""
+        """Grant the tickets whose turn it is, and return them."""
         granted: list[Ticket] = []
         while (first := self._line.first) is not None and self._fits(first, now):
             self._line.leave(first)
@@ -184,7 +184,7 @@ class ProviderLine:
         return granted
 
     def next_at(self, now: float) -> float | None:
-        """When to look again, if nothing happens before; `None` if something must."""
+        """Return the time of the next review; `None` if a request must be sent or end first."""
         first = self._line.first
         if first is None or not self._has_slot(first):
             return None

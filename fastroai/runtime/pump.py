@@ -1,4 +1,4 @@
-"""A producer in a task of its own, and its consumer: bounded, cancellable, never left behind."""
+"""A stream from a producer, in a task of its own, to its consumer: bounded, cancellable, always ended."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Produce: TypeAlias = Callable[[Send[T]], Awaitable[None]]
 
 
 class _End:
-    """Marks the end of what was produced."""
+    """Marks the end of the items."""
 
 
 _END: Final = _End()
 
 
 class Pump(Generic[T]):
-    """Iterates what `produce(send)` sends from a task of its own, at most `depth` items ahead.
+    """Iterates the items that `produce(send)` sends from a task of its own, at most `depth` items ahead.
 
-    The task is needed because what it drives may hold cancel scopes, which must end in the task that they
-    began in; an async generator can be closed from another. It starts on the first iteration, with the
-    context variables of the place where the pump was made, and ends at `aclose()`, at the latest when the
-    scope that was current there ends. An exception of the producer is raised where the items are read.
+    The task is needed because the producer may hold cancel scopes. These must end in the task in which they
+    began, but an async generator can be closed from another task. The task starts on the first iteration,
+    with the context variables of the place where the pump was made. It ends at `aclose()`, at the latest when
+    the scope that was current there ends. An exception of the producer is raised where the items are read.
     """
 
     def __init__(self, produce: Produce[T], *, depth: int = 1) -> None:
@@ -49,7 +49,7 @@ class Pump(Generic[T]):
 
     @property
     def started(self) -> bool:
-        """Whether anything was asked of it yet."""
+        """Whether an item was ever asked for."""
         return self._task is not None
 
     def __aiter__(self) -> Pump[T]:
@@ -82,7 +82,7 @@ class Pump(Generic[T]):
         try:
             await self._produce(self._send)
         finally:
-            # The end takes no room: a consumer that has left must not hold up the task.
+            # The end marker needs no room in the queue, so the task ends even if the consumer has left.
             self._queue.put_nowait(_END)
 
     async def _send(self, item: T) -> None:
@@ -100,7 +100,7 @@ class Pump(Generic[T]):
         finally:
             self._blocked -= 1
             self._flow.resume()
-            self._set_alarm()  # several may send, and one item read lets only one of them go on
+            self._set_alarm()  # other senders may still be blocked: one item read lets only one go on
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:
@@ -118,12 +118,12 @@ class Pump(Generic[T]):
         await self._task
 
     async def _end(self) -> None:
-        """The scope ends. Whoever still reads, in another task, is told so."""
+        """Close the pump because the scope ends. A reader in another task gets `ScopeClosedError`."""
         self._is_over = True
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop the producer and wait for its end. Its failure, if it had one unseen, is not raised here."""
+        """Stop the producer and wait for its end. A failure that nobody has seen yet is not raised here."""
         if self._closed:
             return
         self._closed = True
@@ -135,10 +135,11 @@ class Pump(Generic[T]):
 
 
 class PumpedStream(Generic[T]):
-    """What users iterate: the items of a pump, which is closed when they leave.
+    """A stream for users: the items of a pump, which is closed when the user leaves.
 
-    `async for item in stream` closes it when the loop is left; `async with stream:` when the block is, so
-    that a loop inside can be left and taken up again. At the latest, the end of the enclosing scope does.
+    `async for item in stream` closes the pump when the loop is left. `async with stream:` closes it when the
+    block is left, so that a loop inside can be left and continued. At the latest, the end of the enclosing
+    scope closes it.
     """
 
     def __init__(self, produce: Produce[T], *, depth: int = 1) -> None:
@@ -161,18 +162,18 @@ class PumpedStream(Generic[T]):
                     return
                 yield item
         finally:
-            # Inside `async with` the block decides when it ends.
+            # Inside `async with`, the end of the block closes the pump.
             if not self._entered:
                 await self._pump.aclose()
 
     async def __anext__(self) -> T:
-        """Return the next item. It closes nothing: that is up to `async with`, `aclose` or the scope."""
+        """Return the next item. The pump stays open until `async with`, `aclose` or the scope closes it."""
         return await self._receive()
 
     def _receive(self) -> Awaitable[T]:
-        """The next item; raises `StopAsyncIteration` after the last. For subclasses that look at items."""
+        """Return the next item; raise `StopAsyncIteration` after the last. Subclasses may override this."""
         return anext(self._pump)
 
     async def aclose(self) -> None:
-        """End what produces the items, if it has not ended."""
+        """End the producer of the items, if it has not ended."""
         await self._pump.aclose()

@@ -1,4 +1,4 @@
-"""One admitted request in the account, until it has ended."""
+"""The reservation of one admitted request, from its admission to its end."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ logger = logging.getLogger("fastroai.runtime")
 
 
 Warned: TypeAlias = list[tuple[Account, float]]
-"""Pairs of an account and a share to warn of that it has reached."""
+"""Pairs of an account and a share in `warn_at` that it has reached."""
 
 
 _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
-"""The requests that are around the running code; of a stream, those around the code that handles its events.
+"""The requests inside of which the running code is, such as code that handles the events of a stream.
 
 A context variable, because several requests go on at once under one scope.
 """
@@ -52,13 +52,13 @@ class Reservation(Generic[TermsT]):
         self.terms = terms
         """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
         self.short: BudgetExceeded | None = None
-        """The stop to raise if the answer is cut, where `max_tokens` was lowered."""
+        """The error to raise if the answer is cut; `None` if `max_tokens` was not lowered."""
         self.short_of: tuple[Account, Measure] | SharedReservation | None = None
-        """The account or spend limit because of which it was lowered."""
+        """The account or spend limit because of which `max_tokens` was lowered."""
         self.shared: list[SharedReservation] = []
         self.written_off: Charge | None = None
         self.describe: Callable[[], RequestRecord] | None = None
-        """Makes the record so far, for scopes that close while the request is in flight."""
+        """Function that makes the record so far, for scopes that close while the request is in flight."""
         self.interruption = Interruption(scope)
         """Ends the request if the run ends while it is in flight."""
         self._hold, self._flow, self._open = hold, flow, True
@@ -69,33 +69,33 @@ class Reservation(Generic[TermsT]):
 
     @property
     def hold(self) -> Hold | None:
-        """Its hold; `None` after its end."""
+        """The hold of the request; `None` after its end."""
         return self._hold if self._open else None
 
     @property
     def counted_hold(self) -> Hold:
-        """Its hold, also after its end."""
+        """The hold of the request, also after its end."""
         return self._hold
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
-        """Its reservation with a spend limit; `None` if there is none, and after its end."""
+        """Return the reservation with a spend limit; `None` if there is none, and after the end."""
         place = ceiling.limit.store, ceiling.account
         shared = self.shared if self._open else ()
         return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
 
     def note_slot(self) -> None:
-        """Note that it has a slot under a `ProviderLimit`. Requests made inside of it share the slot."""
+        """Note that the request has a slot under a `ProviderLimit`. Requests inside of it share the slot."""
         self._hold.has_slot = True
 
     @property
     def is_limited(self) -> bool:
-        """Whether any budget or spend limit applies to it."""
+        """Whether any budget or spend limit applies to the request."""
         return bool(self._hold.accounts or self.shared)
 
     # --- while it is in flight ---
 
     def take_off(self) -> bool:
-        """Note that it is in flight: a scope that closes before its end charges its bound.
+        """Note that the request is in flight. A scope that closes before its end charges its bound.
 
         Returns False if the run is over.
         """
@@ -108,25 +108,25 @@ class Reservation(Generic[TermsT]):
         return True
 
     def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
-        """Mark the code that asks the provider, or reads its stream. The end of the run interrupts it."""
+        """Mark the code that sends the request or reads its stream. The end of the run interrupts it."""
         return _Inside(self, "reading" if reading else "asking")
 
     def inside(self) -> AbstractContextManager[None]:
-        """Mark the code that runs inside of the request, which ends after that code."""
+        """Mark code that runs inside of the request: the request ends only after that code."""
         return _Inside(self)
 
     def write_off(self) -> Charge:
-        """Charge its bound, as unmeasured, in a scope that closes."""
+        """Return the charge for a scope that closes: the bound of the request, as unmeasured."""
         if self.written_off is None:
             self.written_off = Charge(self.bounded(self._described()))
         return self.written_off
 
     def leave(self, account: Account) -> list[Claim]:
-        """Hold nothing more of an account. Returns the claims that this changes."""
+        """Give back everything that is held of an account. Returns the claims that this changes."""
         return self._hold.leave(account)
 
     def interrupt(self) -> None:
-        """End it, because the run is over."""
+        """End the request, because the run is over."""
         self.interruption.set()
 
     def _described(self) -> RequestRecord:
@@ -143,7 +143,7 @@ class Reservation(Generic[TermsT]):
         )
 
     def bounded(self, record: RequestRecord) -> RequestRecord:
-        """Return the record of an unmeasured request, with its bound."""
+        """Return the record with the bound of the request, for one that is unmeasured."""
         bound = self.terms.bound
         return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
@@ -154,7 +154,7 @@ class Reservation(Generic[TermsT]):
         wake(changed)
 
     def lower(self, terms: TermsT, short: BudgetExceeded) -> None:
-        """Hold less: the request was given a lower `max_tokens`."""
+        """Hold less, because the request was given a lower `max_tokens`."""
         self.terms, self.short = terms, short
         if (ledger := self._hold.ledger) is not None:
             with self.scope.lock:
@@ -164,7 +164,7 @@ class Reservation(Generic[TermsT]):
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Charge the cost, as the usage has arrived; or the bound, if a part of the cost is not known."""
+        """Charge the cost, now that the usage has arrived; or the bound, if a part of the cost is unknown."""
         if not record.cost_complete:
             if record.bound_usd is None:
                 record = replace(record, bound_usd=self.terms.bound.cost_usd)
@@ -186,15 +186,15 @@ class Reservation(Generic[TermsT]):
             )
 
     def release(self, record: RequestRecord) -> Charge:
-        """Charge nothing: it was not sent, or was refused unbilled."""
+        """Charge nothing, because the request was not sent, or was refused unbilled."""
         return self._end(record)
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
-        """Charge its bound: it was sent, and its usage never came or cannot be true."""
+        """Charge the bound, because the request was sent and its usage never came or cannot be true."""
         return self._end(self.bounded(record))
 
     def give_back(self) -> None:
-        """End it without a record: it was not even tried."""
+        """End the reservation without a record, because the request was not even tried."""
         self._end(None)
 
     @overload
@@ -210,7 +210,7 @@ class Reservation(Generic[TermsT]):
         with scope.lock:
             charge = None if record is None else Charge(record, self.written_off)
             scope.end_in_flight(self, charge)
-            self.describe = None  # which refers to what has this reservation: a circle
+            self.describe = None  # it refers to the owner of this reservation, which is a reference cycle
             if hold.ledger is not None:
                 changed = hold.end(NOTHING if hold.reserve is None else self._spent_usd(record))
             if self.short is not None and isinstance(self.short_of, tuple):
@@ -232,11 +232,11 @@ class Reservation(Generic[TermsT]):
         return charge
 
     def _spent_usd(self, record: RequestRecord | None) -> Decimal:
-        """Return the US dollars that it has cost the run that pays for it."""
+        """Return the US dollars that the request has cost the run that pays for it."""
         return NOTHING if record is None else booked_usd(record, self._hold.amounts.usd)
 
     async def conclude(self) -> None:
-        """Wait until the spend limits have counted it, and tell listeners."""
+        """Wait until the spend limits have counted the request, and tell listeners."""
         for shared, ending in self._endings:
             balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
@@ -268,7 +268,7 @@ class _Inside:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
+        if _around.get() is self._inside:  # a stream may be left in another context, with another value
             _around.set(self._before)
         if self._while == "asking":
             self._reservation.interruption.sent(error)
@@ -284,7 +284,7 @@ def reservations_around() -> tuple[Reservation[Any], ...]:
 def holds_around(scope: Scope) -> tuple[Hold, ...]:
     """Return the holds of requests and runs that end only after a request that is made here.
 
-    They are those around the running code, and those whose streams it reads.
+    These are the requests and runs around the running code, and the requests whose streams it reads.
     """
     holds = [outer.hold for outer in (*_around.get(), *scope.reserves) if outer.hold is not None]
     for each in scope.lineage():
@@ -294,14 +294,14 @@ def holds_around(scope: Scope) -> tuple[Hold, ...]:
 
 
 def to_warn_of(scope: Scope, accounts: Iterable[Account]) -> Warned:
-    """Return the shares to warn of that accounts have just reached. The lock is held."""
+    """Return the shares to warn of that accounts have newly reached. The caller holds the lock."""
     if scope.listener is None:
         return []
     return [(account, reached) for account in accounts for reached in account.new_warnings()]
 
 
 def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
-    """Tell listeners of spending, and of the shares that it has reached."""
+    """Tell listeners of spending, and of the shares of budgets that were reached by it."""
     if scope.listener is None:
         return
     part = scope.part

@@ -1,4 +1,4 @@
-"""How often each class of failure is tried again, and how long to wait before."""
+"""Retry policies: how often to retry failures of each class, and how long to wait before each retry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_BACKOFF_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a class of failures is tried again, and how long to wait before.
+    """A rule for one class of failures: how often to retry, and how long to wait before each retry.
 
         RetryPolicy(max_retries=5, backoff=0.5)
 
@@ -29,9 +29,9 @@ class RetryPolicy:
     max_retries: int
     """Extra attempts."""
     backoff: float = 1.0
-    """Seconds before the first retry, at most; doubles each time."""
+    """Longest wait before the first retry, in seconds; it doubles with each retry."""
     max_backoff: float = MAX_BACKOFF_SECONDS
-    """Seconds that no wait of this policy exceeds; a provider's `Retry-After` may be longer."""
+    """Longest wait before any retry, in seconds; a provider's `Retry-After` may be longer."""
     jitter: Jitter = "full"
     """`"full"`: a random time between zero and the backoff, so that many clients do not come back at once
     ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015). `"none"`: the backoff itself."""
@@ -44,26 +44,26 @@ class RetryPolicy:
             raise ConfigurationError("jitter", self.jitter, "'full' or 'none'")
 
     def delay(self, number: int) -> float:
-        """Seconds to wait before retry `number`, from 1."""
+        """Return the seconds to wait before retry `number`, from 1."""
         longest = min(self.max_backoff, self.backoff * 2.0 ** min(number - 1, 32))
         return random.uniform(0.0, longest) if self.jitter == "full" else longest
 
 
 def backoff_delay(attempt: int, base: float) -> float:
-    """Seconds to wait after the failed attempt number `attempt`, from 1, where there is no policy."""
+    """Return the seconds to wait after failed attempt number `attempt`, from 1, if there is no policy."""
     return RetryPolicy(attempt, base).delay(attempt)
 
 
 class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
-    """The policies of one configuration, which is a value: they do not change, and have a hash."""
+    """The policies of one configuration, by class of failure: an immutable mapping with a hash."""
 
     __slots__ = ("_policies",)
 
     def __init__(self, policies: Mapping[FailureClass, RetryPolicy]) -> None:
-        """Check and keep them. A class without a policy is not tried again.
+        """Check and keep the policies. Failures of a class without a policy are not retried.
 
         Raises:
-            ConfigurationError: not policies by class, or one that retries terminal failures.
+            ConfigurationError: a wrong type of key or value, or a policy that retries terminal failures.
         """
         expected = "a RetryPolicy, or a mapping of FailureClass to RetryPolicy"
         kept: dict[FailureClass, RetryPolicy] = {}
@@ -79,7 +79,7 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
 
     @classmethod
     def of(cls, retry: RetryPolicy | Mapping[FailureClass, RetryPolicy]) -> RetryPolicies:
-        """Policies by class; a single one is for recoverable and for ambiguous failures."""
+        """Return policies by class. A single policy applies to recoverable and to ambiguous failures."""
         if isinstance(retry, cls):
             return retry
         if isinstance(retry, RetryPolicy):
@@ -108,18 +108,18 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
         return f"{{{inside}}}"
 
     def over(self, others: RetryPolicies) -> RetryPolicies:
-        """The same, and those of `others` for the classes that have none here."""
+        """Return these policies, with those of `others` for the classes that have none here."""
         return RetryPolicies({**others, **self})
 
     def with_backoff(self, seconds: float) -> RetryPolicies:
-        """The same, with another wait before the first retry of each class."""
+        """Return these policies with another wait before the first retry of each class."""
         return RetryPolicies(
             {failure: replace(policy, backoff=seconds) for failure, policy in self._policies.items()}
         )
 
     @property
     def max_retries(self) -> int:
-        """Extra attempts at most, of all classes together."""
+        """Largest number of extra attempts, of all classes together."""
         return sum(policy.max_retries for policy in self._policies.values())
 
 
@@ -130,15 +130,15 @@ DEFAULT_RETRY: Final[Mapping[FailureClass, RetryPolicy]] = RetryPolicies(
         FailureClass.TERMINAL: RetryPolicy(0),
     }
 )
-"""A ready-made `retry=`: what nobody has paid for is tried three times more, what may have been paid once."""
+"""A ready-made `retry=`: three retries of work that cost nothing, one of work that may have been billed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetriesUsed:
-    """How far the attempts at something have got; what a resumed run starts from."""
+    """Attempts and retries so far at one piece of work; a resumed run continues from these numbers."""
 
     attempt: int = 1
-    """The attempt that is made, from 1."""
+    """Number of the present attempt, from 1."""
     recoverable: int = 0
     """Retries after recoverable failures."""
     ambiguous: int = 0
@@ -150,26 +150,26 @@ class RetriesUsed:
         check_count("ambiguous", self.ambiguous, required=True)
 
     def of(self, failure: FailureClass) -> int:
-        """Retries after failures of this class."""
+        """Return the number of retries after failures of this class."""
         return {FailureClass.RECOVERABLE: self.recoverable, FailureClass.AMBIGUOUS: self.ambiguous}.get(
             failure, 0
         )
 
     def after(self, failure: FailureClass) -> RetriesUsed:
-        """With one more."""
+        """Return the numbers with one more retry, after a failure of this class."""
         if failure is FailureClass.RECOVERABLE:
             return replace(self, attempt=self.attempt + 1, recoverable=self.recoverable + 1)
         return replace(self, attempt=self.attempt + 1, ambiguous=self.ambiguous + 1)
 
     def to_json(self) -> dict[str, int]:
-        """As plain data."""
+        """Return the numbers as JSON."""
         return {"attempt": self.attempt, "recoverable": self.recoverable, "ambiguous": self.ambiguous}
 
     @classmethod
     def from_json(cls, data: Mapping[str, int]) -> Self:
-        """From `to_json`."""
+        """Return the numbers from the JSON of `to_json`."""
         return cls(**data)
 
 
 NO_RETRIES_USED: Final = RetriesUsed()
-"""Of the first attempt."""
+"""The numbers of a first attempt."""

@@ -1,4 +1,4 @@
-"""Whether a failure is tried again, and after what wait: the one decision of every level that retries."""
+"""The one decision of every level that retries: whether to retry a failure, and after which wait."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ class Retry:
     """The decision to try again."""
 
     error: Exception
-    """What failed."""
+    """The failure."""
     failure_class: FailureClass
     delay: float
-    """Seconds to wait before."""
+    """Seconds to wait before the retry."""
     failed_attempt: int
     used: RetriesUsed
-    """With this retry."""
+    """Retries used, including this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """What one level tries again: an agent call, a step's own code, a request."""
+    """The rules by which one level retries: an agent call, a step's own code, or a request."""
 
     policies: RetryPolicies
     classifiers: tuple[Classifier, ...] = ()
     shared: bool = False
-    """Whether the classes share one count, as they do for plain `retries`."""
+    """Whether the classes of failures share one count, as with plain `retries`."""
 
     @classmethod
     def counted(cls, retries: int, backoff: float, classifiers: tuple[Classifier, ...] = ()) -> RetryRules:
-        """Plain `retries`: so many extra attempts, whatever fails, unless it is terminal."""
+        """Return the rules of plain `retries`: this many extra attempts, unless a failure is terminal."""
         return cls(RetryPolicies.of(RetryPolicy(retries, backoff)), classifiers, shared=True)
 
     def classify(self, error: BaseException, attempt: int, scope: Scope | None) -> FailureClass:
-        """The class of a failure in a scope, or outside of any run."""
+        """Return the class of a failure in a scope, or outside of any run."""
         context = FailureContext(
             step_id=None if scope is None else scope.step_id,
             attempt=attempt,
@@ -51,9 +51,11 @@ class RetryRules:
         return classify(error, context, self.classifiers)
 
     def next(self, error: Exception, used: RetriesUsed, scope: Scope | None) -> Retry | None:
-        """Whether and how to try again. A failure that remains is marked, so that no outer level repeats it.
+        """Return how to retry a failure; `None` if it is final.
 
-        No wait goes past a deadline: then the failure is final at once, and has a note that says so.
+        A failure is final if it is terminal, if the retries are used up, or if the wait would go past a
+        deadline. In the last two cases it is marked, so that no outer level repeats the work; a deadline is
+        also noted on the exception.
         """
         failure = self.classify(error, used.attempt, scope)
         note_class(error, failure)

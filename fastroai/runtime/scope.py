@@ -1,7 +1,7 @@
-"""The tree of scopes: what flows down (budget, tracer, deadline, run id) and up (usage, errors).
+"""The tree of scopes: budget, tracer, deadline and run id flow down, usage and errors flow up.
 
-A scope opens as a child of the one that is current, through a `ContextVar`, so that an agent which a tool
-calls inside a step is under that step without anyone passing anything.
+A scope opens as a child of the current scope, which a `ContextVar` holds. So an agent that a tool calls
+inside a step is under that step, and no argument is passed for that.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default
 
 
 make_current: Final = _current.set
-"""Make a scope the current one of the running context, for a context that ends with it."""
+"""Make a scope the current one of the running context, where that context ends with the scope."""
 
 
 class ToolCalls(NamedTuple):
-    """The calls of tools, and visits to nodes of LangGraph, that the running code is in.
+    """The calls of tools, and visits to nodes of LangGraph, inside which the running code is.
 
-    They are known where the run is on record, and are the same in every process.
+    They are known in runs on record, and are the same in every process.
     """
 
     key: str = ""
-    """What tells the innermost from others; empty outside of any."""
+    """Key of the innermost call or visit, which differs from those of others; empty outside of any."""
     names: tuple[str, ...] = ()
-    """Those of tools, outermost first."""
+    """Names of the tool calls, outermost first."""
 
 
 _NO_CALLS: Final = ToolCalls()
 current_tool_calls: Final[ContextVar[ToolCalls]] = ContextVar("fastroai_tool_calls", default=_NO_CALLS)
-"""Of a task, not of a scope: several calls of tools go on at once under one."""
+"""The tool calls around the running task. Not kept in a scope: several tool calls run at once under one."""
 
 
 def current_scope() -> Scope | None:
-    """The innermost open scope of this task or thread; `None` outside of any run.
+    """Return the innermost open scope of this task or thread; `None` outside of any run.
 
-    In a process that was forked inside of a run, it is a new one: see `Scope.in_this_process`.
+    A process that was forked inside of a run gets a new scope: see `Scope.in_this_process`.
     """
     scope = _current.get()
     if scope is None or scope.process == THIS_PROCESS.id:
@@ -83,31 +83,31 @@ def current_scope() -> Scope | None:
 
 
 class FactLog(Protocol):
-    """Keeps the facts of a run."""
+    """A log that keeps the facts of a run."""
 
     scope: Scope
-    """That of the run."""
+    """The scope of the run."""
 
     def note(self, fact: AnyFact) -> None:
-        """Keep one more. From any thread."""
+        """Add a fact. Works from any thread."""
         ...
 
 
 class LeftBehind(NamedTuple):
-    """What a process that was forked inside of a run has left behind."""
+    """The budget or run on record that a forked process cannot use, because its parent process has it."""
 
     left: Literal["budget", "run"]
-    """A budget, which counts in one process; or a run on record, whose record has one writer."""
+    """A budget, which counts in one process only; or a run on record, whose log has one writer."""
     path: tuple[str, ...]
-    """The scope with the innermost budget, else the innermost scope."""
+    """Path of the scope with the innermost budget, else of the innermost scope."""
     process: int
-    """The process that has it."""
+    """Id of the process that has the budget or the run."""
 
 
 class Scope:
-    """One unit of a run: a run of a pipeline or graph, a step, an agent run.
+    """One node of the tree: a run of a pipeline or graph, a step, an agent call, a budget in code.
 
-    Entered with `async with`. Its `usage` is that of every request made inside, at any depth.
+    Entered with `async with`. Its `usage` is the sum of all requests made inside, at any depth.
     """
 
     __slots__ = (
@@ -175,13 +175,14 @@ class Scope:
         seconds_before: float = 0.0,
         labels: Labels = NO_LABELS,
     ) -> None:
-        """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
+        """Open a scope under `parent`. Without a `tracer` it has that of its parent.
 
-        `deps` are for spend limits whose key depends on them. `key`, such as a hash of inputs, tells it from
-        others of this name in the same attempt of its parent, whatever their order. `ordinal` tells it from
-        those that have the same key; by default pipelines and graphs, and scopes that are given a key, are
-        counted. `provider_limits` come on top of the parent's. `seconds_before` are what it has taken in
-        earlier processes of the time of its budget. `labels` come on top of the parent's, too.
+        Events go to `listener` and to that of the parent. `deps` are for spend limits whose key depends on
+        them. `key`, such as a hash of inputs, distinguishes the scope from others of its name in the same
+        attempt of the parent, whatever their order. `ordinal` distinguishes scopes with the same key; by
+        default it is counted for pipelines, graphs and scopes with a key. `provider_limits` and `labels` are
+        added to those of the parent. `seconds_before` are the seconds of its time budget that earlier
+        processes have used.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -190,24 +191,24 @@ class Scope:
         self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
         is_counted = kind in RUNS or bool(key)
-        # Which tools ran before it differs from process to process.
+        # A key, not an order: which tool calls run first differs from process to process.
         self.key: str = ".".join(filter(None, (current_tool_calls.get().key, key))) if is_counted else ""
-        """What tells it from others of this name, whatever their order."""
+        """The key that distinguishes this scope from others of its name, whatever their order."""
         self.ordinal: int = ordinal or (
             parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
         self._in_flight: dict[InFlight, bool] | None = None
-        """Requests that have not ended, and whether their bounds were charged here."""
+        """Requests that have not ended, each with whether its bound was already charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.receiving = 0
-        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many of these."""
+        """Number of answers not in use yet: 0 or 1 for an agent run; for a step, those of its agent runs."""
         self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
-        """Streams that whoever made it is reading, which go on after it has ended."""
+        """Streams that the maker of this scope is reading, and that go on after this scope has ended."""
         self.time: Clock | None = None
-        """The clock of its budget, once it runs."""
+        """The clock of the time budget, once it runs."""
         self.seconds_before = seconds_before
         self.budget: Budget | None = None
         self.labels: Labels = NO_LABELS if parent is None else parent.labels
@@ -215,34 +216,34 @@ class Scope:
         if labels is not NO_LABELS:
             self.labels = labels.inside(self.labels)
         self.account: Account | None = None if parent is None else parent.account
-        """The nearest account: of this scope's budget, else of the nearest one above."""
+        """The account of this scope's budget, else of the nearest budget above; `None` without a budget."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
-        """The spend limits that hold here."""
+        """The spend limits that apply in this scope."""
         self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
-        """What is set aside for the runs that it is in, innermost first."""
+        """The money that is set aside for the runs around this scope, innermost first."""
         self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
-        """What limits the requests to each provider here: all of these do."""
+        """The provider limits that apply in this scope, all of them at once."""
         self.closed = False
         self.degraded = False
-        """Whether a pipeline that is nested here was, although it did not fail."""
+        """Whether a pipeline nested in this scope was degraded, although it did not fail."""
         self.open_inside: list[Closer] | None = None
-        """What ends what is open inside, which must end before this scope can close."""
+        """Functions that end streams and calls inside, which must end before this scope can close."""
         self._clocks: list[Clock] | None = None
         self.log: FactLog | None = None if parent is None else parent.log
-        """The log of the run that it is a part of."""
+        """The log of the run that this scope is a part of."""
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
-        """Whether a store keeps the run that it is a part of."""
+        """Whether a store keeps the run that this scope is a part of."""
         self.once: object = None if parent is None else parent.once
-        """The register of side effects of the run that it is a part of."""
+        """The register of side effects of the run that this scope is a part of."""
         self.agent_run: object = None if parent is None else parent.agent_run
-        """What the meter knows of the innermost run of an agent that it is a part of."""
+        """The meter's data of the innermost agent run that this scope is a part of."""
         self.flow_run: object = None if parent is None else parent.flow_run
-        """The run of the innermost flow that it is a part of."""
+        """The run of the innermost flow that this scope is a part of."""
         self.estimated: tuple[Budget, ...] | None = None if parent is None else parent.estimated
-        """The budgets around what is only estimated here; `None` where something runs."""
+        """The budgets around an estimate that is made in this scope; `None` if the scope is of a real run."""
         self.forked: LeftBehind | None = None if parent is None else parent.forked
-        """Why nothing may be spent here: what it counts against is in the process that forked this one."""
+        """Why nothing may be spent here: the budget or run is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
         self.lock: threading.Lock
         self.process: int
@@ -281,7 +282,8 @@ class Scope:
             with self.lock:
                 self.account = Account(limits.budget, self.usage, self.account, self.path)
             if self.parent is not None and self.parent.kind == "call" and self.parent.budget is limits.budget:
-                self.account.warnings_told = len(limits.budget.warn_at)  # the call tells, of all its attempts
+                # The scope of the call warns, for all its attempts.
+                self.account.warnings_told = len(limits.budget.warn_at)
         self._alert(limits)
 
     def _alert(self, limits: Limits) -> None:
@@ -304,28 +306,29 @@ class Scope:
     @property
     def root(self) -> Scope:
         """The outermost scope: this one, or the last of its ancestors."""
-        # Not an attribute: a scope that refers to itself stays in memory, with all that was made inside,
-        # until Python next looks for circles.
+        # Not an attribute: a scope that refers to itself is a reference cycle. It would stay in memory, with
+        # everything that was made inside, until Python's next collection of cycles.
         return self._above[-1] if self._above else self
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names from the outermost scope to this one."""
+        """Names of the scopes from the outermost to this one."""
         names = [scope.name for scope in self.lineage()]
         return tuple(reversed(names))
 
     def is_within(self, path: tuple[str, ...]) -> bool:
-        """Whether the scope of this path is this one or around it, and not one of another run."""
+        """Return whether `path` is the path of this scope or of a scope around it."""
         return self.path[: len(path)] == path
 
     def lineage(self) -> tuple[Scope, ...]:
-        """This scope and its ancestors, innermost first."""
+        """Return this scope and its ancestors, innermost first."""
         return (self, *self._above)
 
     def place_within(self, outer: Scope | None) -> str:
-        """Which steps, pipelines and graphs this is in, with their attempts, as in `write@1/inner/check@2`.
+        """Return the place of this scope within `outer`, such as `write@1/inner/check@2`.
 
-        The same in every process that runs the same thing. `outer` is around all of them.
+        It names the steps (with their attempts), pipelines and graphs between `outer` and this scope, and is
+        the same in every process that takes up the run.
         """
         names: list[str] = []
         for scope in self.lineage():
@@ -337,19 +340,19 @@ class Scope:
 
     @property
     def own_place(self) -> str:
-        """What tells it from others in the same attempt of what is around it."""
+        """The name of this scope in its place, which no other scope in the same attempt around it has."""
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
         which = ".".join(filter(None, (self.key, number)))
         return f"{name}#{which}" if which else name
 
     def count_inside(self, name: str, key: str) -> int:
-        """How many of this name and key were opened in this attempt at the step around."""
+        """Count a new scope of this name and key in the attempt at the step around. Returns its number."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
         return around.count_child(f"{name}#{key}")
 
     def count_child(self, name: str) -> int:
-        """How many of this name were opened in this attempt, with this one."""
+        """Count a new scope of this name in the present attempt. Returns its number, from 1."""
         if self._children is None:
             self._children = {}
         key = (name, self.attempt)
@@ -360,38 +363,38 @@ class Scope:
 
     @property
     def usage(self) -> Usage:
-        """What was spent here and below. It goes on counting; `spent()` is a snapshot."""
+        """The usage of this scope and all below, which goes on counting; `spent()` returns a snapshot."""
         if self._usage is None:  # made when first needed: most steps of a large pipeline spend nothing
             self._usage = Usage()
         return self._usage
 
     @property
     def has_spent(self) -> bool:
-        """Whether anything may have been spent here or below; once it is closed, that does not change."""
+        """Whether anything may have been spent here or below. Closed scopes do not change."""
         return self._usage is not None
 
     @property
     def charges(self) -> list[Charge]:
-        """Every request made here and below, in the order in which they ended."""
+        """Charges of all requests made here and below, in the order in which the requests ended."""
         if self._charges is None:
             self._charges = []
         return self._charges
 
     @property
     def charge_count(self) -> int:
-        """How many requests were made here and below."""
+        """Number of charges here and below."""
         return len(self._charges or ())
 
     @property
     def records(self) -> list[RequestRecord]:
-        """What `charges` hold, now."""
+        """The records of `charges`, as they are now."""
         return [charge.record for charge in self._charges or ()]
 
     def charge(self, record: RequestRecord) -> Charge:
         """Count spending here and in every ancestor.
 
-        A scope that is closed is passed over: the nearest open ancestor counts it. When all are closed the
-        root still counts it, so that nothing that was paid for is lost.
+        A closed scope does not count it, but the open ones above do. If all are closed, the root still counts
+        it, so that no payment is lost.
         """
         charge = Charge(record)
         counted = False
@@ -414,9 +417,9 @@ class Scope:
     # --- requests in flight ---
 
     def add_in_flight(self, request: InFlight) -> list[Claim]:
-        """A request was admitted: this scope and its ancestors wait for what it costs.
+        """Add a request that was admitted: this scope and its ancestors wait for its cost.
 
-        For callers that hold the lock, as for `end_in_flight`. Returns the claims that this changes.
+        The caller holds the lock, as for `end_in_flight`. Returns the claims that this changes.
         """
         changed: list[Claim] = []
         for scope in (self, *self._above):
@@ -424,14 +427,14 @@ class Scope:
                 if scope._in_flight is None:
                     scope._in_flight = {}
                 scope._in_flight[request] = False
-            elif scope.budget is not None and scope.account is not None:  # closed by another thread just now
+            elif scope.budget is not None and scope.account is not None:  # another thread has just closed it
                 changed += request.leave(scope.account)
         return changed
 
     def end_in_flight(self, request: InFlight, charge: Charge | None) -> None:
-        """A request has ended: count what it is charged, if anything, wherever it was waited for.
+        """Remove a request that has ended, and count its charge, if any, in this scope and its ancestors.
 
-        A scope that has closed meanwhile has charged its bound, and does not count it again.
+        A scope that closed meanwhile has charged the bound, and does not count the request again.
         """
         for scope in (self, *self._above):
             if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
@@ -439,13 +442,13 @@ class Scope:
 
     @property
     def in_flight(self) -> tuple[InFlight, ...]:
-        """Requests here and below that have not ended. The lock is held."""
+        """Requests here and below that have not ended. The caller holds the lock."""
         return tuple(self._in_flight or ())
 
     def write_off_in_flight(self) -> None:
-        """Charge the bounds of the requests in flight: this scope will not learn what they cost.
+        """Charge the bounds of the requests in flight, because this scope will not learn their costs.
 
-        They go on, and the scopes around this one still count what they really cost.
+        The requests go on, and the scopes around this one still count their real costs.
         """
         if self._in_flight:
             with self.lock:
@@ -464,12 +467,12 @@ class Scope:
         return changed
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
-        """Count what an earlier process has spent in the same place: here, and nowhere else."""
+        """Count the spending of an earlier process in the same place, in this scope only."""
         with self.lock:
             self._count_known(charges, agent_calls)
 
     def recount(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
-        """Count what an earlier process has spent, up to the step, which has it from `restore`."""
+        """Count the spending of an earlier process here and up to the step around; there, `restore` does."""
         with self.lock:
             for scope in self.lineage():
                 if scope.kind in _PLACES:
@@ -482,18 +485,18 @@ class Scope:
             self.usage.add(charge.record)
             self.charges.append(charge)
         if self.budget is not None and self.account is not None:
-            self.account.new_warnings()  # that process has told of these
+            self.account.new_warnings()  # the earlier process has told listeners of these
 
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
-        """Note what became of the requests made here: of those from index `since` on, and marked `was`."""
+        """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
         with self.lock:
             for charge in self._charges[since:] if self._charges else ():
-                # What was thrown away before stays so.
+                # An answer that was thrown away for a retry stays `retried`.
                 if charge.record.use != "retried" and was in (None, charge.record.use):
                     charge.mark(use)
 
     def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
-        """Note what became of some of the requests made here, whose records `records` gave."""
+        """Set the use of those requests made here whose records are in `records`, by identity."""
         marked = set(map(id, records))
         with self.lock:
             for charge in self._charges or ():
@@ -508,14 +511,14 @@ class Scope:
                 scope.usage.agent_calls += 1
 
     def spent(self) -> Usage:
-        """A consistent snapshot of the usage so far."""
+        """Return a consistent snapshot of the usage so far."""
         with self.lock:
             return self.usage.copy()
 
     # --- answers on their way ---
 
     def note_answer(self) -> None:
-        """An answer was paid for, of the agent run that this scope is of, and is not in use yet."""
+        """Note that the agent run of this scope has paid for an answer that is not in use yet."""
         if not self.receiving:
             self.receiving = 1
             for scope in self._above:
@@ -523,7 +526,7 @@ class Scope:
                     scope.receiving += 1
 
     def hand_on(self) -> None:
-        """Whoever asked has the answer, or the run goes on with it: asks again, or calls a tool."""
+        """Note that the answer is in use: the caller has it, or the agent run asks again or calls a tool."""
         if self.receiving and self.kind == "agent":
             self.receiving = 0
             for scope in self._above:
@@ -533,25 +536,25 @@ class Scope:
                         scope._when_handed_on()
 
     def when_handed_on(self, then: Callable[[], None]) -> None:
-        """Have something done when no answer is on its way in this step any more."""
+        """Have `then` called when no answer of this step is left that is paid for and not in use."""
         self._when_handed_on = then
 
     # --- down: time ---
 
     def add_clock(self, clock: Clock) -> None:
-        """Let retries below see a deadline of this scope."""
+        """Add a clock of this scope, whose deadline retries below must see."""
         if self._clocks is None:
             self._clocks = []
         self._clocks.append(clock)
 
     def remove_clock(self, clock: Clock) -> None:
-        """Forget a deadline that has been left."""
+        """Remove a clock that was left."""
         if self._clocks is not None:
             self._clocks.remove(clock)
 
     @contextmanager
     def in_line(self) -> Iterator[None]:
-        """A request waits for others here: attempts at a call and at a step lose no time by that."""
+        """Stop the clocks of attempts at calls and at the step while a request waits in line here."""
         with ExitStack() as stack:
             stack.enter_context(self.at_rest())
             for scope in self.lineage():
@@ -559,12 +562,12 @@ class Scope:
                     if clock.of_attempt:
                         stack.enter_context(clock.paused())
                 if scope.kind == "step":
-                    break  # what is around it is for more than this request
+                    break  # clocks around the step bound more than this request
             yield
 
     @contextmanager
     def nesting(self) -> Iterator[None]:
-        """This is a run, with time limits of its own: the attempt at the step around it loses no time."""
+        """Stop the clock of the attempt at the step around a nested run, which has time limits of its own."""
         step = next((scope for scope in self.lineage() if scope.kind == "step"), None)
         with ExitStack() as stack:
             for clock in (() if step is None else step._clocks) or ():
@@ -574,7 +577,7 @@ class Scope:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Something waits here before it goes on: limits of work lose no time by that."""
+        """Let this scope rest on all `WorkClock`s around, while it waits for something before it goes on."""
         with ExitStack() as stack:
             for scope in self.lineage():
                 for clock in scope._clocks or ():
@@ -584,7 +587,7 @@ class Scope:
 
     @property
     def attempt_ran_out(self) -> bool:
-        """Whether the time of an attempt at a call or at a step has run out here."""
+        """Whether the time of an attempt at a call or a step around this scope has run out."""
         clocks = (clock for scope in self.lineage() for clock in scope._clocks or ())
         return any(clock.of_attempt and clock.ran_out for clock in clocks)
 
@@ -593,18 +596,18 @@ class Scope:
         return min((left for left, _ in self._deadlines()), default=None)
 
     def deadline_before(self, seconds: float) -> tuple[str, float] | None:
-        """What would run out during a wait of so many seconds, if anything, and what it has left."""
+        """Return the nearest deadline, if it ends within `seconds`: its name, and the seconds left."""
         left, clock = min(self._deadlines(), key=lambda deadline: deadline[0], default=(None, None))
         return None if left is None or clock is None or seconds < left else (clock.what, left)
 
     @property
     def out_of_time(self) -> BaseException | None:
-        """What is about to be raised where a time limit of this scope has cancelled what is inside."""
+        """The error that a time limit of this scope is about to raise; `None` if none has run out."""
         return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
 
     @property
     def is_cancelled_by_time(self) -> bool:
-        """Whether a time limit of this scope or around it has cancelled what is inside."""
+        """Whether a time limit of this scope or around it has run out, and so cancelled the code inside."""
         return any(clock.ran_out for scope in self.lineage() for clock in scope._clocks or ())
 
     def _deadlines(self) -> Iterator[tuple[float, Clock]]:
@@ -616,25 +619,25 @@ class Scope:
     # --- events ---
 
     async def emit(self, event: RunEvent) -> None:
-        """Tell whoever listens to this run, after what was noted before."""
+        """Tell an event to the listeners of this run, after the events that were noted before."""
         await self.tell()
         if self.listener is not None:
             await self.listener(event)
 
     def note(self, event: RunEvent) -> None:
-        """Have an event told as soon as somebody can wait for the listener: at the next `emit` or `tell`."""
+        """Have an event told at the next `emit` or `tell`, for code that cannot await the listener."""
         if self.listener is not None:
             self._events.append((self.listener, event))
 
     async def tell(self) -> None:
-        """Tell what was noted anywhere in the run."""
+        """Tell listeners the events that were noted anywhere in the run."""
         while self._events:
             listener, event = self._events.popleft()
             await listener(event)
 
     @property
     def part(self) -> Part:
-        """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
+        """The part in which events of this scope happen: the innermost pipeline or graph, else the root."""
         if self._part is not None:
             return self._part
         for run in self.lineage():
@@ -644,25 +647,25 @@ class Scope:
             return Part(self.run_id, "", (self.root.name,))
         if run._part is None:
             outer = run if run.log is None else run.log.scope
-            # As a log has it, where only places are on record: routers have no place of their own.
+            # The same as in a part read from a log, which has only places: routers have no place there.
             run._part = Part(run.run_id, outer.name, (outer.name,)).inside(run.place_within(outer))
         return run._part
 
     # --- life ---
 
     def on_close(self, closer: Closer) -> None:
-        """Have something ended when this scope ends, at the latest."""
+        """Have `closer` called when this scope ends, to end a stream or call inside that is still open."""
         if self.open_inside is None:
             self.open_inside = []
         self.open_inside.append(closer)
 
     def forget_closer(self, closer: Closer) -> None:
-        """It has ended by itself."""
+        """Remove a closer, because its stream or call has ended by itself."""
         if self.open_inside is not None and closer in self.open_inside:
             self.open_inside.remove(closer)
 
     async def end_inside(self) -> None:
-        """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""
+        """End everything that is still open inside: abandoned streams, and calls of abandoned threads."""
         cancelled: asyncio.CancelledError | None = None
         while self.open_inside:
             try:
@@ -673,15 +676,14 @@ class Scope:
             raise cancelled
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close, and note on `error` what was spent.
+        """Close the scope, and attach its usage to `error`.
 
-        Requests that are in flight are charged at their bounds here and go on under the scopes around this
-        one. At the end of the outermost scope they are ended: each raises `ScopeClosedError` where it was
-        made.
+        The scope charges requests in flight at their bounds; they go on under the scopes around it. The end
+        of the outermost scope ends them: each raises `ScopeClosedError` where it was made.
         """
         if self.process != THIS_PROCESS.id:
             self.closed = (
-                True  # its requests, and who holds its lock, are in the process that forked this one
+                True  # the requests and the holder of the lock are in the process that forked this one
             )
             return
         if self.receiving:
@@ -706,10 +708,11 @@ class Scope:
     # --- other processes ---
 
     def in_this_process(self) -> Scope:
-        """This scope; in a process that was forked inside of it, a new outermost one in its place.
+        """Return this scope; in a process that was forked inside of it, a new outermost scope in its place.
 
-        Spend limits hold in both, as a store keeps them. A budget cannot, and a run's record has one writer,
-        so under these the new scope lets nothing be spent.
+        Spend limits apply in both processes, because a store keeps them. A budget counts in one process, and
+        the log of a run has one writer. So under a budget or in a run on record, the new scope lets nothing
+        be spent.
         """
         if self.process == THIS_PROCESS.id:
             return self
@@ -723,17 +726,17 @@ class Scope:
         return scope
 
     def count_for_itself(self) -> None:
-        """A budget is opened here: one of the process that forked this one is no longer in the way."""
+        """Let money be spent here again although the process was forked: this scope opens a new budget."""
         if self.forked is not None and self.forked.left == "budget":
             self.forked = None
 
     def check_process(self) -> None:
-        """Raise `ForkedScopeError` where nothing may be spent, as what it counts against is elsewhere."""
+        """Raise `ForkedScopeError` if nothing may be spent here: the budget is in the parent process."""
         if self.forked is not None:
             raise ForkedScopeError(*self.forked, THIS_PROCESS.id)
 
     def time_budget(self) -> Clock | None:
-        """The clock for the milliseconds of this scope's budget, if it has any."""
+        """Make and return the clock for the milliseconds of this scope's budget; `None` if it has none."""
         if self.budget is None or (ms := self.budget.ms) is None:
             return None
         self.time = Clock(
@@ -749,17 +752,17 @@ class Scope:
         return error
 
     def keep_stopped(self, run: StoppedRun) -> None:
-        """Keep what an agent run can go on from that was cancelled here, for those whose time has run out."""
+        """Keep a stopped agent run in the scopes around whose time budget has run out, for their errors."""
         for scope in self.lineage():
             if scope.time is not None and scope.time.ran_out:
                 scope._stopped_runs = [*(scope._stopped_runs or ()), run]
 
     def enter(self) -> None:
-        """Make this the current scope, until `leave`; for code that is not async."""
+        """Make this the current scope until `leave`, in code that is not async."""
         self._token = _current.set(self)
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Close, and make current what was before."""
+        """Close this scope, and make the scope before it current again."""
         self.close(error)
         _current.reset(self._token)
 
@@ -797,6 +800,6 @@ class Scope:
 
 
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
-    """Return what tells the warnings of a spend limit from others."""
+    """Return a function that says whether a warning is one of this spend limit."""
     own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
     return lambda warning: (warning.key, warning.window, warning.coded_usd or warning.limit_usd) == own

@@ -1,4 +1,4 @@
-"""Work of a process for a store of spending, besides requests: renewing leases, and settling."""
+"""Background work of a process for a spend store: renewing leases, and settling."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _LONGEST_RETRY: Final = 2.0
 
 
 class LeaseHolder(Protocol):
-    """Somebody with a claim in a store."""
+    """A reservation with a claim in a spend store."""
 
     claim: SpendClaim
 
     @property
     def may_end(self) -> bool:
-        """Whether its request will end by itself."""
+        """Whether the request will end by itself."""
         ...
 
     @property
     def is_renewed(self) -> bool:
-        """Whether its lease goes on; otherwise it is left to end."""
+        """Whether the lease is renewed; otherwise it runs out."""
         ...
 
 
@@ -59,43 +59,43 @@ class SpendCounter:
 
     def __init__(self) -> None:
         self.turnstile = Turnstile()
-        """What lets them ask one after the other."""
+        """Lets the requests ask the store one after the other."""
         self.arrivals = 0
-        """Those that have come so far."""
+        """Number of requests that have come so far."""
         self._contenders = 0
-        """Those that are on their way to the turnstile, wait for their turn, or are in flight."""
+        """Number of requests on their way to the turnstile, waiting for their turn, or in flight."""
         self._reserved_usd = Decimal(0)
-        """US dollars that they have reserved."""
+        """US dollars that the requests have reserved."""
         self._lock = threading.Lock()
 
     def come(self) -> None:
-        """Count a request that is about to ask, so that what others are offered leaves something for it."""
+        """Count a request that is about to ask, so that the offers to others leave something for it."""
         with self._lock:
             self.arrivals += 1
             self._contenders += 1
 
     def leave(self, reserved_usd: Decimal) -> None:
-        """Count a request no more that had reserved so much."""
+        """Stop counting a request that had reserved this much."""
         with self._lock:
             self._contenders -= 1
             self._reserved_usd = EXACT.subtract(self._reserved_usd, reserved_usd)
 
     def change(self, before_usd: Decimal, now_usd: Decimal) -> None:
-        """Note what a request has reserved now, and had before."""
+        """Note that a request has reserved `now_usd` instead of `before_usd`."""
         with self._lock:
             self._reserved_usd = EXACT.add(EXACT.subtract(self._reserved_usd, before_usd), now_usd)
 
     def offer(self, left_usd: Decimal, own_usd: Decimal) -> Decimal:
-        """US dollars that one of the requests may take, if so much is left and it has reserved `own_usd`."""
+        """Return the US dollars that a request with `own_usd` reserved may take if `left_usd` are left."""
         with self._lock:
             others_usd = EXACT.subtract(self._reserved_usd, own_usd)
             return equal_part(EXACT.add(left_usd, own_usd), others_usd, max(self._contenders, 1))
 
 
 class SpendDesk:
-    """The work of one process for one store, on the background loop.
+    """The work of one process for one spend store, on the background loop.
 
-    Not on the loop of the request, which may be blocked, cancelled or closed.
+    The loop of a request would not do, because it may be blocked, cancelled or closed.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -103,7 +103,7 @@ class SpendDesk:
 
     @classmethod
     def of(cls, store: SpendStore) -> SpendDesk:
-        """The desk for a store, while there is anything to do."""
+        """Return the desk for a store. It exists while somebody uses it."""
         with cls._lock:
             desk = cls._desks.get(store)
             if desk is None:
@@ -112,30 +112,30 @@ class SpendDesk:
 
     @classmethod
     def forget_all(cls) -> None:
-        """Start anew, in a process that was forked."""
+        """Forget all desks, in a process that was forked."""
         cls._lock = threading.Lock()
         cls._desks = WeakValueDictionary()
 
     def __init__(self, store: SpendStore) -> None:
         self.store = store
         self._live: dict[LeaseHolder, float] = {}
-        """With the time at which the lease was last renewed, at the latest."""
+        """Holders whose leases this desk renews, each with the monotonic time of its last renewal."""
         self._counters: WeakValueDictionary[SpendAccount, SpendCounter] = WeakValueDictionary()
         self._renewing: set[float] = set()
         self._unsettled: deque[_Ending] = deque()
-        """What the store could not be told. While there is anything, settling waits for its turn here."""
+        """Endings that the store could not be told of. While there are any, new ones queue up behind them."""
         self._unbooked: dict[SpendAccount, Decimal] = {}
-        """US dollars that were charged and are on their way to the store."""
+        """US dollars by account that were charged and are on their way to the store."""
 
     def counter(self, account: SpendAccount) -> SpendCounter:
-        """Where the requests of this process ask for an account."""
+        """Return the counter through which the requests of this process ask for an account."""
         with self._lock:
             return self._counters.setdefault(account, SpendCounter())
 
     # --- leases ---
 
     def add(self, holder: LeaseHolder) -> None:
-        """Keep its lease from ending, from now on."""
+        """Renew the lease of a holder from now on."""
         lease = holder.claim.lease
         with self._lock:
             self._live[holder] = monotonic()
@@ -145,20 +145,20 @@ class SpendDesk:
         in_background(self._renew_leases(lease), _renewals)
 
     def remove(self, holder: LeaseHolder) -> None:
-        """Let its lease end."""
+        """Stop renewing the lease of a holder."""
         with self._lock:
             self._live.pop(holder, None)
 
     def move(self, payer: Payer, usd: Decimal) -> None:
-        """Give US dollars back to a claim that others draw on; a negative amount takes them."""
+        """Give US dollars back to the claim of a run on which requests draw. A negative amount takes them."""
         with self._lock:
             left_usd = EXACT.add(payer.claim.amount_usd, usd)
             payer.claim = replace(payer.claim, amount_usd=left_usd)
 
     def held_up(self, account: SpendAccount) -> Decimal:
-        """US dollars reserved by requests of this process of which there is no telling when they end.
+        """Return the US dollars reserved by requests of this process that may never end by themselves.
 
-        Once their leases have ended, which nobody renews, they are spent, and reserved no more.
+        Nobody renews their leases. Once a lease has run out, its amount counts as spent, not as reserved.
         """
         now = monotonic()
         with self._lock:
@@ -172,7 +172,7 @@ class SpendDesk:
         return exact_sum(held_up)
 
     async def end_leases_of_dead(self, account: SpendAccount, holders: Iterable[str]) -> bool:
-        """End the leases of processes that are known to be dead. Returns whether there are any."""
+        """End the leases of those holders whose processes are known to be dead. Returns whether any are."""
         dead = [holder for holder in holders if is_dead(holder)]
         if dead:
             await self.store.end_leases(account, dead)
@@ -200,18 +200,18 @@ class SpendDesk:
     # --- endings ---
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
-        """Settle in the background. The future is done when that was tried once; then it is tried again."""
+        """Settle in the background. The future is done after the first attempt; a failed one is repeated."""
         return in_background(self._settle(_Ending(claim, cost_usd)), _endings)
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
-        """Count what was spent without being reserved, in the background. Done as `settle` is."""
+        """Charge spending that was not reserved, in the background. The future is that of `settle`."""
         self._add_unbooked(claim.account, cost_usd)
         ending = in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
         ending.add_done_callback(lambda _: self._add_unbooked(claim.account, -cost_usd))
         return ending
 
     def unbooked(self, account: SpendAccount) -> Decimal:
-        """US dollars that this process has charged, and that are not in the books yet."""
+        """Return the US dollars that this process has charged and that are not in the store yet."""
         with self._lock:
             return self._unbooked.get(account, Decimal(0))
 
@@ -226,12 +226,13 @@ class SpendDesk:
             try:
                 return await self._tell(ending)
             except SpendStoreUnavailable as error:
-                log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
+                # Without a cost, a debug message will do: the reservation ends with its lease anyway.
+                log = logger.warning if ending.cost_usd else logger.debug
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
-            except Exception:  # of a store of the user's own, and often nobody waits for the future
+            except Exception:  # the user's own store raised it, and often nobody waits for the future
                 ending.log_error()
                 raise
-        ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
+        ending.claim = replace(ending.claim, warn_at=())  # its run is gone by then; other claims will warn
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
             in_background(self._settle_late(), _endings)
@@ -239,12 +240,12 @@ class SpendDesk:
 
     async def _tell(self, ending: _Ending) -> SpendBalance:
         if not ending.is_known:
-            await self.store.reserve(ending.claim)  # granted or in line, it can be settled
+            await self.store.reserve(ending.claim)  # the store can settle a claim, granted or in line
             ending.is_known = True
         return await self.store.settle(ending.claim, ending.cost_usd)
 
     async def _settle_late(self) -> None:
-        """Try again, one at a time, each for as long as its lease; then the store counts the bound it has."""
+        """Retry endings one at a time, each for as long as its lease; then the store counts the bound."""
         pause = _FIRST_RETRY
         while self._unsettled:
             await asyncio.sleep(pause)
@@ -255,14 +256,14 @@ class SpendDesk:
                 self._give_up_late()
 
     async def _settle_first(self) -> bool:
-        """Try the one that was not tried for longest. False if the store is unavailable."""
+        """Try the ending whose last attempt is longest ago. Returns False if the store is unavailable."""
         first = self._unsettled[0]
         try:
             await self._tell(first)
         except SpendStoreUnavailable:
             self._unsettled.rotate(-1)
             return False
-        except Exception:  # of a store of the user's own, which must not keep the others from being settled
+        except Exception:  # the user's own store raised it; the other endings must be settled all the same
             first.log_error()
         self._unsettled.popleft()
         return True
@@ -281,7 +282,7 @@ class SpendDesk:
 
 @dataclass(eq=False)
 class _Ending:
-    """What a store is to be told of a claim at its end."""
+    """The end of a claim, as a store is to be told of it."""
 
     claim: SpendClaim
     cost_usd: Decimal
@@ -290,11 +291,11 @@ class _Ending:
 
     def __post_init__(self) -> None:
         self.until = monotonic() + self.claim.lease
-        """When to give up, if the store stays unavailable."""
+        """Monotonic time at which to give up, if the store stays unavailable."""
 
     @property
     def key(self) -> str:
-        """Whose spending it is."""
+        """The key of the account: whose spending it is."""
         return self.claim.account.key
 
     def log_error(self) -> None:
@@ -304,17 +305,17 @@ class _Ending:
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()
 _endings: Final[set[concurrent.futures.Future[Any]]] = set()
-"""Work of the background loop."""
+"""Futures of this work on the background loop, kept until they are done."""
 
 
 @atexit.register
 def _finish() -> None:
-    """Let endings reach their stores before the process ends."""
+    """Wait a few seconds for endings to reach their stores before the process ends."""
     concurrent.futures.wait(list(_endings), timeout=_SECONDS_AT_EXIT)
 
 
 def _after_fork() -> None:
-    """What the parent has to do is not ours, and its loop is not here."""
+    """Forget the work of the parent process: it belongs to the parent, whose loop is not here."""
     _renewals.clear()
     _endings.clear()
     SpendDesk.forget_all()

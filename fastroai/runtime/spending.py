@@ -1,4 +1,4 @@
-"""What requests reserve with `SpendLimit`s, which other runs and processes share through a store."""
+"""Reservations and charges under `SpendLimit`s, which runs and processes share through a store."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fastroai.runtime")
 
 TOLD_AFTER: Final = 1.0
-"""Seconds that a request waits for a budget or a spend limit before that is told."""
+"""Seconds that a request waits for a budget or a spend limit before listeners are told."""
 FIRST_POLL: Final = 0.01
 LONGEST_POLL: Final = 0.25
-"""Seconds between questions to a store while others' reservations stand in the way."""
+"""Seconds between two questions to a store while reservations of others stand in the way."""
 
 _ZERO: Final = Decimal(0)
 
 
 def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
-    """Return the limit that applies, in US dollars: the one set by hand for the window, or that in code."""
+    """Return the limit that applies, in US dollars: the one set by hand for the window, else that in code."""
     return limit.usd if balance.limit_usd is None else balance.limit_usd
 
 
 def limit_stop(
     limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
-    """Return the error of a limit that cannot pay so many microcents, or is crossed."""
+    """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
         usd_to_microcents(in_force(limit, balance)),
         usd_to_microcents(balance.spent_usd),
@@ -66,7 +66,7 @@ def limit_stop(
 
 
 def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
-    """Tell listeners of the shares to warn of that the store has left to this claim to tell."""
+    """Warn listeners of the reached shares of a limit that the store left to this claim to tell."""
     limit_usd = in_force(limit, balance)
     for threshold in sorted(balance.reached):
         scope.note(
@@ -84,7 +84,7 @@ def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: S
 
 
 def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
-    """Return what the innermost run around has set aside of a limit."""
+    """Return the payer of a limit: the money that the innermost run around the scope has set aside of it."""
     payers = (each.payer_at(ceiling) for each in scope.reserves)
     return next((payer for payer in payers if payer is not None), None)
 
@@ -104,15 +104,15 @@ def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
 
 
 def _telling(scope: Scope, limit: SpendLimit, claim: SpendClaim) -> SpendClaim:
-    """Return the claim, with the shares to warn of if there is a listener; else others tell them."""
+    """Return the claim, with the shares to warn of if the scope has a listener; else other claims warn."""
     return claim if scope.listener is None else replace(claim, warn_at=limit.warn_at)
 
 
 class SharedCharge:
-    """Spending that nobody reserved, on its way into the books of one spend limit."""
+    """Spending that nobody reserved, on its way into the store of one spend limit."""
 
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
-        """Have it charged in the background, from now on."""
+        """Start to charge the cost in the background."""
         self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
         payer = _payer(scope, ceiling)
         self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
@@ -123,24 +123,24 @@ class SharedCharge:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is in the books, or that was tried."""
+        """Whether the store has the charge, or the first attempt to charge has failed."""
         return self._ending.done()
 
     async def wait(self) -> None:
-        """Wait until it is in the books, or that was tried."""
+        """Wait until the store has the charge, or the first attempt to charge has failed."""
         await result_of(self._ending)
 
     def note_warnings(self) -> None:
-        """Tell the shares, once, that it was the first to reach. The charge must be done."""
+        """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
             note_warnings(self._scope, self.limit, self._claim, balance)
         self._is_noted = True
 
     def stop(self) -> SpendLimitExceeded | None:
-        """Return the stop of the limit if it is known to be crossed.
+        """Return the error of the limit if it is known to be crossed, else `None`.
 
-        Before it is done, that is known where this process alone has charged more than the limit since: code
-        that records without a pause need not wait for the store.
+        Before the charge is done, this is known only if the charges of this process that are on their way
+        exceed the limit. So code that records in a tight loop need not wait for the store.
         """
         balance = self._ending.result() if self.is_done else self._unbooked()
         if balance is None or balance.spent_usd <= in_force(self.limit, balance):
@@ -155,13 +155,16 @@ class SharedCharge:
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
-    """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
+    """Charge the known cost of spending that nobody reserved to the spend limits above."""
     cost_usd = booked_usd(record, _ZERO)
     return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
 
 
 def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
-    """Return the US dollars that a limit counts. Without a bound: the larger of known and reserved."""
+    """Return the US dollars that a limit counts for a record.
+
+    Without a bound, that is the larger of the known cost and the reserved amount.
+    """
     committed_usd = record.committed_usd
     if isinstance(committed_usd, Unbounded):
         return reserved_usd if record.cost_usd is None else max(reserved_usd, record.cost_usd)
@@ -169,7 +172,7 @@ def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
 
 
 async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
-    """Wait for it. Whoever waits may be cancelled; the ending goes on."""
+    """Wait for the result of an ending. The waiting task may be cancelled; the ending goes on."""
     ended = Wakeup()
     ending.add_done_callback(lambda _: ended.set())
     await ended.wait()
@@ -177,7 +180,7 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 
 
 class SharedReservation:
-    """What one request or one run has reserved with one spend limit. It is ended once."""
+    """The reservation of one request or one run with one spend limit. It is ended once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
         self.limit, self._hold, self._scope = ceiling.limit, hold, scope
@@ -187,31 +190,31 @@ class SharedReservation:
         self._counter = self._desk.counter(self.claim.account)
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
-        """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
+        """`uncounted`: the store was unavailable, and the limit lets the request go out all the same."""
         self._reserved_usd = _ZERO
         self._drawn_usd = _ZERO
-        """US dollars that it draws from the claim of a run around it."""
+        """US dollars that the request draws from the claim of a run around it."""
 
     @property
     def may_end(self) -> bool:
-        """Whether its request will end by itself."""
+        """Whether the request will end by itself."""
         return self._hold.may_end and not self._hold.shared_dependents
 
     @property
     def is_renewed(self) -> bool:
-        """Whether to renew its lease. That of a run ends where its requests wait for more of the limit."""
+        """Whether to renew the lease. That of a run is not renewed while its requests wait for more money."""
         return not self._hold.shared_dependents if self._hold.run is not None else self.may_end
 
     @asynccontextmanager
     async def turn(self, *, inside: bool) -> AsyncIterator[None]:
-        """This process's turn to ask for the account; to be held until it is granted or refused.
+        """Wait for the turn among the requests of this process, and keep it until granted or refused.
 
-        A request that is made from `inside` of another does not stand behind those of this process that may
-        be waiting for the end of that one.
+        A request made `inside` of another one does not wait here, because requests before it may be waiting
+        for the end of that other one.
 
         Raises:
-            SpendStoreUnavailable: whoever had the turn found the store unavailable; unless the limit allows
-                for that.
+            SpendStoreUnavailable: the request that had the turn found the store unavailable, and the limit
+                does not allow for that.
         """
         async with AsyncExitStack() as held:
             if not inside:
@@ -230,19 +233,20 @@ class SharedReservation:
         *,
         waits_for_others: bool = True,
     ) -> SpendBalance | None:
-        """Reserve so much US dollars; wait while others' reservations stand in the way, or only for its turn.
+        """Reserve US dollars. Wait while reservations of others stand in the way, or only for the turn.
 
-        With `fitting`, the request may do with less, so that others find something too: it gives what to ask
-        for, `amount_usd` at most, with such a balance. It was called last for what is reserved in the end.
+        With `fitting`, the request may take less, so that something is left for others: the function returns
+        the amount to ask for under a balance, `amount_usd` at most. Its last call is for the amount that is
+        reserved in the end.
 
-        It is `waiting` from the moment at which there is too little. After a second, `on_wait` is told once
-        what the limit has left, and whose reservations these are.
+        The context manager `waiting` is entered once there is too little money. After a second, `on_wait` is
+        called once with the balance and the holders of the other reservations.
 
         Returns:
-            `None` once it is reserved; the balance, if there is nobody left to wait for.
+            `None` once the amount is reserved; the balance, if there is nobody to wait for.
 
         Raises:
-            SpendStoreUnavailable: unless the limit allows for that.
+            SpendStoreUnavailable: the store is unavailable, and the limit does not allow for that.
         """
         self.claim = replace(self.claim, amount_usd=amount_usd)
         if self._state == "uncounted":
@@ -273,7 +277,7 @@ class SharedReservation:
                     self._tell_the_line(error)
                     self._desk.remove(self)
                     self._go_uncounted(error)
-                    self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
+                    self._desk.settle(self.claim, _ZERO)  # the store may have the claim all the same
                     return None
                 if monotonic() >= told_at:
                     told_at = inf
@@ -282,7 +286,7 @@ class SharedReservation:
                 pause = min(pause * 2, LONGEST_POLL)
 
     def _others_end(self, balance: SpendBalance) -> bool:
-        """Whether a part of what is reserved will become free by itself."""
+        """Return whether a part of the reserved money will become free by itself."""
         return balance.reserved_usd > self._desk.held_up(self.claim.account)
 
     async def _reserve(self) -> SpendVerdict:
@@ -296,7 +300,7 @@ class SharedReservation:
         return verdict
 
     async def mark_sent(self) -> bool:
-        """Note that the request goes out now. False if its lease has ended: acquire it again."""
+        """Note that the request goes out now. Returns False if its lease has ended: then acquire it again."""
         if self._state == "uncounted":
             return True
         try:
@@ -304,45 +308,45 @@ class SharedReservation:
         except SpendStoreUnavailable as error:
             self._tell_the_line(error)
             self._allow(error)
-            return True  # it is reserved, and counted if the store is there again when the answer is
+            return True  # reserved already, and counted if the store is back when the answer comes
 
     def end(self, record: RequestRecord | None) -> Future[SpendBalance | None] | None:
-        """Charge what the request cost, 0 without a record; at least what it reserved, if nothing bounds it.
+        """End the reservation, and charge the amount of `booked_usd`, or 0 without a record.
 
-        Done in the background; wait for the result to see it done.
+        The store is told in the background; the future is done after the first attempt.
         """
         self._desk.remove(self)
         self._counter.leave(self._reserved_usd)
         charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
         if self._payer is not None:
-            drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less, where a run has spent some of it
+            drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less if a run has spent a part of it
             self._desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
         if self._state != "asked":
             return None
-        # Without a record, nobody waits for the end and tells.
+        # Without a record, nobody waits for the end of the claim, so this claim cannot warn.
         ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
         return self._desk.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:
-        """Requests of this process that have come to draw on the account so far."""
+        """Number of requests of this process that have come to draw on the account so far."""
         return self._counter.arrivals
 
     def offer(self, balance: SpendBalance) -> Decimal:
-        """US dollars that it may take with such a balance if it can do with less than it asks for."""
+        """Return the US dollars that a flexible request may take under this balance."""
         return self._counter.offer(self.left_of(balance), self._reserved_usd)
 
     def left_of(self, balance: SpendBalance) -> Decimal:
-        """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
+        """Return the US dollars that the limit has left, in whole units of stores, so that claims fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
-        """The error for a request of so many US dollars, for which this limit cannot pay."""
+        """Return the error for a request of this many US dollars, for which the limit cannot pay."""
         return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
-        """Have those who wait for their turn find the same, each with an error of its own."""
+        """Raise the same error, as an object of its own, in each request that waits for its turn."""
 
         def again() -> SpendStoreUnavailable:
             error = SpendStoreUnavailable(found.store, found.reason, found.advice)
@@ -356,7 +360,7 @@ class SharedReservation:
         self._state = "uncounted"
 
     def _allow(self, error: SpendStoreUnavailable) -> None:
-        """Let a request go out without the store, where the limit says so; else raise `error`."""
+        """Let a request go out without the store, if the limit allows for that; else raise `error`."""
         if self.limit.on_unavailable == "refuse":
             raise error
         logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error.reason)

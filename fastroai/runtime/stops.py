@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_NAMED: Final = 3
-"""The most requests in flight that an error names."""
+"""The largest number of requests in flight that an error names."""
 
 
 _SPENT_UNKNOWN: Final = (
@@ -35,12 +35,12 @@ _SPENT_UNKNOWN: Final = (
 
 
 def check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
-    """Refuse a request that one of these budgets cannot count. Raises as `check`."""
+    """Refuse a request that one of these budgets cannot count. Raises the errors of `check`."""
     for account in accounts:
         budget = account.budget
         counts_money = budget.usd is not None
         check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
-        # Models without a price that are allowed are not counted, whether they answer or not.
+        # A budget that allows models without a price does not count them, whether they answer or not.
         if counts_money and is_strict(budget) and account.usage.unbounded_requests:
             raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
 
@@ -48,11 +48,11 @@ def check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
 def check(
     terms: RequestTerms, limit: Budget | SpendLimit, *, counts_money: bool, counts_tokens: bool
 ) -> None:
-    """Refuse what a limit cannot reckon with.
+    """Refuse a request that a limit cannot count.
 
     Raises:
-        UnpricedModelError: it counts money, and no price is known.
-        UnboundedRequestError: nothing bounds what the limit counts.
+        UnpricedModelError: the limit counts money, and no price is known.
+        UnboundedRequestError: the request has no bound on an amount that the limit counts.
     """
     unbounded_cost = counts_money and terms.bound.cost_usd is None  # with a bound there is a price
     if unbounded_cost and not terms.priced:
@@ -119,7 +119,7 @@ def refusal_of(scope: Scope, terms: RequestTerms, account: Account, measure: Mea
 
 
 def stop_of(scope: Scope, account: Account, measure: Measure, requested: int | None) -> BudgetExceeded:
-    """Return the error of a budget: for what was requested of it, or because it is crossed."""
+    """Return the error of a budget, which cannot pay the `requested` amount or is crossed."""
     budget = account.budget
     limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
     limit = limits[measure]

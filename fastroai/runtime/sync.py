@@ -1,4 +1,4 @@
-"""Sync entry points: run a coroutine from a script, a notebook cell without a loop, or a worker thread."""
+"""Sync entry points, which run a coroutine from a script, a worker thread, or a notebook without a loop."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """One event loop in a daemon thread, which runs while somebody needs it.
+    """One event loop in a daemon thread, which runs while a call needs it.
 
-    Between calls it is stopped, because an HTTP client belongs to the loop that it was last used on for as
-    long as that runs: PydanticAI gives its clients to another loop, such as that of the next `asyncio.run`,
-    only then. It is not closed, so that the next call finds the connections of the last.
+    Between calls the loop is stopped. PydanticAI moves an HTTP client to another loop, such as that of the
+    next `asyncio.run`, only when the loop that used it last has stopped. The loop is not closed, so that the
+    next call can use the connections of the last.
     """
 
     def __init__(self, depth: int) -> None:
@@ -45,7 +45,7 @@ class BackgroundLoop:
 
     @contextmanager
     def running(self) -> Iterator[asyncio.AbstractEventLoop]:
-        """The loop, which runs until this is left; then, if nobody else needs it, it has stopped."""
+        """Keep the loop running inside the `with` block. After the last such block, the loop has stopped."""
         loop = self.start()
         try:
             yield loop
@@ -57,7 +57,7 @@ class BackgroundLoop:
                     self._changed.wait_for(lambda: self._calls or not self._runs)
 
     def start(self) -> asyncio.AbstractEventLoop:
-        """The loop, which runs from now on."""
+        """Start the loop if it does not run, and return it. It runs from now on."""
         with self._changed:
             if self._loop is None or self._loop.is_closed():
                 self._loop = self._open()
@@ -67,7 +67,7 @@ class BackgroundLoop:
 
     def _open(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
-        # Threads that what runs here hands work to, and in which sync calls must not wait for this loop.
+        # Threads for work that code on this loop hands over. Sync calls in them must not wait for this loop.
         loop.set_default_executor(
             ThreadPoolExecutor(
                 thread_name_prefix="fastroai-sync", initializer=mark_thread, initargs=(self._depth + 1,)
@@ -85,12 +85,12 @@ class BackgroundLoop:
                 if loop.is_closed():
                     return
                 self._runs = True
-            # A task of one caller may raise it, for which asyncio stops; the others' calls go on.
+            # If a task of one caller raises one of these, asyncio stops the loop; the calls of others go on.
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
 
     def close(self) -> None:
-        """Close the loop, if nobody needs it."""
+        """Close the loop, if no call needs it."""
         with self._changed:
             if self._loop is not None and not self._calls and not self._runs:
                 self._loop.close()
@@ -105,10 +105,10 @@ class _BackgroundLoops:
         self._for_chores: asyncio.AbstractEventLoop | None = None
 
     def for_calls(self, depth: int) -> BackgroundLoop:
-        """The one for calls of threads at this depth.
+        """Return the background loop for calls of threads at this depth.
 
-        Whatever waits in a thread waits for a greater depth, so that no loop needs a thread, for looking up
-        a host for example, which is in turn waiting for that loop.
+        A thread waits only for a loop of a greater depth. So a loop that needs a thread, for example to look
+        up a host, never finds all threads waiting for that same loop.
         """
         with self._lock:
             return self._for_calls.setdefault(depth, BackgroundLoop(depth))
@@ -128,7 +128,7 @@ _loops = _BackgroundLoops()
 
 
 def _start_anew() -> None:
-    """In a process that was forked, the threads of its parent are not there."""
+    """Make new loops in a forked process, which does not have the threads of its parent."""
     global _loops
     _loops = _BackgroundLoops()
 
@@ -142,7 +142,7 @@ def _close() -> None:
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that always runs in a thread of its own, for work that must outlive a call."""
+    """Return the event loop that always runs in a thread of its own, for work that must outlive a call."""
     return _loops.for_chores()
 
 
@@ -151,8 +151,8 @@ def in_background(
 ) -> concurrent.futures.Future[T]:
     """Run a coroutine on the background loop.
 
-    The future is in `kept_in` until it is done, because the loop itself forgets its tasks. Context variables
-    are not passed on: work that goes on for many runs would keep the scopes of the run that has begun it.
+    The future is in `kept_in` until it is done, because the loop has only weak references to tasks. Context
+    variables are not passed on: work for many runs would otherwise keep the scopes of its first run alive.
     """
     future = Context().run(asyncio.run_coroutine_threadsafe, work, background_loop())
     kept_in.add(future)
@@ -161,9 +161,9 @@ def in_background(
 
 
 def _loop_called_on() -> asyncio.AbstractEventLoop | None:
-    """The background loop that the running code was handed to, if it was.
+    """Return the loop to which another thread handed the running code; `None` if none did.
 
-    None in a process that was forked since, where it seems to run and does not.
+    Also `None` in a process that was forked since: there the loop does not run, although it seems to.
     """
     caller = CALLER.get()
     return caller.loop if caller.process == THIS_PROCESS.id else None
@@ -178,16 +178,17 @@ def run_blocking(
 ) -> T:
     """Run a coroutine to its end and return its result, with the caller's context variables.
 
-    In a worker thread of a run (see `run_in_thread`) it runs on the loop of that run, otherwise on a
-    background loop. A thread of the caller's own may be one of the loop's default executor, and enough of
-    those that waited for the loop would leave it none for looking up hosts. `home` is the only loop that
-    the call can run on, where there is one; it counts if the surrounding run is on it.
+    In a worker thread of a run (see `run_in_thread`), the coroutine runs on the loop of that run, otherwise
+    on a background loop. In a thread of the caller's own it does not run on the loop of the run: that thread
+    may belong to the default executor of the loop, and if all of its threads waited for the loop, the loop
+    would have none left to look up hosts. `home` is for a call that can run on one loop only: it is used if
+    the surrounding run is on that loop.
 
     Raises:
-        RunningLoopError: this thread runs an event loop, which waiting here would block.
+        RunningLoopError: this thread runs an event loop, which would be blocked.
     """
     if (loop_here := blocked_loop()) is not None:
-        call().close()  # so that invalid arguments are reported before a running loop
+        call().close()  # so that invalid arguments are reported first
         raise RunningLoopError(called, instead, loop_here)
     scope = current_scope()
     around = _loop_around(scope, home)
@@ -204,28 +205,28 @@ def blocking(
     name: str = "",
     home: Callable[..., asyncio.AbstractEventLoop | None] | None = None,
 ) -> Callable[Concatenate[S, P], T]:
-    """Make the sync twin of an async method.
+    """Return the sync twin of an async method.
 
         execute_sync = blocking(execute, of="pipeline")
 
-    The twin has the parameters and the docstring of the method, and calls a subclass's own one. It is a plain
-    function: through a descriptor class, type checkers would lose the type variables that the method itself
-    has.
+    The twin has the parameters and the docstring of the method, and calls the method of a subclass if that
+    overrides it. It is a plain function: through a descriptor class, type checkers would lose the type
+    variables of the method.
 
     Args:
         method: The async method.
-        of: What errors call the object, or a function of the object that says so.
-        name: The name of the method, if it has another one than its function.
-        home: Gives the `home` of `run_blocking`, from the object and the arguments.
+        of: The name of the object in errors, or a function that returns it from the object.
+        name: The name of the method, if it differs from that of its function.
+        home: Function that returns the `home` of `run_blocking`, from the object and the arguments.
     """
     name = name or method.__name__
 
     @functools.wraps(method)
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # perhaps that of a subclass
+        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # a subclass may override the method
         try:
             inspect.signature(own).bind(*args, **kwargs)
-        except TypeError as error:  # which would name the async method
+        except TypeError as error:  # its text does not name the sync twin
             raise TypeError(f"{type(self).__name__}.{name}_sync() {error}") from None
         called = of if isinstance(of, str) else of(self)
         return run_blocking(
@@ -250,16 +251,17 @@ def blocking_overloaded(
     of: str,
     home: Callable[..., asyncio.AbstractEventLoop | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`blocking` for a method with overloads: decorates the definition below the overloads of the twin.
+    """Return a decorator that makes the sync twin of a method with overloads, as `blocking` does for others.
 
-    These are written out, since mypy lets only the first overload of a method through `blocking`.
+    It decorates the definition below the overloads of the twin. Those are written out, because mypy passes
+    only the first overload of a method through `blocking`.
     """
     twin = blocking(method, of=of, home=home)
     return lambda definition: twin
 
 
 def loop_of_run(*_: object, **__: object) -> asyncio.AbstractEventLoop | None:
-    """The `home` of what belongs to a step, and so to the loop of its run, whichever thread calls it."""
+    """Return the loop of the surrounding run: the `home` of calls that belong to a step, from any thread."""
     scope = current_scope()
     return None if scope is None else _loop_called_on() or scope.loop
 
@@ -267,7 +269,7 @@ def loop_of_run(*_: object, **__: object) -> asyncio.AbstractEventLoop | None:
 def _loop_around(
     scope: Scope | None, home: asyncio.AbstractEventLoop | None
 ) -> asyncio.AbstractEventLoop | None:
-    """The loop of the surrounding run, if the call may run on it."""
+    """Return the loop of the surrounding run if the call may run on it, else `None`."""
     own = loop_of_this_thread()
     if own is not None and own.is_running():
         return own
@@ -276,7 +278,7 @@ def _loop_around(
 
 
 class _Exit:
-    """A `SystemExit` or `KeyboardInterrupt` on its way to the thread that it is meant for."""
+    """A `SystemExit` or `KeyboardInterrupt` on its way to the thread that waits for the call."""
 
     def __init__(self, error: SystemExit | KeyboardInterrupt) -> None:
         self.error = error
@@ -298,12 +300,16 @@ class _Handover(Generic[T]):
         self._error: BaseException | None = None
 
     def wait(self) -> T:
-        """Its result. An interrupt cancels it, waits for its end, and has what it spent."""
+        """Wait for the coroutine and return its result.
+
+        An interrupt cancels the coroutine, waits for its end, and gets its usage attached.
+        """
         future = asyncio.run_coroutine_threadsafe(self._carry(), self._loop)
         try:
             outcome = future.result()
         except concurrent.futures.CancelledError:
-            raise asyncio.CancelledError from None  # the other one is an Exception, which a step might retry
+            # `concurrent.futures.CancelledError` is an Exception, so a step might retry it.
+            raise asyncio.CancelledError from None
         except BaseException as error:
             if not future.done():
                 future.cancel()
@@ -316,7 +322,7 @@ class _Handover(Generic[T]):
         return outcome
 
     async def _carry(self) -> T | _Exit:
-        """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
+        """Await the coroutine, and return an exit as a value: if the task raised it, the loop would stop."""
         self._task = asyncio.current_task()
         CALLER.set(Caller(self._thread, self._depth + 1, self._loop, THIS_PROCESS.id))
         holder = self._holder()
@@ -335,13 +341,13 @@ class _Handover(Generic[T]):
             self._ended.set_result(None)
 
     def _holder(self) -> Scope | None:
-        """The scope that it ends with at the latest, as the thread itself cannot be ended."""
+        """Return the scope whose end also ends the coroutine, because the waiting thread cannot be ended."""
         if self._scope is None:
             return None
         return next((scope for scope in self._scope.lineage() if not scope.closed), self._scope.root)
 
     async def _end(self) -> None:
-        """Cancel it and wait for its end, from any loop, however often that is cancelled meanwhile."""
+        """Cancel the coroutine and wait for its end, from any loop, even if the caller is cancelled."""
         assert self._task is not None
         ended = asyncio.wrap_future(self._ended)
         cancelled: asyncio.CancelledError | None = None

@@ -1,4 +1,4 @@
-"""What admission needs to know of a request, of other spending, and of a run."""
+"""The facts that admission needs about a request, other spending, or a run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 AskedFor: TypeAlias = Literal["request", "spend", "run"]
-"""What asks for admission: a request to a model, other spending, or a whole run."""
+"""The kind of thing that asks for admission: a request to a model, other spending, or a whole run."""
 
 _LEAST_USD: Final = Decimal("1e-18")
 
 
 class RequestTerms(Protocol):
-    """What admission needs to know of a request.
+    """The facts that admission needs about a request.
 
-    Members are properties, so that nothing is computed that is not asked for. The defaults suit what is not a
-    request: it is taken whole or not at all.
+    Members are properties, so that each is computed only if somebody reads it. The defaults suit other
+    spending and runs, which are admitted whole or not at all.
     """
 
     @property
     def model(self) -> str:
-        """Name of the model that the request goes to."""
+        """Name of the model to which the request goes."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class RequestTerms(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a model for tests, which sends nothing anywhere."""
+        """Whether the model is one for tests, which sends nothing over a network."""
         return False
 
     @property
@@ -46,22 +46,22 @@ class RequestTerms(Protocol):
 
     @property
     def asks_for(self) -> AskedFor:
-        """What asks for admission. Budgets of requests count `request` alone."""
+        """The kind of thing that asks for admission. A budget of requests counts only `request`."""
         return "spend"
 
     @property
     def waits_for_others(self) -> bool:
-        """Whether to wait until others give reserved money back. Otherwise it only waits for its turn."""
+        """Whether the request waits until others give reserved money back, not only until its turn comes."""
         return True
 
     @property
     def priced(self) -> bool:
-        """Whether the price is known."""
+        """Whether the price of the model is known."""
         ...
 
     @property
     def bound(self) -> RequestBound:
-        """The most that it can use and cost."""
+        """The most that the request can use and cost."""
         ...
 
     @property
@@ -71,12 +71,12 @@ class RequestTerms(Protocol):
 
     @property
     def expected_usd(self) -> Decimal | None:
-        """US dollars that it is expected to cost; `None` if nothing but its bound is known."""
+        """US dollars that the request is expected to cost; `None` if only its bound is known."""
         return None
 
     @property
     def expected_tokens(self) -> int | None:
-        """Tokens that it is expected to use; `None` if nothing but its bound is known."""
+        """Tokens that the request is expected to use; `None` if only its bound is known."""
         return None
 
     async def prepare_bound(self) -> None:
@@ -88,11 +88,11 @@ class RequestTerms(Protocol):
         return None
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """Return the request with the longest answer that this pays for; `None` if it pays for none."""
+        """Return the request with the longest answer that these amounts pay for; `None` if for none."""
         ...
 
     def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
-        """Return the request with the longest answer that this pays for, but no uselessly short one."""
+        """Return the request with the longest answer that these amounts pay for, but no useless one."""
         return self
 
     def shortened(self, output_tokens: int) -> Self:
@@ -100,7 +100,7 @@ class RequestTerms(Protocol):
         return self
 
     def counted_again(self) -> Self:
-        """Return the request with a lower bound, if answers to other requests allow one; else itself."""
+        """Return the request with a lower bound, if answers to other requests allow one; else unchanged."""
         return self
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
@@ -112,13 +112,13 @@ TermsT = TypeVar("TermsT", bound=RequestTerms)
 
 
 def usd_to_reserve(terms: RequestTerms) -> Decimal:
-    """Return the US dollars to reserve: the bound; a tiny amount if it is unknown and that is allowed."""
+    """Return the US dollars to reserve: the bound, or a tiny amount if the bound is unknown."""
     cost_usd = terms.bound.cost_usd
     return _LEAST_USD if cost_usd is None else cost_usd
 
 
 def amounts_of(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
-    """Return the amounts to reserve. If a bound is not known, and that is allowed, it is a tiny amount."""
+    """Return the amounts to reserve: the bounds, with a tiny amount in place of each unknown bound."""
     requests = 1 if terms.asks_for == "request" else 0
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
         return Amounts(requests=requests)

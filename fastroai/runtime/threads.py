@@ -1,8 +1,8 @@
 """Worker threads for code that is not `async`: steps, tools and other functions of an agent.
 
-Such a thread may wait for agents and pipelines, whose own steps and tools need threads too. If they all
-shared one limit, enough threads that wait would leave none for what they wait for. So each depth of waiting
-has threads of its own, and a thread only ever waits for a greater depth.
+A worker thread may wait for agents and pipelines, whose own steps and tools need threads too. With one limit
+for all, waiting threads could use up the limit and leave none for the work that they wait for. So each depth
+of waiting has threads of its own, and a thread waits only for a greater depth.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ T = TypeVar("T")
 logger = logging.getLogger("fastroai.runtime")
 
 THREADS_AT_EACH_DEPTH: Final = 40
-"""How many worker threads an event loop has at each depth; anyio's own number for all."""
+"""Number of worker threads of an event loop at each depth; anyio has as many in all."""
 
 _limiters: Final[RunVar[dict[int, CapacityLimiter]]] = RunVar("fastroai_threads")
 
 
 class _ThisThread(threading.local):
-    """What is known of the running thread."""
+    """Data of the running thread."""
 
     loop: asyncio.AbstractEventLoop | None = None
-    """The event loop that has it call something now, and gives it what it may wait for."""
+    """The event loop for which the thread calls a function now; sync calls in the thread run on that loop."""
     depth: int = 0
-    """The least depth of what runs here."""
+    """The least depth of code that runs in the thread."""
 
 
 _this_thread: Final = _ThisThread()
 
 
 def _after_fork() -> None:
-    """The loop that this thread worked for is in the process that forked this one."""
+    """Forget the loop of this thread, which is in the process that forked this one."""
     _this_thread.loop = None
 
 
@@ -55,17 +55,17 @@ in_forked_process(_after_fork)
 
 
 def depth() -> int:
-    """How many threads, one inside the other, wait for the running code."""
+    """Return how many threads, one inside the other, wait for the running code."""
     return max(CALLER.get().depth, _this_thread.depth)
 
 
 def mark_thread(at_depth: int) -> None:
-    """Note that everything in this thread is at least that deep, also without context variables."""
+    """Set the least depth of all code in this thread, also of code without context variables."""
     _this_thread.depth = at_depth
 
 
 def loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
-    """The event loop that this thread works for; `None` for a thread that FastroAI has not started."""
+    """Return the event loop for which this thread works; `None` if it does not work for FastroAI now."""
     return _this_thread.loop
 
 
@@ -81,8 +81,8 @@ def work_for(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
 async def run_in_thread(call: Callable[[], T], *, what: str) -> T:
     """Call a blocking function in a worker thread, with the context variables that are set here.
 
-    When this is cancelled, the thread cannot be stopped: it is left alone, which a warning says of `what`,
-    and another may take its place.
+    If this call is cancelled, the thread cannot be stopped. It runs on unattended, a warning that names
+    `what` is logged, and another thread may take its place.
     """
     loop, begun = asyncio.get_running_loop(), False
 
@@ -100,7 +100,7 @@ async def run_in_thread(call: Callable[[], T], *, what: str) -> T:
 
 
 def _limiter() -> CapacityLimiter:
-    """What bounds the threads at the depth of the running code, on the running loop."""
+    """Return the limiter of the threads at the depth of the running code, on the running loop."""
     limiters = _limiters.get(None)
     if limiters is None:
         _limiters.set(limiters := {})
@@ -111,10 +111,10 @@ def _limiter() -> CapacityLimiter:
 
 
 class WorkerThreads(Executor):
-    """`run_in_thread` for code that takes an executor, such as PydanticAI for its sync functions."""
+    """An executor that uses `run_in_thread`, for code such as PydanticAI's calls of sync functions."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have the running event loop call it in a worker thread. Cancelling it leaves the thread alone."""
+        """Call the function in a worker thread. If the future is cancelled, the thread runs on unattended."""
         loop = asyncio.get_running_loop()
         future: Future[T] = Future()
         task = loop.create_task(_fulfil(future, functools.partial(fn, *args, **kwargs)))

@@ -1,4 +1,4 @@
-"""Letting coroutines through one at a time, whatever thread or event loop they are on."""
+"""A lock for coroutines on any thread or event loop, first come, first served."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fastroai.runtime.wakeup import Wakeup
 
 @dataclass(eq=False)
 class _Waiting:
-    """Somebody in line."""
+    """A coroutine in line."""
 
     turn: Wakeup
     refusal: Exception | None = None
 
 
 class Turnstile:
-    """`async with turnstile:` for one at a time, first come, first served."""
+    """A lock: `async with turnstile:` lets one coroutine in at a time, first come, first served."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,13 +42,13 @@ class Turnstile:
                     self._line.remove(waiting)
                     raise
             if waiting.refusal is None:
-                self._next()  # it was our turn already
+                self._next()  # the turn had come already: pass it on
             raise
         if waiting.refusal is not None:
             raise waiting.refusal
 
     def turn_away(self, refusal: Callable[[], Exception]) -> None:
-        """Raise an error in each who waits now. Those who come later wait for their turn."""
+        """Raise an error in each coroutine that waits now. Later ones wait for their turn."""
         with self._lock:
             line, self._line = self._line, deque()
         for waiting in line:

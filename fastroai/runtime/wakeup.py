@@ -11,7 +11,7 @@ from fastroai.errors import NoRunningLoopError
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread, if one does."""
+    """Return the event loop that runs in this thread; `None` if none does."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -22,17 +22,17 @@ def blocked_loop() -> Literal["asyncio", "trio"] | None:
     """Return the library whose event loop runs in this thread: waiting here would block it."""
     if running_loop() is not None:
         return "asyncio"
-    trio = sys.modules.get("trio")  # where nobody has imported it, it runs nothing
+    trio = sys.modules.get("trio")  # runs nothing if nobody has imported it
     return "trio" if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
 def no_running_loop() -> NoRunningLoopError:
-    """Return the error for code that needs asyncio and is not run by it."""
+    """Return the error for code that needs asyncio but runs outside of an asyncio event loop."""
     return NoRunningLoopError("trio" if blocked_loop() == "trio" else None)
 
 
 class Wakeup:
-    """Something that one coroutine waits for, and anyone may set, once."""
+    """An event that one coroutine waits for, and that any thread may set, once."""
 
     __slots__ = ("_future", "_loop")
 
@@ -41,16 +41,16 @@ class Wakeup:
         self._future: asyncio.Future[None] = self._loop.create_future()
 
     async def wait(self) -> None:
-        """Wait until it is set."""
+        """Wait until the event is set."""
         await self._future
 
     async def wait_for(self, seconds: float) -> bool:
-        """Wait until it is set, for so long at most. Returns whether it is."""
+        """Wait until the event is set, for at most `seconds`. Returns whether it is set."""
         done, _ = await asyncio.wait([self._future], timeout=seconds)
         return bool(done)
 
     def set(self) -> None:
-        """Wake who waits. Nothing happens where its loop is closed: it waits no more."""
+        """Wake the coroutine that waits. If its loop is closed, nothing happens."""
         if running_loop() is self._loop:
             self._finish()
             return

@@ -1,4 +1,4 @@
-"""Steps: what they are, what they work with, and how they are configured."""
+"""Steps, their context, and their configuration."""
 
 from fastroai.steps.base import BaseStep, FunctionStep, step
 from fastroai.steps.config import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig

@@ -1,4 +1,4 @@
-"""What a step is: a class, a decorated function, or an agent behind `as_step`."""
+"""Steps: classes, decorated functions, and agents behind `as_step`."""
 
 from __future__ import annotations
 
@@ -52,32 +52,32 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 
     config: StepConfig = StepConfig()
     contract: Contract = Contract()
-    """What is checked before and after."""
+    """Conditions that are checked before and after each attempt."""
     checks_output_itself: ClassVar[bool] = False
-    """Whether outputs have been checked to be of the inferred type when `execute` returns them."""
+    """Whether `execute` itself has checked that its outputs are of the inferred type."""
     opens_span: ClassVar[bool] = True
-    """Whether there is a span around it. False if it is all of something that has one."""
+    """Whether the step has a span of its own. False if it only runs something that has one."""
     goes_on: ClassVar[bool] = False
-    """Whether an attempt that has failed goes on when the run is resumed, as what it did is on record."""
+    """Whether a failed attempt goes on when the run is resumed, because its work so far is on record."""
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
-        """Do the work. Write it as `async def`."""
+        """Do the work of the step. Write it as `async def`."""
 
     def inferred_output(self) -> Annotation | None:
-        """The type of the output where no contract says it; `None` where nothing does.
+        """Return the type of the output if no contract declares it; `None` if the type is not known.
 
-        `BaseStep[Deps, Category]` says it, through subclasses and generic aliases, else the return annotation
-        of `execute`.
+        The type is the one in `BaseStep[Deps, Category]`, also through subclasses and generic aliases, or
+        else the return annotation of `execute`.
         """
         said: Annotation | None = argument_of(self, BaseStep, 1)
         return returned_type(self.execute) if said is None else said
 
     async def estimate(self, context: StepContext[DepsT_contra]) -> Quote:
-        """What the step costs, told before the pipeline runs; its budget need not be taken into account.
+        """Estimate the cost of the step before the pipeline runs. You need not take its budget into account.
 
-        A step is arbitrary code, so nothing is known unless you say it. The context has the inputs and the
-        deps; outputs of other steps are not there yet, and nothing can be spent. Count the retries too:
+        A step is arbitrary code, so its cost is unknown unless you override this method. The context has the
+        inputs and the deps, but no outputs of other steps, and nothing can be spent. Count the retries too:
         `quote.retried(context.config.retries)`.
         """
         return Quote.unknown(
@@ -86,7 +86,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 
 
 class FunctionStep(BaseStep[DepsT, OutputT]):
-    """A function as a step; made by `@step`. Calling it calls the function."""
+    """A function as a step, made by `@step`. A call of this object calls the function."""
 
     def __init__(
         self, function: StepFunction[DepsT, OutputT], config: StepConfig, contract: Contract | None = None
@@ -109,7 +109,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return f"<step {getattr(self.function, '__name__', self.function)!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """The return annotation of the function, if it can be evaluated in its module."""
+        """Return the annotated return type of the function, if it can be evaluated in its module."""
         return returned_type(self.function)
 
     def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
@@ -175,14 +175,15 @@ def step(
 ) -> FunctionStep[Any, Any] | _StepDecorator:
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 
-    The function takes the `StepContext`. One that is not `async` runs in a worker thread. `accepts`,
+    The function takes the `StepContext`. A function that is not `async` runs in a worker thread. `accepts`,
     `returns`, `require` and `ensure` are those of a `Contract`; the return annotation is checked anyway.
 
         @step(retries=2)
         async def classify(ctx: StepContext[Deps]) -> str: ...
 
     Raises:
-        ConfigurationError: an invalid option, or something that cannot be called.
+        ConfigurationError: an option is invalid, or the decorated object is not a function that can be a
+            step.
     """
     config = StepConfig(
         timeout=timeout,
@@ -206,7 +207,7 @@ def step(
 
 
 class _StepDecorator:
-    """What `@step(...)` returns; a class, because only a generic `__call__` keeps the function's types."""
+    """The decorator that `@step(...)` returns: a class, because `__call__` keeps the types of functions."""
 
     def __init__(self, config: StepConfig, contract: Contract) -> None:
         self._config, self._contract = config, contract

@@ -1,4 +1,4 @@
-"""The settings of one call of an agent: those given with the call, then those of the step."""
+"""The settings of one agent call: those given with the call, and otherwise those of the step."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class CallConfig:
             check_seconds("retry_delay", self.retry_delay, zero=True)
 
     def options(self, step: ResolvedConfig) -> CallOptions:
-        """Return these settings for a call, and those of the step where there are none.
+        """Return the settings of a call: these and, where they are not given, those of the step.
 
         Raises:
-            ConfigurationError: `retries` or `retry_delay` beside `retry`.
+            ConfigurationError: `retries` or `retry_delay` is given beside `retry`.
         """
         delay = step.request_retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
         policies = step.retry if isinstance(self.retries, NotGiven) else None
@@ -70,6 +70,6 @@ class CallConfig:
         }
 
     def rules(self, call: AgentCall, step: ResolvedConfig) -> RetryRules | None:
-        """Return what is tried again of a call that has these settings."""
+        """Return the rules by which a call with these settings is retried."""
         delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
         return rules_for(call.retry, call.request_retries, delay, call.classifiers)

@@ -1,7 +1,8 @@
-"""What can be set on pipelines and steps, and how the settings flow down.
+"""Settings of pipelines and steps, and how they are inherited.
 
-Most specific first: the call (`ctx.run(..., timeout=)`), `step_configs[step_id]`, the step's own config
-(`@step(...)`, the class attribute, `as_step(config=)`), the `PipelineConfig`.
+The most specific setting holds: that of the call (`ctx.run(..., timeout=)`), then that of
+`step_configs[step_id]`, then that of the step's own config (`@step(...)`, the class attribute,
+`as_step(config=)`), then that of the `PipelineConfig`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from fastroai.usage.limits import Limits, limits_of
 OnError = Literal["fail", "continue"]
 
 RetryLike: TypeAlias = RetryPolicy | Mapping[FailureClass, RetryPolicy]
-"""Policies by failure class, or one for recoverable and for ambiguous failures."""
+"""Policies by failure class, or one policy for recoverable and ambiguous failures."""
 
 DEFAULT_RETRY_DELAY: Final = 1.0
 """Seconds; the base of the exponential backoff."""
@@ -43,45 +44,45 @@ DEFAULT_RETRY_DELAY: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
-    """What steps and pipelines share. What is not given is inherited."""
+    """Settings that steps and pipelines share. A setting that is not given is inherited."""
 
     timeout: float | NotGiven | None = NOT_GIVEN
-    """Seconds for one attempt of a unit: an agent call, or a step's own code (whose clock pauses while a
-    `ctx.run` or a nested pipeline, router or graph is in progress). On a pipeline, the default for its
+    """Seconds for one attempt at an agent call, or at a step's own code. The clock of that code pauses while
+    a `ctx.run` or a nested pipeline, router or graph is in progress. On a pipeline, the default for its
     steps."""
     total_timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for the whole step or pipeline, retries included. Not inherited."""
     retries: int | NotGiven = NOT_GIVEN
     """Extra attempts after a failure; 0 unless given."""
     retry_delay: float | NotGiven = NOT_GIVEN
-    """Seconds before the first retry at most; doubles each time, with full jitter. 1.0 unless given. It goes
-    with `retries`."""
+    """Most seconds before the first retry; doubles each time, with full jitter. 1.0 unless given. Give it
+    with `retries`, not with `retry`."""
     retry: RetryLike | NotGiven = NOT_GIVEN
-    """Instead of `retries`: a `RetryPolicy` by `FailureClass`, such as `DEFAULT_RETRY`, or one for
-    recoverable and for ambiguous failures. Of `retries` and `retry`, what is said more specifically holds;
-    a class that a step's `retry` does not name has the policy of its pipeline."""
+    """Instead of `retries`: a `RetryPolicy` by `FailureClass`, such as `DEFAULT_RETRY`, or one policy for
+    recoverable and ambiguous failures. If one level sets `retries` and another one `retry`, the more specific
+    level holds. A class that a step's `retry` does not name has the policy of its pipeline."""
     classifiers: Sequence[Classifier] = field(default=(), hash=False)
-    """Functions that say the class of a failure, or `None`; a step's are asked before the pipeline's."""
+    """Functions that return the class of a failure, or `None`; a step's are asked before the pipeline's."""
     cost_budget: int | NotGiven | None = NOT_GIVEN
-    """Microcents ($1 = 1,000,000) for the whole step or pipeline. Not inherited: siblings share the
-    pipeline's."""
+    """Most microcents ($1 = 1,000,000) that the whole step or pipeline may spend. Not inherited: siblings
+    share the budget of the pipeline."""
     budget: BudgetLike | NotGiven | None = NOT_GIVEN
-    """The same as a `Budget`, which can say more, or a `SpendLimit`, or several; give one of the two. Not
-    inherited."""
+    """The same limit as a `Budget`, which has more options, or as a `SpendLimit`, or as several of them. Give
+    `budget` or `cost_budget`, not both. Not inherited."""
     trace: bool | NotGiven = NOT_GIVEN
-    """Whether spans are opened here and below; true unless given. Where a pipeline says `True` and nobody
-    gives a tracer, a `SimpleTracer` writes them to the standard log."""
+    """Whether spans are opened here and below; true unless given. If a pipeline sets `True` and nobody gives
+    a tracer, a `SimpleTracer` writes spans to the standard log."""
     on_error: OnError | NotGiven = NOT_GIVEN
-    """`"fail"` cancels what runs and raises; `"continue"` finishes what does not need the failed step."""
+    """`"fail"` cancels running steps and raises; `"continue"` finishes all that need no failed step."""
     on_step_start: OnStepStart | None = field(default=None, hash=False)
-    """Told when a step starts; on a step, of that step. Hooks of a step and of its pipeline are all told. One
-    that raises is logged, and changes nothing."""
+    """Hook that is called when a step starts; on a step, only for that step. Hooks of a step and of its
+    pipeline are all called. If one raises, the exception is logged and changes nothing."""
     on_step_success: OnStepSuccess | None = field(default=None, hash=False)
-    """Told when a step has finished for good."""
+    """Hook that is called when a step has finished for good."""
     on_step_failure: OnStepFailure | None = field(default=None, hash=False)
-    """Told when a step has failed, after its retries."""
+    """Hook that is called when a step has failed, after its retries."""
     on_retry: OnRetry | None = field(default=None, hash=False)
-    """Told before the wait for the next attempt at a step, or at an agent call in it."""
+    """Hook that is called before the wait for the next attempt at a step, or at an agent call in it."""
 
     def __post_init__(self) -> None:
         check_timeout("timeout", first_given(self.timeout, default=None))
@@ -112,25 +113,24 @@ class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, and defaults for its steps."""
 
     max_concurrency: int | None = None
-    """How many steps may run at once; `None` for as many as the dependencies allow."""
+    """Most steps that may run at once; `None` for as many as the dependencies allow."""
     store: object = None
-    """Where runs are put on record, so that they can be resumed: a `RunStore`, or one of your own with its
-    five operations, sync or async. Nested pipelines use that of the run around them."""
+    """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or an object of your own
+    with its five operations, sync or async. Nested pipelines use the store of the run around them."""
     durability: Durability = "sync"
-    """`"sync"` goes on when what has happened is stored; `"async"` at once, at most 1,000 entries ahead."""
+    """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
     lease: float = DEFAULT_TERMS.seconds
     """Seconds after which a process that has a run counts as dead if it has not renewed its lease. A thread
     of the process renews it three times in this time."""
     max_stall: float = DEFAULT_TERMS.max_stall
-    """Seconds for which the thread goes on renewing while a step blocks the event loop with code that does
-    not await."""
+    """Seconds for which that thread goes on renewing while code of a step blocks the event loop."""
     codec: PayloadCodec | None = None
-    """What inputs, outputs, responses and tool results go through on their way to the store."""
+    """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
-    """Functions that tell people what a run asks, when it waits: `fastroai.human.to_console`, or your own."""
+    """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own."""
     provider_limits: ProviderLimits | None = field(default=None, hash=False)
-    """What is sent to providers at once and in a minute, by every request inside, whichever agent makes it:
-    `{"openai": ProviderLimit(...)}`, `"*"` for all others."""
+    """Limits on requests at once and in a minute, by provider, for every request inside, whichever agent
+    makes it: `{"openai": ProviderLimit(...)}`, `"*"` for all other providers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,30 +152,30 @@ class PipelineConfig(ExecutionConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedConfig:
-    """What holds for one step, after inheritance: nothing is open any more."""
+    """The settings of one step after inheritance."""
 
     timeout: float | None = None
     total_timeout: float | None = None
     retries: int = 0
     request_retries: int | None = None
-    """`retries` where it was given, which then holds for requests too; otherwise the agent's own does. Under
-    `retry`, both are the extra attempts of all classes together."""
+    """`retries`, if that was given: then it holds for requests, too. Otherwise, the agent's own setting does.
+    Under `retry`, this and `retries` are the extra attempts of all classes together."""
     retry_delay: float = DEFAULT_RETRY_DELAY
     request_retry_delay: float | None = None
-    """`retry_delay` where it was given, which then holds for requests too; otherwise their own does."""
+    """`retry_delay`, if that was given: it holds for requests, too. Otherwise, their own setting does."""
     retry: RetryPolicies | None = None
-    """The policies, where they hold and not `retries`."""
+    """The policies, if they hold instead of `retries`."""
     classifiers: tuple[Classifier, ...] = field(default=(), hash=False)
-    """All of the step, then those of the pipeline."""
+    """Classifiers of the step, then those of the pipeline."""
     hooks: Hooks = field(default=Hooks(), hash=False)
-    """The step's own."""
+    """Hooks of the step itself."""
     limits: Limits | None = None
     trace: bool = True
     on_error: OnError = "fail"
     retry_rules: RetryRules | None = field(init=False, repr=False, compare=False)
-    """What is tried again; `None` where nobody said."""
+    """Rules by which failures are retried; `None` if no level sets any."""
     is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether nothing bounds or repeats the step."""
+    """Whether the step has neither time limits nor settings for retries."""
 
     def __post_init__(self) -> None:
         rules = rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)
@@ -184,7 +184,7 @@ class ResolvedConfig:
         object.__setattr__(self, "is_plain", is_plain)
 
     def as_defaults(self) -> ExecutionConfig:
-        """What a step inside this one inherits."""
+        """Return the settings that a step inside this one inherits."""
         counted = self.retry is None
         return ExecutionConfig(
             timeout=self.timeout,
@@ -199,13 +199,16 @@ class ResolvedConfig:
 
 
 def check_on_error(on_error: OnError) -> None:
-    """Refuse other words. Raises `ConfigurationError`."""
+    """Refuse an invalid `on_error`. Raises `ConfigurationError`."""
     if on_error not in get_args(OnError):
         raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
 
 
 def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:
-    """The policies that `retry` says. Raises `ConfigurationError`, also for what is said beside it."""
+    """Return the policies of a `retry` setting.
+
+    Raises `ConfigurationError`, also if `retries` or `retry_delay` is given beside it.
+    """
     policies = RetryPolicies.of(retry)
     for option, value in (("retries", retries), ("retry_delay", retry_delay)):
         if not isinstance(value, NotGiven):
@@ -218,7 +221,7 @@ def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | 
 def rules_for(
     policies: RetryPolicies | None, retries: int | None, delay: float, classifiers: tuple[Classifier, ...]
 ) -> RetryRules | None:
-    """What is tried again: by `policies`, else `retries` times; `None` where nobody said."""
+    """Return the rules of retries: by `policies`, else `retries` times; `None` without either."""
     if policies is not None:
         return RetryRules(policies, classifiers)
     return None if retries is None else RetryRules.counted(retries, delay, classifiers)
@@ -236,7 +239,7 @@ def _checked(classifiers: Sequence[Classifier]) -> tuple[Classifier, ...]:
 
 
 def limits_in(config: ExecutionConfig) -> Limits | None:
-    """The limits that a config sets; nothing below this line sees the short form."""
+    """Return the limits that a config sets, also by the short form `cost_budget`."""
     return limits_of(first_given(config.budget, default=None), first_given(config.cost_budget, default=None))
 
 
@@ -245,7 +248,7 @@ def _says_a_budget(config: ExecutionConfig) -> bool:
 
 
 def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
-    """The limits of a step: a budget goes before less specific ones, `None` lifts them all."""
+    """Return the limits of a step. A budget replaces less specific ones; `None` lifts these."""
     limits: Limits | None = None
     for config in own:
         if not _says_a_budget(config):
@@ -258,9 +261,9 @@ def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
 
 
 def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies | None:
-    """Policies, unless plain `retries` are said more specifically; for each class, the most specific one.
+    """Return the most specific policy for each class; none, if plain `retries` are set more specifically.
 
-    A `retry_delay` that is said more specifically is their backoff.
+    A `retry_delay` that is set more specifically is the backoff of the policies.
     """
     found: RetryPolicies | None = None
     delay: float | NotGiven = NOT_GIVEN
@@ -276,7 +279,7 @@ def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies |
 
 
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
-    """The settings of a step: its own configs, most specific first, then what it inherits."""
+    """Return the settings of a step: those of its own configs, most specific first, then inherited ones."""
     chain = (*own, pipeline)
     delay: float | None = first_given(*(config.retry_delay for config in chain), default=None)
     retry = _most_specific_policies(chain)
@@ -304,9 +307,9 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
 def resolve_all(
     own: Mapping[str, StepConfig], named: Mapping[str, StepConfig], *, pipeline: ExecutionConfig
 ) -> dict[str, ResolvedConfig]:
-    """The settings of every step, by step id: what is said of it (`named`), then its own.
+    """Return the settings of every step, by step id. Those in `named` go before the step's own config.
 
-    Steps with the same settings share one.
+    Steps with the same settings share one object.
     """
     known: dict[tuple[StepConfig | None, StepConfig], ResolvedConfig] = {}
     resolved: dict[str, ResolvedConfig] = {}

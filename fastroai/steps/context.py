@@ -1,4 +1,4 @@
-"""What a step works with: inputs, outputs of its ancestors, and ways to call agents and other steps."""
+"""The context of a step: inputs, outputs of its ancestors, and ways to call agents and other steps."""
 
 from __future__ import annotations
 
@@ -100,39 +100,39 @@ _NO_TRACER: Final = NoOpTracer()
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """What is the same for every step of one run."""
+    """The data that all steps of one run share."""
 
     pipeline: str
     path: tuple[str, ...]
-    """Names of the scopes around the run, and of the run, outermost first."""
+    """Names of the scopes around the run, and of the run itself, outermost first."""
     calculator: CostCalculator
     shared: Shared = field(default_factory=Shared)
     declared: Mapping[str, Any] = field(default_factory=dict)
-    """Declared types of outputs, by step id; of those that have any."""
+    """Declared types of outputs, by step id. Steps without a declared type are missing."""
 
 
 @dataclass(slots=True)
 class StepData:
-    """What a step can read. Nobody changes it; making a frozen one takes longer."""
+    """The data that a step can read. Nobody changes it. Not frozen, because that takes longer to make."""
 
     run: RunData
     inputs: Mapping[str, object]
     outputs: Outputs
     visit: NodeVisit[StepContext[Any]] | None = None
-    """Of a step that is a node of a graph."""
+    """The visit to the node of a graph, if the step is one."""
     reader: str | None = None
-    """The step whose place a mapped step has: it may read what that one may read."""
+    """The step whose place a mapped step has. The mapped step may read the same outputs."""
 
 
 class WaitOptions(TypedDict, Generic[T], total=False):
-    """The keyword arguments of `StepContext.receive`, which says what each means."""
+    """The keyword arguments of `StepContext.receive`, which explains them."""
 
     timeout: float | None
     on_timeout: T | NotGiven
 
 
 class AskOptions(WaitOptions[T], total=False):
-    """Those of `StepContext.ask`."""
+    """The keyword arguments of `StepContext.ask`."""
 
     options: Sequence[T] | None
     to: str
@@ -140,7 +140,7 @@ class AskOptions(WaitOptions[T], total=False):
 
 
 class StepLike(Protocol[DepsT_contra, OutputT_co]):
-    """What `StepContext.map` can run beside agents: a step."""
+    """A step that `StepContext.map` can run. It can also run agents."""
 
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work."""
@@ -148,23 +148,23 @@ class StepLike(Protocol[DepsT_contra, OutputT_co]):
 
 
 class StepMapper(Protocol):
-    """Runs steps inside of a step; given to the context by those that run steps."""
+    """Runs steps inside of a step. The code that runs steps gives it to the context."""
 
     def __call__(
         self, step: object, context: StepContext[Any], data: StepData, number: int
     ) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
-        """Get ready to run a step once for each item, which comes with its index.
+        """Return a function that runs a step once for an item, which comes with its index.
 
-        `data` is what the context reads now, and `number` tells this `map` from others of the step.
+        `data` is the data that the context reads now, and `number` tells this `map` from others of the step.
 
         Raises:
-            ConfigurationError: it is neither a step nor an agent.
+            ConfigurationError: `step` is neither a step nor an agent.
         """
         ...
 
 
 class StepContext(Generic[DepsT_co]):
-    """Given to a step for one attempt; `DepsT_co` is the type of `deps`."""
+    """The context of a step during one attempt. `DepsT_co` is the type of `deps`."""
 
     __slots__ = (
         "_asks",
@@ -192,24 +192,24 @@ class StepContext(Generic[DepsT_co]):
         started: float,
         map_step: StepMapper,
     ) -> None:
-        """Made by the runner."""
+        """Made for each attempt by the code that runs steps."""
         self._map_step = map_step
         self.scope: Scope = scope
         """The scope of this step."""
         self._data, self._started = data, started
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
-        """What holds for this step after inheritance."""
+        """The settings of this step after inheritance."""
         self._clock: Clock | None = None
         self.is_over = False
-        """Whether this attempt is over: whatever still holds the context can call nothing through it."""
+        """Whether this attempt is over. Then the context refuses calls by code that still holds it."""
         self._asks = self._calls = self._maps = 0
         self._waits: Counter[str] | None = None
-        """How often it has waited for each message, and slept under the empty name."""
+        """How often the step has waited for each message, by name; sleeps count under the empty name."""
         self.refusal: FastroAIError | None = None
-        """What `record_usage` raised, which ends the step even where its code goes on."""
+        """The error that `record_usage` raised. It ends the step, even if the step's code goes on."""
         self.uncertain: list[SharedCharge] = []
-        """What was recorded and is not yet known to be within the spend limits."""
+        """Recorded spending that is not yet known to be within the spend limits."""
         if data.visit is not None and scope.attempt > 1:
             data.visit.begin_attempt()
 
@@ -218,7 +218,7 @@ class StepContext(Generic[DepsT_co]):
             f"<StepContext of step {self.step_id!r} in {self._data.run.pipeline!r}, attempt {self.attempt}>"
         )
 
-    # --- what it is ---
+    # --- the step and its run ---
 
     @property
     def step_id(self) -> str:
@@ -232,17 +232,17 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt at this step it is, from 1."""
+        """The number of this attempt at the step, from 1."""
         return self.scope.attempt
 
     @property
     def tracer(self) -> Tracer:
-        """The tracer of the run; one that does nothing where there is none."""
+        """The tracer of the run; without one, a tracer that does nothing."""
         return self.scope.tracer or _NO_TRACER
 
     @property
     def usage(self) -> StepUsage:
-        """What this step has spent so far."""
+        """The spending of this step so far."""
         return StepUsage.of_scope(self.scope, (perf_counter() - self._started) * 1000)
 
     @property
@@ -252,7 +252,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def shared(self) -> Shared:
-        """What was given as `execute(context=...)`: clients and caches for all steps of the run."""
+        """The mapping given as `execute(context=...)`: clients and caches for all steps of the run."""
         return self._data.run.shared
 
     @property
@@ -268,12 +268,12 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this step of this run, in every process: 32 hexadecimal digits."""
+        """A key that is the same for all attempts at this step of this run: 32 hexadecimal digits."""
         return idempotency_key(self.run_id, without_attempts(step_place(self.scope)))
 
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
-        """What this step returned when the run stopped for it and was then resumed; else `None`."""
+        """The state with which this step stopped the run before it was resumed; `None` if there is none."""
         durable = run_of(self.scope)
         return (
             None
@@ -292,13 +292,13 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
     def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
-        """One of the run's inputs; in a graph, one of the values in its memory, as a copy for this attempt.
+        """Return one of the run's inputs; in a graph, a value of its memory, as a copy for this attempt.
 
-        A type in the place of the default is what the input must be: `ctx.get_input("order", Order)`.
+        A type in place of the default is the type that the input must have: `ctx.get_input("order", Order)`.
 
         Raises:
-            MissingInputError: there is none, and no default.
-            InputTypeError: it is not of the type.
+            MissingInputError: there is no such input, and no default.
+            InputTypeError: the input is not of the type.
         """
         is_typed = is_type(default)
         try:
@@ -324,11 +324,11 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_dependency(self, step_id: str, output_type: object) -> Any: ...
     def get_dependency(self, step_id: str, output_type: Annotation = None) -> Any:
-        """The output of a step that this one depends on, directly or through others.
+        """Return the output of a step that this one depends on, directly or through others.
 
         Raises:
             MissingDependencyError: there is no such step, or nothing makes it finish before this one.
-            DependencyTypeError: its output is not an `output_type`.
+            DependencyTypeError: the output is not an `output_type`.
         """
         value = self._data.outputs.get(self._reader, step_id)
         if output_type is not None:
@@ -342,11 +342,11 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_dependency_or_none(self, step_id: str, output_type: object) -> Any: ...
     def get_dependency_or_none(self, step_id: str, output_type: Annotation = None) -> Any:
-        """Like `get_dependency`, but `None` where the pipeline has no such step, or it has no output.
+        """Return the output like `get_dependency`; `None` if there is no such step, or it has no output.
 
         Raises:
             MissingDependencyError: the step exists and nothing makes it finish before this one.
-            DependencyTypeError: its output is not an `output_type`.
+            DependencyTypeError: the output is not an `output_type`.
         """
         if not self._data.outputs.may_have(self._reader, step_id):
             return None
@@ -366,7 +366,7 @@ class StepContext(Generic[DepsT_co]):
         return {before: outputs.values[before] for before in outputs.dependencies[self._reader]}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
-        """Values by name: outputs of steps that this one depends on, else inputs; without those missing."""
+        """Return values by name: outputs of steps that this one depends on, or inputs; no missing ones."""
         outputs, values = self._data.outputs, {}
         for name in names:
             if self._is_output(name):
@@ -376,7 +376,7 @@ class StepContext(Generic[DepsT_co]):
         return values
 
     def show(self, values: Mapping[str, object]) -> None:
-        """Give these values under their names, as inputs and outputs, in this attempt."""
+        """Make these values readable under their names, as inputs and outputs, in this attempt."""
         outputs = {name: value for name, value in values.items() if self._is_output(name)}
         inputs = {name: value for name, value in values.items() if name not in outputs}
         data = self._data
@@ -400,12 +400,12 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def visit(self) -> int:
-        """Which visit to this node of a graph it is, from 1; in a pipeline, 1."""
+        """Number of this visit to the node of a graph, from 1; in a pipeline, 1."""
         return 1 if self._data.visit is None else self._data.visit.number
 
     @property
     def goal(self) -> str | None:
-        """What the graph is to achieve, if it says so."""
+        """The goal of the graph, if it has one."""
         return None if self._data.visit is None else self._data.visit.goal
 
     @property
@@ -415,14 +415,14 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def failures(self) -> Mapping[str, NodeFailure]:
-        """The same as `errors`, with the class of each failure and the attempts that were made."""
+        """The same failures as in `errors`, with the class of each and the attempts that were made."""
         return {} if self._data.visit is None else self._data.visit.failures
 
     def write(self, key: str, value: object) -> None:
-        """Put a value into the graph's memory that stays there if this node is cancelled or fails.
+        """Put a value into the graph's memory, where it stays even if this node is cancelled or fails.
 
-        What the node returns comes on top. The value is kept as it is now. What another attempt writes takes
-        the place of all that this one wrote. A resumed run begins with it.
+        The output of the node is written on top of it. The value is kept as it is now. Another attempt
+        replaces all that this one wrote. A resumed run begins with the value.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node does not declare that key.
@@ -453,11 +453,11 @@ class StepContext(Generic[DepsT_co]):
         budget: BudgetLike | None = None,
         name: str | None = None,
     ) -> ChatResponse[OutputT]:
-        """Call an agent, with this step's `deps` and what its configuration says.
+        """Call an agent, with this step's `deps` and configuration.
 
-        While it runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the call.
-        `name` tells this call from others of the step when a run is resumed; by default they are counted,
-        which does where they are made in the same order each time.
+        While the agent runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the
+        call. `name` tells this call from others of the step when a run is resumed. By default, calls are
+        numbered, which is enough if they are made in the same order each time.
 
         Raises:
             TimeLimitExceeded: the last attempt took too long.
@@ -503,7 +503,7 @@ class StepContext(Generic[DepsT_co]):
     async def _within_limits(
         self, call: AgentCall, attempts: Callable[[], Coroutine[Any, Any, ChatResponse[OutputT]]]
     ) -> ChatResponse[OutputT]:
-        """Make all attempts of a call that has a budget in one scope, so that they share it."""
+        """Make all attempts at a call with limits in one scope, so that they share the budget."""
         async with Scope("call", "call", parent=self.scope, limits=call.limits, deps=call.deps) as scope:
             restore_call(scope, self.scope, call)
             return await attempts()
@@ -527,8 +527,8 @@ class StepContext(Generic[DepsT_co]):
     ) -> ChatStream[OutputT]:
         """Call an agent and stream its answer, with `async for` or `async with`.
 
-        Its usage is on the step when the stream ends or is left, at the latest when the step ends. `retries`
-        and `retry_delay` apply to each request before its first chunk.
+        The usage of the call is on the step when the stream ends or is left, at the latest when the step
+        ends. `retries` and `retry_delay` apply to each request before its first chunk.
         """
         said = CallConfig(timeout, retries, retry_delay, retry)
         limits = limits_of(budget, cost_budget)
@@ -555,7 +555,7 @@ class StepContext(Generic[DepsT_co]):
     run_sync = blocking(run, of="ctx", home=loop_of_run)
 
     def _begin_call(self, agent: AgentLike[Any]) -> str:
-        """Count a call of an agent, and return its number, which is its name if it is given none."""
+        """Count a call of an agent, and return its number, which is its name by default."""
         self._check_open()
         check_agent(agent)
         self._calls += 1
@@ -609,11 +609,13 @@ class StepContext(Generic[DepsT_co]):
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
-        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs
-        and the outputs that this step can read.
+        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs and
+        the outputs that this step can read.
+
         The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
-        the exception of one that failed, after its retries, is in its place among the results. What stops
-        more than the item is raised all the same: a budget of this step or one around it, and the run's end.
+        the exception of an item that failed, after its retries, is in its place among the results. An
+        exception that stops more than the item is still raised: that of a budget of this step or around it,
+        or the end of the run.
         """
         self._check_open()
         check_count("concurrency", concurrency, least=1, required=True)
@@ -672,28 +674,28 @@ class StepContext(Generic[DepsT_co]):
         returns: type[T] | None = None,
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
-        """Do something once in this run, whatever happens, and have its result: an e-mail, a payment.
+        """Do a side effect once in this run, such as an e-mail or a payment, and return its result.
 
-        In a run with a store, later attempts and processes get the recorded result. One window is left: a
-        process can die after the effect and before that is on record. Then it is repeated, so hand
-        `ctx.idempotency_key` to whoever can use it to tell; or `if_interrupted="fail"` raises.
+        In a run with a store, later attempts and processes get the recorded result. One gap is left: a
+        process can die after the effect, before that is on record. Then the effect is repeated, so pass
+        `ctx.idempotency_key` to a service that recognises repeated keys; or `if_interrupted="fail"` raises.
 
             receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
 
         Args:
-            name: What it is; unique in this step.
-            effect: Does it, sync (in a worker thread) or async.
-            returns: Type of the result, where that is not plain JSON.
+            name: Name of the effect, unique in this step.
+            effect: Function that does it, sync (in a worker thread) or async.
+            returns: Type of the result, if that is not plain JSON.
             if_interrupted: `"repeat"` or `"fail"`.
 
         Raises:
-            OnceInterrupted: with `"fail"`, where it is not known whether it has happened.
+            OnceInterrupted: with `"fail"`, if nobody knows whether the effect has happened.
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
         return await OnceRegister.of(self.scope).run(
             effect,
-            log=log_of(self.scope) or Log(self.scope),  # none is outside of runs
+            log=log_of(self.scope) or Log(self.scope),  # outside of runs, there is no log
             run_id=self.run_id,
             place=without_attempts(step_place(self.scope)),
             name=name,
@@ -740,7 +742,7 @@ class StepContext(Generic[DepsT_co]):
         If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
         that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
         goes on, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
-        give what is on record, and this returns the answer.
+        return their recorded results, and this returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
                 ...
@@ -748,13 +750,13 @@ class StepContext(Generic[DepsT_co]):
         Args:
             question: The question: text, or any JSON.
             answer_type: The type of the answer.
-            options: The answers that can be given, if not any of that type.
+            options: The only answers that can be given; by default, any answer of that type.
             timeout: Seconds, from when it is first asked, after which no answer is taken. Then `wake` resumes
                 the run.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
             to: The people to ask: a label for inboxes.
-            name: Tells this question from others of the step. By default they are counted, which does if they
-                are asked in the same order each time.
+            name: Tells this question from others of the step. By default, questions are numbered, which is
+                enough if they are asked in the same order each time.
 
         Raises:
             QuestionTimedOut: nobody answered in time.
@@ -779,14 +781,14 @@ class StepContext(Generic[DepsT_co]):
 
         In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
         and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
-        run: the step runs again from its beginning, agent calls and `ctx.once` give what is on record, and
-        this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
+        run: the step runs again from its beginning, agent calls and `ctx.once` return their recorded results,
+        and this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
         attempt that is repeated does not sleep again. Sleeping costs no time of the attempt.
 
         Args:
-            until: The duration or the end. A time that is over returns at once.
-            name: Tells this sleep from others of the step. By default they are counted, which does if they
-                come in the same order each time.
+            until: The duration or the end. If that time is over, this returns at once.
+            name: Tells this sleep from others of the step. By default, sleeps are numbered, which is enough
+                if they come in the same order each time.
 
         Raises:
             ConfigurationError: the time has no time zone, or the duration is negative.
@@ -812,19 +814,19 @@ class StepContext(Generic[DepsT_co]):
         """Receive the next message with a name, which somebody sends to the run with `send`.
 
         If there is none, the step halts here, as with `ask`; `wake` resumes the run when the message has
-        come. Messages with one name are received in the order in which they were sent, each once. One that is
-        not of the type is passed over, with a warning.
+        come. Messages with one name are received in the order in which they were sent, each once. A message
+        that is not of the type is passed over, with a warning.
 
             paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7).total_seconds())
 
         Args:
             name: The name of the message.
             value_type: The type of the message.
-            timeout: Seconds, from when it is first waited for, after which no message is received here.
+            timeout: Seconds, from the first wait for the message, after which no message is received here.
             on_timeout: The value to return after that time; without it, `MessageTimedOut` is raised.
 
         Raises:
-            MessageTimedOut: nobody sent one in time.
+            MessageTimedOut: nobody sent a message in time.
             ConfigurationError: no store keeps the run, or an option is invalid.
         """
         self._check_open()
@@ -868,27 +870,28 @@ class StepContext(Generic[DepsT_co]):
         cost_usd: Amount | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
-        """Charge spending of another SDK or a paid API that has happened, priced like a model request.
+        """Charge past spending on another SDK or a paid API, priced like a model request.
 
-        It is charged whatever budgets say; where one is crossed, this raises, and the run or the step ends
-        as if a request had been refused. Spend limits are charged in the background: this raises at once
-        where what is on its way to the store is more than the limit, else at the next call of this after the
-        store has it, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
+        The spending is charged even if it crosses a budget. Then this raises, and the run or the step ends as
+        if a request had been refused. Spend limits are charged in the background: this raises at once if the
+        charges on their way to the store are more than the limit. Otherwise, it raises at its next call after
+        the store has them, at the latest when the step ends. `spend` reserves money first, so that no limit
+        is crossed.
 
         Args:
-            model: What was used, with or without its provider (`openai:gpt-5-mini`).
-            provider: Its provider, where `model` does not say.
+            model: The model or service that was used, with or without its provider (`openai:gpt-5-mini`).
+            provider: Its provider, if `model` does not name it.
             input_tokens: Tokens sent.
             output_tokens: Tokens received.
-            cache_read_tokens: Of `input_tokens`, those read from a cache.
-            cache_write_tokens: Of `input_tokens`, those written to a cache.
-            cost_usd: The exact cost in US dollars, where it is known; then no price is looked up.
-            cost_calculator: Prices; those of genai-prices unless given.
+            cache_read_tokens: Those of `input_tokens` that were read from a cache.
+            cache_write_tokens: Those of `input_tokens` that were written to a cache.
+            cost_usd: The exact cost in US dollars, if it is known; then no price is looked up.
+            cost_calculator: Source of prices; genai-prices unless given.
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
-            UnpricedModelError: there is a budget of money or a spend limit, and the cost is not known or only
-                in part, so nobody can tell what is left. The spending is charged.
+            UnpricedModelError: there is a budget of money or a spend limit, and the cost is not fully known,
+                so nobody can tell what is left. The spending is charged.
             ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
                 cost nor tokens.
         """
@@ -930,10 +933,10 @@ class StepContext(Generic[DepsT_co]):
         price_usd: Amount | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> Spend:
-        """Set money aside in every budget and spend limit around this step, before it is spent on something.
+        """Set money aside in every budget and spend limit around this step, before you spend it.
 
-        With `async with`, or with `with` in sync steps. See `fastroai.spend`, which takes the same and works
-        in tools and in any other code too.
+        Use it with `async with`, or with `with` in sync steps. `fastroai.spend` takes the same arguments, and
+        also works in tools and in any other code.
 
             async with ctx.spend("0.02", model="acme:search") as purchase:
                 found = await search(question)
@@ -949,11 +952,11 @@ class StepContext(Generic[DepsT_co]):
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
 
     async def check_spending(self) -> None:
-        """Wait until what was recorded is in the books of spend limits.
+        """Wait until recorded spending is in the accounts of spend limits.
 
         Raises:
-            SpendLimitExceeded: one of them is crossed now.
-            BudgetExceeded: what `record_usage` raised, if the code of the step has caught it.
+            SpendLimitExceeded: a spend limit is crossed now.
+            BudgetExceeded: `record_usage` raised it, and the code of the step has caught it.
             UnpricedModelError: likewise.
         """
         await self.in_the_books()
@@ -964,13 +967,13 @@ class StepContext(Generic[DepsT_co]):
             raise stop
 
     async def in_the_books(self) -> None:
-        """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
+        """Wait until recorded spending is in the accounts of spend limits, where listeners find it."""
         for charge in self.uncertain:
             await charge.wait()
             charge.note_warnings()
 
     def _shared_stop(self) -> BudgetExceeded | None:
-        """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
+        """Return the error of a spend limit that recorded spending is known to have crossed."""
         charges = self.uncertain
         done = [charge for charge in charges if charge.is_done]
         self.uncertain = [charge for charge in charges if charge not in done]
@@ -986,17 +989,17 @@ class StepContext(Generic[DepsT_co]):
     async def run_in_thread(self, function: Callable[[StepContext[DepsT_co]], T]) -> T:
         """Call a blocking function in a worker thread, with this scope's context variables.
 
-        When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
+        When the attempt is cancelled or times out, the thread cannot be stopped: it is left running, a
         warning is logged, and its later calls on this context raise.
         """
         return await run_in_thread(functools.partial(function, self), what=f"step {self.step_id!r}")
 
     def attach_clock(self, clock: Clock) -> None:
-        """The clock of this attempt, which calls to agents pause."""
+        """Set the clock of this attempt, which calls of agents pause."""
         self._clock = clock
 
     async def report_violation(self, violation: ContractViolation) -> None:
-        """Tell the listeners of the run that the contract of the step does not hold."""
+        """Tell the listeners of the run that the contract of the step is violated."""
         scope = self.scope
         await scope.emit(ContractViolated(part=scope.part, step_id=scope.name, error=violation))
 

@@ -1,4 +1,4 @@
-"""The contract of a step: what it says itself, what is said of it, and the checks around its attempts."""
+"""The contract of a step, from the step and from its pipeline, and the checks around its attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BoundContract:
-    """What is checked of one step, made ready."""
+    """The checks of one step, ready to run."""
 
     accepts: Accepted | None
     require: tuple[Check, ...]
@@ -33,15 +33,15 @@ class BoundContract:
     ensure: tuple[Check, ...]
     strict: bool
     exact: type | None
-    """An output of exactly this class needs no check."""
+    """Class of outputs that need no check. Subclasses do need one."""
     has_before: bool
     """Whether there is anything to check before an attempt."""
 
     async def check_before(self, context: StepContext[Any]) -> None:
-        """Check what the step reads, which it then reads as it was validated, and its preconditions.
+        """Check the values that a step reads, and its preconditions. It then reads the validated values.
 
         Raises:
-            ContractViolation: they do not hold.
+            ContractViolation: the contract does not hold.
         """
         if (accepts := self.accepts) is None:
             values = dict(context.inputs)
@@ -52,12 +52,12 @@ class BoundContract:
         await _check_all(context, "require", self.require, context, values)
 
     async def check_after(self, context: StepContext[Any], output: object) -> object:
-        """The output as pydantic makes it of what the step returned, once its postconditions hold.
+        """Check an output and its postconditions, and return the output as pydantic validated it.
 
-        What a conversation gathered so far is not checked while it is incomplete.
+        The data of a conversation is not checked while the conversation is incomplete.
 
         Raises:
-            ContractViolation: it does not fit, or they do not hold.
+            ContractViolation: the output is not of its type, or a postcondition does not hold.
         """
         if isinstance(output, ConversationState) and output.is_incomplete:
             return output
@@ -74,10 +74,10 @@ class BoundContract:
 
 
 def declared_output(step: BaseStep[Any, Any], contract: Contract | None = None) -> Annotation | None:
-    """The type that a step's output is declared to have; `None` where none is, or it says nothing.
+    """Return the declared type of a step's output; `None` if there is none, or one that says nothing.
 
-    The first that says one: `contract`, which a pipeline has for the step; the step's own; and what the step
-    infers, as from its annotations.
+    The first declaration holds: that of `contract`, which a pipeline has for the step; that of the step's own
+    contract; and the type that the step infers, as from its annotations.
     """
     said = _contract_of(step, contract).returns
     if isinstance(said, NotGiven):
@@ -86,10 +86,10 @@ def declared_output(step: BaseStep[Any, Any], contract: Contract | None = None) 
 
 
 def bind_contract(step: BaseStep[Any, Any], contract: Contract | None = None) -> BoundContract | None:
-    """The checks of a step, under a contract that a pipeline has for it; `None` where there are none.
+    """Return the checks of a step, under a contract that a pipeline may have for it; `None` without checks.
 
     Raises:
-        ConfigurationError: it accepts a type that pydantic cannot check.
+        ConfigurationError: the contract has a type that pydantic cannot check.
     """
     whole = _contract_of(step, contract)
     strict = first_given(whole.strict, default=False)
@@ -123,7 +123,7 @@ async def _valid(
 ) -> T:
     try:
         return validate()
-    except Exception as error:  # pydantic's, or whatever a validator of the user raises
+    except Exception as error:  # of pydantic, or any error of a user's validator
         violation = violation_of(context.step_id, direction, error, data)
     await context.report_violation(violation)
     raise violation

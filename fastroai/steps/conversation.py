@@ -1,4 +1,4 @@
-"""Multi-turn pipelines: a step may say that it needs more from the user before the rest makes sense."""
+"""Conversations with users: a step may need more from the user before the pipeline can go on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConversationState(Generic[DataT]):
     finish. Dependents of a `COMPLETE` state receive the state.
 
     Raises:
-        ConfigurationError: the status is none.
+        ConfigurationError: the status is invalid.
     """
 
     status: ConversationStatus
@@ -49,14 +49,14 @@ class ConversationState(Generic[DataT]):
         """Whether the pipeline must stop here for now."""
         return self.status is ConversationStatus.INCOMPLETE
 
-    # Pydantic takes any instance of a dataclass for valid. `ConversationState[T]` is to check the data.
+    # By default, pydantic takes any instance of a dataclass as valid. `ConversationState[T]` checks the data.
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         arbitrary_types_allowed=True, revalidate_instances="always"
     )
 
 
 def state_in(declared: Any) -> Any:
-    """The state in a declared type such as `Order | ConversationState[Order]`; any, if it names none."""
+    """Return the state in a declared type such as `Order | ConversationState[Order]`; any if it has none."""
     members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
     states = (member for member in members if (get_origin(member) or member) is ConversationState)
     return next(states, ConversationState)

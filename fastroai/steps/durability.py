@@ -1,4 +1,4 @@
-"""What steps put on record, in runs that are, and what they find there."""
+"""Facts that steps put on record, and data that they find there when a run is resumed."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ from fastroai.store.values import value_from_json
 from fastroai.tracing import attributes
 
 _LONGEST_MESSAGE: Final = 10_000
-"""Characters that are kept of the message of an exception, which can hold a whole answer."""
+"""Most characters that are kept of the message of an exception, which can hold a whole answer."""
 
 
 def step_place(scope: Scope) -> str:
-    """Where a step is in its run, whatever the attempt; outside of any, in the outermost one of steps."""
+    """Return the place of a step in its run, without the step's own attempt.
+
+    Without a log, the place is in the outermost run around the step.
+    """
     outer = None if scope.log is None else scope.log.scope
     if outer is None:
         outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)
@@ -51,7 +54,7 @@ def step_place(scope: Scope) -> str:
 
 
 def restore_spending(scope: Scope) -> None:
-    """Count in a step, or a nested pipeline or graph, what it has spent in earlier processes."""
+    """Count in a step, or a nested pipeline or graph, its spending in earlier processes."""
     durable = run_of(scope)
     if durable is not None and durable.recorded.charges():
         place = step_place(scope)
@@ -62,7 +65,7 @@ def restore_spending(scope: Scope) -> None:
 
 
 def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
-    """Count in the scope of an agent call what earlier attempts at it have spent in earlier processes."""
+    """Count in the scope of an agent call the spending of its earlier attempts in earlier processes."""
     durable = run_of(scope)
     if durable is not None and call.call is not None:
         place, used = durable.place(step), calls_used(step, call)
@@ -70,13 +73,13 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
 
 
 def attempts_used(scope: Scope) -> RetriesUsed:
-    """Which attempt at a mapped step comes next."""
+    """Return the retries that a mapped step has used, with the number of its next attempt."""
     durable = run_of(scope)
     return NO_RETRIES_USED if durable is None else durable.recorded.progress(step_place(scope))
 
 
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
-    """Which attempt at an agent call comes next."""
+    """Return the retries that an agent call has used, with the number of its next attempt."""
     durable = run_of(scope)
     if durable is None or call.call is None:
         return NO_RETRIES_USED
@@ -84,9 +87,9 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
 
 
 def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
-    """An attempt at an agent call failed, and another follows; this is in the log."""
+    """Log that an attempt at an agent call failed, and that another one follows. Return that fact."""
     durable = run_of(scope)
-    if durable is not None:  # what it has replayed is not among what is new
+    if durable is not None:  # replayed requests are not among the new ones
         durable.recorded.mark_call_retried(durable.place(scope), call, retry.failed_attempt)
     return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call, "call")
 
@@ -94,7 +97,7 @@ def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
 async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
     """Tell that the answer of an agent call is not good enough, so that another call asks for a better one.
 
-    Only once: a run that is resumed may come by here again.
+    This is told only once: a run that is resumed may come by here again.
     """
     durable = run_of(scope)
     if durable is None or not durable.recorded.was_retried(durable.place(scope), call):
@@ -103,7 +106,7 @@ async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
 
 
 def step_retried(scope: Scope, retry: Retry) -> StepRetried:
-    """An attempt at a step failed, and another follows; this is in the log."""
+    """Log that an attempt at a step failed, and that another one follows. Return that fact."""
     durable, place = run_of(scope), step_place(scope)
     if durable is not None:
         durable.recorded.mark_step(place, retry.failed_attempt, "retried")
@@ -128,14 +131,14 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
 
 
 def record_own_spending(scope: Scope, record: RequestRecord) -> None:
-    """A step spent something without an agent."""
+    """Log spending of a step that did not go through an agent."""
     if (log := log_of(scope)) is not None:
         log.note(SpendingRecorded(place=log.place(scope), record=record))
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingOnRecord:
-    """Spending that is on record before it happens."""
+    """Spending that was put on record before it happens."""
 
     log: Log
     place: str
@@ -143,7 +146,7 @@ class SpendingOnRecord:
 
     @classmethod
     async def begin(cls, scope: Scope, record: RequestRecord) -> SpendingOnRecord | None:
-        """Put on record what counts if nothing more is heard of it. `None` outside of runs.
+        """Put on record the charge that counts if the spending never ends. Return `None` outside of runs.
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
@@ -157,7 +160,7 @@ class SpendingOnRecord:
         return spending
 
     def ended(self, record: RequestRecord) -> None:
-        """It has ended in the account. Written soon, as until then its bound counts."""
+        """Log the final record. It is written soon, because the bound counts until then."""
         self.log.note(self._entry(record))
 
     def _entry(self, record: RequestRecord) -> SpendingRecorded:
@@ -165,7 +168,7 @@ class SpendingOnRecord:
 
 
 def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:
-    """What is written down of the failure of a step."""
+    """Return the facts about the failure of a step, for the log."""
     failure_class = noted_class(error)
     if failure_class is None:
         context = FailureContext(
@@ -176,7 +179,7 @@ def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> Fa
 
 
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
-    """What is written down of an exception."""
+    """Return the facts about an exception, for the log."""
     return FailureFacts(
         error_type=attributes.error_type(error), message=_message(error), failure_class=failure_class
     )
@@ -185,7 +188,7 @@ def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
 def _message(error: BaseException) -> str:
     try:
         message = str(error)
-    except Exception as failed:  # the exception is somebody else's
+    except Exception as failed:  # `__str__` of somebody else's exception
         message = f"its message cannot be read: {type(failed).__name__}"
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}... ({len(message):,} characters in all)"
@@ -193,7 +196,7 @@ def _message(error: BaseException) -> str:
 
 
 def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> ConversationState[Any] | None:
-    """The last state that a step has returned in an earlier process."""
+    """Return the last conversation state that a step has returned in an earlier process."""
     known = durable.recorded.conversations.get(step_place(scope))
     if known is None:
         return None
@@ -204,10 +207,10 @@ def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> Conve
 def stored_output(
     recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
-    """The output of a step that is on record.
+    """Return the output of a step that is on record.
 
     Raises:
-        RunCorrupt: it is not of the type that the step declares now, or the codec cannot decode it.
+        RunCorrupt: the output is not of the type that the step declares now, or the codec cannot decode it.
     """
     if entry.conversation is not None:
         declared = state_in(declared)
@@ -224,10 +227,11 @@ def stored_output(
 
 
 def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -> object:
-    """What was stored, as it was.
+    """Return a stored value as it was.
 
     Raises:
-        ValueError: it is not of the declared type (pydantic's `ValidationError`), or cannot be decoded.
+        ValueError: the value is not of the declared type (pydantic's `ValidationError`), or cannot be
+            decoded.
     """
     if codec is None and is_sealed(stored):
         raise ValueError("it went through a codec, which PipelineConfig(codec=...) does not name now")

@@ -1,4 +1,4 @@
-"""What estimates of steps stand on: nothing is paid for, and no step has an output yet."""
+"""Tools for estimates of steps: a scope in which nothing is paid for, and outputs that are still to come."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class CallEstimator(Protocol):
-    """An agent that can say what a call costs: a `FastroAgent`."""
+    """An agent that can estimate the cost of a call: a `FastroAgent`."""
 
     async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
-        """The quote for one attempt at a call; for any prompt, where it is said why that is not known."""
+        """Estimate one attempt at a call.
+
+        `unknown_prompt` says why the prompt is not known yet; then the estimate is for any prompt.
+        """
         ...
 
 
 class OutputNotKnown(BaseException):
-    """The output of a step was asked for before that step has run.
+    """Raised if the output of a step is read before that step has run.
 
-    Not an `Exception`, so that no `except Exception` of a prompt function takes it for something else.
+    It is not an `Exception`, so that no `except Exception` of a prompt function catches it.
     """
 
     def __init__(self, step_id: str) -> None:
@@ -36,7 +39,7 @@ class OutputNotKnown(BaseException):
 
 
 class OutputsToCome(Outputs):
-    """The outputs of a run that has not begun. Asking for one raises `OutputNotKnown`."""
+    """The outputs of a run that has not begun. Reading one raises `OutputNotKnown`."""
 
     __slots__ = ()
 
@@ -45,13 +48,13 @@ class OutputsToCome(Outputs):
         self.values = _ToCome()
 
     def get(self, reader: str, step_id: str) -> object:
-        """Raise: as in a run where it would never be there, else `OutputNotKnown`."""
+        """Raise `OutputNotKnown`; or the error of a run, if the output would not be readable there."""
         if step_id in self.dependencies and self.is_ancestor(step_id, reader):
             raise OutputNotKnown(step_id)
         return super().get(reader, step_id)
 
     def may_have(self, reader: str, step_id: str) -> bool:
-        """Whether there may be one to get."""
+        """Return whether there may be an output of a step."""
         return step_id in self.dependencies
 
 
@@ -64,8 +67,10 @@ class InputsToCome(Mapping[str, object]):
     """Inputs of a nested run, some or all of which are made of outputs that nobody knows yet."""
 
     def __init__(self, known: Mapping[str, object], to_come: Mapping[str, str], other: str | None) -> None:
-        """Inputs that are known, names of others with the steps that they come from, and the step that any
-        further name may come from.
+        """Combine known inputs with the steps from which other inputs come.
+
+        `known` has values by name. `to_come` has the steps of other names. Any further name may come from the
+        step `other`.
         """
         self._known, self._to_come, self._other = known, to_come, other
 
@@ -85,7 +90,7 @@ class InputsToCome(Mapping[str, object]):
 
 
 def budgets_around() -> tuple[Budget, ...]:
-    """The budgets under which what is estimated will run, as far as they are known here."""
+    """Return the budgets under which the estimated code will run, as far as they are known here."""
     scope = current_scope()
     if scope is None:
         return ()
@@ -96,10 +101,10 @@ def budgets_around() -> tuple[Budget, ...]:
 
 @asynccontextmanager
 async def nothing_paid(limits: Limits | None = None) -> AsyncGenerator[Scope]:
-    """A scope that charges nobody and in which every request of an agent is refused.
+    """Open a scope that charges nobody, and in which every request of an agent is refused.
 
-    Estimates run functions of the user in it, such as prompts and instructions. `limits` are those of what
-    is estimated.
+    Estimates run functions of the user in it, such as prompts and instructions. `limits` are those of the
+    estimated code.
     """
     own = () if limits is None or limits.budget is None else (limits.budget,)
     scope = Scope("call", "estimate", parent=None)

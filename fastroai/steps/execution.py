@@ -1,4 +1,4 @@
-"""Running one step: its attempts, its clocks, its span."""
+"""Runs one step: its attempts, its clocks, its span."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def run_step(
     used: RetriesUsed = NO_RETRIES_USED,
     contract: BoundContract | None = None,
 ) -> Coroutine[Any, Any, OutputT]:
-    """Run a step to its output, in `scope`, which must be current, retries and time limits included.
+    """Run a step in `scope`, which must be current, with retries and time limits. Return its output.
 
-    It begins at the attempt that `used` says; `StepRetried` tells what is used then. `contract` is checked
+    The first attempt is the one in `used`. Each `StepRetried` says what is used then. `contract` is checked
     around each attempt.
     """
     started = perf_counter()
@@ -69,7 +69,7 @@ async def _bounded(
     *,
     spans: bool,
 ) -> OutputT:
-    """The attempts, in the span of the step and in what limits the time of all of them."""
+    """Make the attempts in the span of the step, and within the time limits of all attempts together."""
     async with AsyncExitStack() as stack:
         if spans and (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
@@ -149,7 +149,8 @@ async def _attempt(
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
-        # A task group inside may have taken back the cancellation of a time limit, and counts it no more.
+        # A task group inside may have absorbed the cancellation of a time limit, and does not count it any
+        # more.
         if task is None or task.cancelling() or scope.is_cancelled_by_time:
             raise
         await context.in_the_books()
@@ -163,7 +164,7 @@ async def _attempt(
 def map_step(
     step: object, context: StepContext[Any], data: StepData, number: int
 ) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
-    """What runs a step inside of another one, in a scope of its own for each item: a `StepMapper`."""
+    """Return a function that runs a step inside of another one, in a scope for each item: a `StepMapper`."""
     if not isinstance(step, BaseStep):
         raise no_agent(step)  # a context runs agents itself
     contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())

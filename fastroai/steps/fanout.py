@@ -1,4 +1,4 @@
-"""Many of one thing, a bounded number at a time."""
+"""Runs one function for many items, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ResultT = TypeVar("ResultT")
 async def run_bounded(
     one: Callable[[int, ItemT], Coroutine[Any, Any, ResultT]], items: Sequence[ItemT], concurrency: int
 ) -> list[ResultT]:
-    """`one(index, item)` for each item, results in item order.
+    """Call `one(index, item)` for each item, and return the results in item order.
 
-    Context variables that one item sets are not seen by the next. The first failure cancels what runs and is
-    raised as itself, not as a group. No task is left behind. An item that waits for a person halts the whole
-    when all others are done or wait, too: so people see all questions, and no request is cut off.
+    Context variables that one item sets are not seen by the next. The first failure cancels the other items
+    and is raised as itself, not as a group. No task is left behind. If an item waits for a person, this halts
+    when all other items are done or wait, too: so people see all questions, and no request is cut off.
     """
     results: dict[int, ResultT] = {}
     halts: list[BaseException] = []

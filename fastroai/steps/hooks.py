@@ -1,4 +1,4 @@
-"""Functions that are told what becomes of steps. They watch: nothing that they do changes the outcome."""
+"""Hooks: functions that are told of events of steps. They cannot change the outcome."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished
 logger = logging.getLogger("fastroai.steps")
 
 Nullary: TypeAlias = Callable[[], Awaitable[None] | None]
-"""A hook that needs to know nothing of the event."""
+"""A hook that takes no argument."""
 
 
 class OfError(Protocol):
-    """A hook that takes the exception of the event: its parameter is called so."""
+    """A hook that takes the exception of the event, by a parameter named `error`."""
 
     def __call__(self, error: Exception) -> Awaitable[None] | None:
         """Look at the exception."""
@@ -42,13 +42,13 @@ _EVENTS: Mapping[str, type[RunEvent]] = {  # by the option of `ExecutionConfig`
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The hooks of some configurations, with the event that each is for, in the order in which they run."""
+    """The hooks of some configurations, each with its type of event, in the order in which they run."""
 
     functions: tuple[tuple[type[RunEvent], _Hook], ...] = ()
 
     @classmethod
     def of(cls, *configs: object) -> Hooks:
-        """Those that configurations have under the names in `_EVENTS`: they add to each other."""
+        """Return the hooks of configurations, by the options in `_EVENTS`. All of them are called."""
         return cls(
             tuple(
                 (event_type, _Hook(function, _takes(function)))
@@ -59,7 +59,7 @@ class Hooks:
         )
 
     def listener(self, step_id: str) -> Listener | None:
-        """What tells them of one step; `None` without any."""
+        """Return a listener that calls the hooks for events of one step; `None` without hooks."""
         if not self.functions:
             return None
 
@@ -70,14 +70,14 @@ class Hooks:
         return tell
 
     async def tell(self, event: RunEvent) -> None:
-        """Call those that are for this event, one after the other."""
+        """Call the hooks for this event, one after the other."""
         for event_type, hook in self.functions:
             if isinstance(event, event_type):
                 await hook.call(event)
 
 
 def _takes(function: Callable[..., object]) -> Literal["nothing", "event", "error"]:
-    """Return what a hook is called with. Some built-ins do not say, and get the event."""
+    """Return the kind of argument that a hook takes. Some built-ins do not say, and get the event."""
     try:
         signature = inspect.signature(function)
         signature.bind("event")
@@ -102,7 +102,7 @@ class _Hook:
     takes: Literal["nothing", "event", "error"]
 
     async def call(self, event: RunEvent) -> None:
-        """Call it. What goes wrong in it is logged; only being cancelled from outside goes on."""
+        """Call the hook. Its failure is logged; only a cancellation from outside is raised."""
         task = asyncio.current_task()
         cancellations = 0 if task is None else task.cancelling()
         try:
@@ -136,21 +136,21 @@ def check_hooks(config: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunHooks:
-    """The hooks that are told of the steps of one pipeline."""
+    """The hooks for the steps of one pipeline."""
 
     pipeline: Hooks = Hooks()
     steps: Mapping[str, Hooks] = field(default_factory=dict)
-    """By step id; of the steps that have any."""
+    """Hooks of single steps, by step id. Steps without hooks are missing."""
 
     @classmethod
     def of(cls, pipeline: Hooks, steps: Mapping[str, Hooks]) -> RunHooks:
-        """Those of a pipeline and of its steps."""
+        """Return the hooks of a pipeline and of its steps."""
         return cls(pipeline, {step_id: hooks for step_id, hooks in steps.items() if hooks.functions})
 
     def listener(self, name: str, *, around: Scope | None) -> Listener | None:
-        """What tells them, for a run of the pipeline `name` in a scope; `None` without any.
+        """Return a listener that calls the hooks for a run of the pipeline `name`; `None` without hooks.
 
-        A pipeline that is nested in it has hooks of its own, so these are not told of its steps.
+        A pipeline that is nested in it has hooks of its own, so these are not called for its steps.
         """
         if not self.steps and not self.pipeline.functions:
             return None

@@ -1,4 +1,4 @@
-"""Side effects that happen once in a run, and keys by which others can tell that they have."""
+"""Side effects that happen once in a run, and keys by which services recognise repeated requests."""
 
 from __future__ import annotations
 
@@ -32,30 +32,31 @@ from fastroai.store.values import value_from_json, value_to_json
 T = TypeVar("T")
 
 _threads: Final[dict[int, ThreadPoolExecutor]] = {}
-"""Its own, since what is left running here has to come to its end: nobody may do it again meanwhile. By the
-depth of what waits, as side effects may run agents and pipelines that have side effects."""
+"""Threads for side effects, apart from others, because an effect that was left running has to come to its
+end: nobody may repeat it meanwhile. By depth of waiting, because side effects may run agents and pipelines
+that have side effects."""
 
 in_forked_process(_threads.clear)  # the threads are those of the parent
 
 logger = logging.getLogger("fastroai.steps")
 
 IfInterrupted = Literal["repeat", "fail"]
-"""What to do with a side effect whose process died before it was on record that it had happened."""
+"""How to treat a side effect whose process died before the end of the effect was on record."""
 
 
 def idempotency_key(run_id: str, place: str) -> str:
-    """The same for every attempt at a step of a run, in every process: 32 hexadecimal digits."""
+    """Return a key that is the same for all attempts at a step of a run: 32 hexadecimal digits."""
     return hashlib.sha256("\0".join((run_id, place)).encode()).hexdigest()[:32]
 
 
 def is_on_record(scope: Scope, place: str, name: str) -> bool:
-    """Whether an earlier process of the run has done a side effect."""
+    """Return whether an earlier process of the run has done a side effect."""
     run = run_of(scope)
     return run is not None and isinstance(run.recorded.once(place, name), OnceDone)
 
 
 class OnceRegister:
-    """The side effects of one run, and of what is nested in it, that have happened in this process."""
+    """The side effects of one run, and of nested runs, that have happened in this process."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str, str], asyncio.Future[object]] = {}
@@ -63,7 +64,7 @@ class OnceRegister:
 
     @classmethod
     def of(cls, scope: Scope) -> OnceRegister:
-        """That of the run around a scope, else a new one: what is nested may be repeated, effects not."""
+        """Return the register of the run around a scope, or a new one. Repeated nested runs share it."""
         if not isinstance(scope.once, cls):
             scope.once = cls()
         return scope.once
@@ -80,7 +81,10 @@ class OnceRegister:
         returns: type[T] | None,
         if_interrupted: IfInterrupted,
     ) -> T:
-        """Its result, now or as it was. Who asks while it happens waits; one that fails is repeated."""
+        """Return the result of an effect: a recorded one, or that of a call now.
+
+        Callers that ask while the effect happens wait for it. An effect that failed is repeated.
+        """
         if if_interrupted not in ("repeat", "fail"):
             raise ConfigurationError("if_interrupted", if_interrupted, "'repeat' or 'fail'")
         key = (run_id, place, name)
@@ -97,7 +101,7 @@ class OnceRegister:
         try:
             return cast("T", await one.perform(effect))
         except asyncio.CancelledError:
-            self._interrupted.add(key)  # where its result comes all the same, nobody asks for this
+            self._interrupted.add(key)  # not looked at if its result comes all the same
             raise
         finally:
             if not one.goes_on and not future.done():
@@ -106,7 +110,7 @@ class OnceRegister:
 
 @dataclass(slots=True)
 class _Effect:
-    """A side effect that nobody else performs now."""
+    """A side effect that one caller performs."""
 
     log: Log
     place: str
@@ -115,12 +119,12 @@ class _Effect:
     returns: type[Any] | None
     if_interrupted: IfInterrupted
     result: asyncio.Future[object]
-    """For others who ask; cancelled if it came to nothing."""
+    """The result for other callers; cancelled if the effect failed."""
     goes_on: bool = False
-    """Whether a thread is still busy with it after whoever waited for it was cancelled."""
+    """Whether a thread is still busy with the effect after its caller was cancelled."""
 
     async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
-        """Its result: the recorded one, or that of `effect`, which is on record when this returns."""
+        """Return the recorded result, or that of `effect`, which is on record when this returns."""
         log, run = self.log, self.log.run
         if run is not None:
             await run.check_held()
@@ -136,17 +140,17 @@ class _Effect:
         except Exception:
             log.note(OnceFailed(place=self.place, name=self.name))
             raise
-        done = self._done(result)  # where this fails, it stays on record as begun: it has happened
+        done = self._done(result)  # if this fails, the effect stays on record as begun: it has happened
         try:
             await log.commit(done)
         except asyncio.CancelledError:
-            self.result.set_result(result)  # it is written all the same
+            self.result.set_result(result)  # the commit goes on all the same
             raise
         self.result.set_result(result)
         return result
 
     async def _call(self, effect: Callable[[], Awaitable[object] | object]) -> object:
-        """A coroutine function on the loop, any other in a worker thread, as steps are."""
+        """Call an effect like a step: a coroutine function on the loop, any other in a worker thread."""
         if inspect.iscoroutinefunction(effect):
             return await effect()
         loop, here = asyncio.get_running_loop(), depth()
@@ -164,7 +168,7 @@ class _Effect:
         return await result if inspect.isawaitable(result) else result
 
     def _end_unattended(self, thread: asyncio.Future[object]) -> None:
-        """The thread has ended that could not be stopped: it has happened, for whoever asks next."""
+        """Record the effect of a thread that could not be stopped: it has happened, for whoever asks next."""
         try:
             result = thread.result()
             if inspect.isawaitable(result):

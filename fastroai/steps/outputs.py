@@ -1,4 +1,4 @@
-"""What steps can see of each other: the outputs of their ancestors, and nothing that would be a race."""
+"""The outputs that steps can read: those of their ancestors, and none that would be a race."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastroai.errors import DependencyTypeError, MissingDependencyError, nearest
 
 
 class Outputs:
-    """The outputs of one run so far, and who may read which."""
+    """The outputs of one run so far, and which steps may read them."""
 
     __slots__ = ("dependencies", "values")
 
@@ -24,13 +24,13 @@ class Outputs:
         self.values: MutableMapping[str, object] = {}
 
     def showing(self, values: Mapping[str, object]) -> Outputs:
-        """The same outputs, some of them with other values."""
+        """Return the same outputs, some of them with other values."""
         view = Outputs(self.dependencies)
         view.values = ChainMap(dict(values), self.values)
         return view
 
     def get(self, reader: str, step_id: str) -> object:
-        """The output of an ancestor of `reader`. Raises `MissingDependencyError`."""
+        """Return the output of an ancestor of `reader`. Raises `MissingDependencyError`."""
         if step_id not in self.dependencies:
             known = ", ".join(map(repr, self.dependencies)) or "none"
             raise MissingDependencyError(
@@ -47,13 +47,13 @@ class Outputs:
         return self.values[step_id]
 
     def may_have(self, reader: str, step_id: str) -> bool:
-        """Whether there is an output to get; true as well where `get` would say that it is a race."""
+        """Return whether there is an output to get. Also true if `get` would refuse it as a race."""
         if step_id not in self.dependencies:
             return False
         return step_id in self.values or not self.is_ancestor(step_id, reader)
 
     def is_ancestor(self, step_id: str, of: str) -> bool:
-        """Whether `step_id` always finishes before `of` starts. Walks no further than it must."""
+        """Return whether `step_id` always finishes before `of` starts. Walks no further than it must."""
         direct = self.dependencies.get(of, ())
         if step_id in direct:
             return True
@@ -87,7 +87,7 @@ def check_type(reader: str, step_id: str, value: object, output_type: Any) -> No
     """Make sure that an output is of a type: a class, or anything that pydantic can check strictly.
 
     Raises:
-        DependencyTypeError: it is not.
+        DependencyTypeError: the output is not of that type.
     """
     if not is_instance(value, output_type):
         raise DependencyTypeError(reader, step_id, type_name(output_type), type_name(type(value)))
@@ -106,7 +106,7 @@ def is_instance(value: object, output_type: Any) -> bool:
         try:
             return isinstance(value, output_type)
         except TypeError:
-            pass  # a TypedDict, or a Protocol that says nothing at runtime
+            pass  # a TypedDict, or a Protocol without checks at run time
     return _fits(value, output_type)
 
 

@@ -41,15 +41,15 @@ _UNSAID: Final = "it was neither settled nor released"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendTerms(RequestTerms):
-    """What admission wants to know of spending: it is taken as it is, or refused."""
+    """The terms of spending for admission, which takes all of it or refuses it."""
 
     model: str  # pyright: ignore[reportIncompatibleMethodOverride]
     provider: str  # pyright: ignore[reportIncompatibleMethodOverride]
     most: RequestCost
-    """What it can cost at most."""
+    """The most that it can cost."""
     tokens: Tokens
     unbounded: str | None = None
-    """Why nothing bounds its tokens, nor its cost if `most` is not known, and what helps."""
+    """Why nothing bounds its tokens, nor its cost if `most` is not known, with advice."""
 
     @property
     def priced(self) -> bool:
@@ -58,7 +58,7 @@ class SpendTerms(RequestTerms):
 
     @property
     def bound(self) -> RequestBound:
-        """What it can use and cost at most."""
+        """The most that it can use and cost."""
         bounded = self.unbounded is None
         return RequestBound(
             input_tokens=self.tokens.input_tokens if bounded else None,
@@ -68,23 +68,23 @@ class SpendTerms(RequestTerms):
         )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """The same if so much pays for it: there is no less of it."""
+        """Return the same terms if these amounts pay for them. Spending cannot be made smaller."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else self
 
 
 class Spend:
-    """Spending that has its money set aside; made by `spend` and `ctx.spend`.
+    """Spending whose money is set aside; made by `spend` and `ctx.spend`.
 
-    Entered with `async with`, or with `with` in code that is not async, such as sync steps and tools. Inside,
-    buy it and say what it has cost, once: `settle` or `release`. Where neither is said, it counts as
-    unmeasured, at the most that it can have cost, however the block is left.
+    Enter it with `async with`, or with `with` in code that is not async, such as sync steps and tools.
+    Inside, buy what you want, and say once what it has cost: `settle` or `release`. Without either, the
+    spending counts as unmeasured, at the most that it can have cost, however the block is left.
     """
 
     def __init__(
         self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units, unsaid: str = _UNSAID
     ) -> None:
-        """Made by `spend`. `unsaid` says why its cost is not known, if the block ends without it."""
+        """Made by `spend`. `unsaid` is the reason on record if the block ends without a cost."""
         self._scope = scope or Scope("call", "spend", parent=None)
         self._is_root = scope is None
         self._terms, self._price, self._units, self._unsaid = terms, price, units, unsaid
@@ -94,21 +94,21 @@ class Spend:
         self._started_at, self._started = datetime.now(UTC), perf_counter()
         self._waited_ms = 0.0
         self.record: RequestRecord | None = None
-        """What is in the account of it, once it has ended."""
+        """The record of the spending, once it has ended."""
 
     @property
     def bound_usd(self) -> Decimal | None:
-        """The most that it can cost, in US dollars; `None` if no price is known."""
+        """The most that the spending can cost, in US dollars; `None` if no price is known."""
         return self._terms.bound.cost_usd
 
     def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:
-        """Say what it has cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
+        """Charge the cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
 
-        With both, `usd` is the bill; the record has the units, too, and in `priced_usd` what they cost.
+        With both, `usd` is the bill. The record also has the units and, in `priced_usd`, their price.
 
         Raises:
-            BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
-            ConfigurationError: an invalid amount, units without a price, or it has ended.
+            BudgetExceeded: the cost is more than was reserved, so that a budget is crossed. It is charged.
+            ConfigurationError: an amount is invalid, units have no price, or the spending has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
         cost = self._terms.most if units is None else self._price.of(used)
@@ -132,15 +132,15 @@ class Spend:
         return used
 
     def release(self) -> RequestRecord:
-        """Say that nothing was bought: nothing is charged.
+        """End the spending without a charge, because nothing was bought.
 
         Raises:
-            ConfigurationError: it has ended already.
+            ConfigurationError: the spending has ended already.
         """
         record = replace(self._record("released"), error="nothing was bought")
         return self._end(lambda reservation: reservation.release(record).record)
 
-    # --- its life ---
+    # --- entering and leaving ---
 
     async def __aenter__(self) -> Self:
         await self._begin()
@@ -154,7 +154,7 @@ class Spend:
         traceback: TracebackType | None,
     ) -> None:
         self._leave(exc)
-        # Whoever is cancelled has no time to wait for stores and listeners: they are told later.
+        # A cancelled task has no time to wait for stores and listeners: they are told later.
         if exc is None or isinstance(exc, Exception):
             await self._conclude()
 
@@ -242,7 +242,7 @@ class Spend:
 
 
 def is_inside_spend() -> bool:
-    """Whether money is set aside here for what the running code buys, in this run."""
+    """Return whether money is set aside in this run for what the running code buys."""
     return any(isinstance(each.terms, SpendTerms) for each in reservations_around())
 
 
@@ -255,10 +255,10 @@ def spend(
     price_usd: Amount | None = None,
     cost_calculator: CostCalculator | None = None,
 ) -> Spend:
-    """Set money aside in every budget and spend limit around, before it is spent on something.
+    """Set money aside in every budget and spend limit around this code, before you spend it.
 
-    For what no agent does: embeddings, images, speech, searches, paid APIs. It waits where others' requests
-    stand in the way, as a request does, and is refused where the money is not there.
+    Use it for purchases that no agent makes: embeddings, images, speech, searches, paid APIs. Like a request,
+    it waits while requests of others stand in the way, and is refused if the money is not there.
 
         async with spend("0.02", model="acme:search") as purchase:
             found = await search(question)
@@ -266,21 +266,22 @@ def spend(
 
         embed = spend(model="openai:text-embedding-3-small", units={"input_tokens": 8_000})
 
-    Say the most that it can cost, in one of two ways: `usd`, or `units` with their price. `Budget(requests=)`
-    does not count it, since it is no request to a model; `Budget(tokens=)` counts its tokens.
+    State the most that it can cost, in one of two ways: `usd`, or `units` with their price.
+    `Budget(requests=)` does not count it, because it is no request to a model; `Budget(tokens=)` counts its
+    tokens.
 
     Args:
         usd: The most that it can cost, in US dollars.
-        model: What is paid for, with or without its provider, as reports show it.
-        provider: Its provider, where `model` does not say.
+        model: The model or service that is paid for, with or without its provider, as reports show it.
+        provider: Its provider, if `model` does not name it.
         units: The most that is used, by the names of genai-prices' units: `input_tokens`, `audio_seconds`,
-            `input_characters`, `input_document_pages`, `web_searches`, ... The list price of `model`, or an
-            override of the calculator, says what they cost. With `price_usd`, one unit of any name.
+            `input_characters`, `input_document_pages`, `web_searches`, ... Their price is the list price of
+            `model`, or an override of the calculator. With `price_usd`, one unit of any name.
         price_usd: The price of one unit, in US dollars.
-        cost_calculator: Prices; those of genai-prices unless given.
+        cost_calculator: Source of prices; genai-prices unless given.
 
     Raises:
-        ConfigurationError: an invalid amount or unit, or nothing that says what it costs.
+        ConfigurationError: an amount or a unit is invalid, or nothing says what it costs.
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """
@@ -297,7 +298,7 @@ def spend_in(
     price_usd: Amount | None,
     calculator: CostCalculator,
 ) -> Spend:
-    """`spend` in a scope; in one of its own, where there is none."""
+    """Make a `Spend` in a scope, or in one of its own if there is none. See `spend`."""
     told, model = provider_and_name(model, provider or None)
     provider = told or ""
     known = {} if units is None else checked_units(units)

@@ -22,12 +22,12 @@ async def retry_calls(
     side_by_side: bool = False,
     used: RetriesUsed = NO_RETRIES_USED,
 ) -> T:
-    """`attempt_call(attempt)` until it succeeds, or `rules` say that it is not tried again.
+    """Call `attempt_call(attempt)` until it succeeds, or until `rules` say that it is not tried again.
 
-    A failure that remains is marked, so that no outer level repeats it; not where nobody said how often
-    this level tries (`None`: once). What a repeated attempt has paid for is marked as retried; where other
-    calls run `side_by_side` in the same scope, only what has failed there. It begins at the attempt that
-    `used` says, and tells `on_retry` before each wait what is used then.
+    The last failure is marked, so that no outer level repeats it, unless `rules` is `None`: then there is one
+    attempt. Charges of a repeated attempt are marked as retried; if other calls run `side_by_side` in the
+    same scope, only failed charges are. The first attempt is the one in `used`. Before each wait, `on_retry`
+    is told what is used then.
     """
     while True:
         since = scope.charge_count

@@ -1,4 +1,4 @@
-"""What the steps of a run share besides their outputs: clients, caches; and the logger of a step."""
+"""Objects that the steps of a run share besides outputs, such as clients; and the logger of a step."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ else:
 
 
 class Shared(ChainMap[str, Any]):
-    """The mapping that was given as `execute(context=...)`, by reference; nested pipelines have it too.
+    """The mapping that was given as `execute(context=...)`, by reference. Nested pipelines have it too.
 
     It lives as long as the caller keeps it, is not stored, and is not locked: steps run side by side.
     """
 
     @classmethod
     def of(cls, values: MutableMapping[str, Any] | None) -> Shared:
-        """Around a mapping, unless it is one of these. Raises `ConfigurationError` for anything else."""
+        """Return a `Shared` around a mapping, or the mapping itself if it is one.
+
+        Raises `ConfigurationError` for anything else.
+        """
         if isinstance(values, Shared):
             return values
         if values is not None and not isinstance(values, MutableMapping):
@@ -35,11 +38,11 @@ class Shared(ChainMap[str, Any]):
         return cls() if values is None else cls(values)
 
     def typed(self, key: str, value_type: type[T]) -> T:
-        """A value of this type.
+        """Return the value under a key, which must be of this type.
 
         Raises:
-            KeyError: there is none under this name.
-            TypeError: it is of another type.
+            KeyError: there is no such key.
+            TypeError: the value is of another type.
         """
         try:
             value = self[key]
@@ -67,6 +70,6 @@ class StepLogger(_Adapter):
         super().__init__(_logger, facts)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Merge, where the adapter of the standard library replaces."""
+        """Merge `extra`, which the adapter of the standard library would replace."""
         given: Mapping[str, object] = kwargs.get("extra") or {}
         return msg, {**kwargs, "extra": {**(self.extra or {}), **given}}

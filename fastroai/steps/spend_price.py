@@ -1,4 +1,4 @@
-"""What units of anything cost: by list prices, by overrides, or by a price of the caller's."""
+"""Prices of units of anything: list prices, overrides, or a price that the caller gives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 Units: TypeAlias = Mapping[str, int | float]
-"""How much of something, by the names of its units, as in `{"audio_seconds": 90.5}`."""
+"""Amounts by the names of their units, as in `{"audio_seconds": 90.5}`."""
 
 _UNIT_OF_FIELD: Final = {field.name: field.name for field in fields(Tokens)} | {
     "reasoning_tokens": "output_reasoning_tokens"
 }
-"""What genai-prices calls each count of `Tokens`."""
+"""The unit of genai-prices for each count of `Tokens`."""
 
 
 def checked_units(units: Units) -> dict[str, int | float]:
@@ -43,25 +43,25 @@ def tokens_of(units: Units) -> Tokens:
 
 @dataclass(frozen=True, slots=True)
 class SpendPrice:
-    """What one unit costs: `price_usd`, if it is given, else the price that a calculator has for a model."""
+    """The price of one unit: `price_usd`, if it is given; else that of a calculator for a model."""
 
     calculator: CostCalculator
     model: str
     provider: str
     price_usd: Decimal | None
     provider_url: str | None = None
-    """Where it is bought, as prices can depend on that."""
+    """URL of the API where it is bought, because prices can depend on that."""
 
     @staticmethod
     def stated(usd: Amount) -> RequestCost:
-        """Return the cost that somebody says."""
+        """Return a cost that the caller states."""
         return UNKNOWN_COST.billed(exact_dollars("usd", usd))
 
     def of(self, units: Units) -> RequestCost:
-        """Work out what some units cost.
+        """Return the cost of some units.
 
         Raises:
-            ConfigurationError: the units are not those that the price is for.
+            ConfigurationError: the price is for other units.
         """
         if self.price_usd is not None:
             if len(units) != 1:

@@ -1,4 +1,4 @@
-"""Spending that does not go through an agent, as a record like any other."""
+"""Records of spending that does not go through an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def price_record(
     tokens: Tokens,
     cost_usd: Amount | None,
 ) -> RequestRecord:
-    """A settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
+    """Return a settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
     told, model = provider_and_name(model, provider or None)
     if cost_usd is None and tokens == Tokens():
         raise ConfigurationError("record_usage", "nothing", "cost_usd= or tokens, such as input_tokens=")

@@ -1,4 +1,4 @@
-"""What one step has spent."""
+"""The spending of one step."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class StepUsage:
     cost_usd: Decimal = Decimal(0)
     """Exact, in US dollars."""
     cost_complete: bool = True
-    """Whether `cost_usd` is everything: nothing unpriced, nothing unmeasured."""
+    """Whether `cost_usd` is the whole cost: nothing is unpriced or unmeasured."""
     committed_usd: Decimal = Decimal(0)
-    """`cost_usd` plus the bounds of unmeasured requests: what budgets read."""
+    """`cost_usd` plus the bounds of unmeasured requests: the sum that budgets read."""
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
@@ -38,11 +38,11 @@ class StepUsage:
     processing_time_ms: float = 0.0
     """Wall time, in milliseconds."""
     records: tuple[RequestRecord, ...] = ()
-    """Every request, in the order in which they ended."""
+    """Records of all requests, in the order in which these ended."""
 
     @classmethod
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
-        """A snapshot of what a scope has counted."""
+        """Return a snapshot of the usage of a scope."""
         with scope.lock:
             usage, records = scope.usage.copy(), tuple(scope.records)
         return cls._of(usage, records, processing_time_ms)
@@ -58,7 +58,7 @@ class StepUsage:
         return cls._of(response.usage, response.records, response.processing_time_ms)
 
     def __add__(self, other: StepUsage) -> StepUsage:
-        """Both together: of visits to a node, or of steps; times add up too."""
+        """Return the sum of both: of visits to a node, or of steps. Times add up too."""
         with localcontext(EXACT):
             sums = {
                 one.name: getattr(self, one.name) + getattr(other, one.name)
@@ -68,11 +68,11 @@ class StepUsage:
         return StepUsage(**sums, cost_complete=self.cost_complete and other.cost_complete)
 
     def __radd__(self, other: int) -> StepUsage:
-        """Return this where `sum` begins with 0."""
+        """Return this usage, if `sum` adds it to its first 0."""
         return self if other == 0 else NotImplemented
 
     def report(self) -> UsageReport:
-        """What the step cost, by agent, model, tool and outcome, to print or to pass on."""
+        """Return a report of the step's cost, by agent, model, tool and outcome, to print or to pass on."""
         return UsageReport.of(self.records)
 
     @property
@@ -99,4 +99,4 @@ class StepUsage:
 _COUNTED: Final = tuple(
     one.name for one in fields(StepUsage) if one.name not in ("processing_time_ms", "records")
 )
-"""What a step's usage has of a `Usage`."""
+"""The fields of a step's usage that a `Usage` has, too."""

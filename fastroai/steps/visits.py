@@ -1,4 +1,4 @@
-"""What a step knows of its visit to a node of a graph, beyond inputs and outputs."""
+"""The visit of a step to a node of a graph: what it reads besides inputs and outputs, and what it writes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ContextT_contra = TypeVar("ContextT_contra", default=Any, contravariant=True)
 
 
 class Talk(Protocol[ContextT_contra]):
-    """The conversation that the agent calls of one attempt at a node go on with."""
+    """The conversation in which the agent calls of one attempt at a node take part."""
 
     async def prepare(self, call: AgentCall, context: ContextT_contra) -> AgentCall:
-        """The call with what was said before."""
+        """Return the call with the earlier messages of the conversation."""
         ...
 
     def heard(self, messages: Sequence[ModelMessage]) -> None:
-        """A call was answered: what it has added."""
+        """Add the messages of a call that was answered."""
         ...
 
 
@@ -34,26 +34,26 @@ class NodeFailure:
     """The failure of a visit to a node, as the nodes after it find it in `ctx.failures`."""
 
     error: BaseException
-    """The exception of the last attempt; a `RecordedError`, if that was in an earlier process."""
+    """The exception of the last attempt; a `RecordedError`, if that was made in an earlier process."""
     failure_class: FailureClass
     attempts: int
-    """How many were made; 0 where no attempt failed: the branch took too long, or went in a circle."""
+    """Number of attempts; 0 if no attempt failed, but the branch took too long, or went in a circle."""
 
 
 class NodeVisit(Protocol[ContextT_contra]):
-    """The visit to a node that a step runs in, as its context asks for it.
+    """The visit to a node in which a step runs, as the step's context reads it.
 
     `ContextT_contra` is the context that the step of the node is given.
     """
 
     @property
     def number(self) -> int:
-        """Its number among the visits to the node, from 1."""
+        """Number of the visit among those to the node, from 1."""
         ...
 
     @property
     def goal(self) -> str | None:
-        """What the graph is to achieve, if it says so."""
+        """The goal of the graph, if it has one."""
         ...
 
     @property
@@ -63,18 +63,18 @@ class NodeVisit(Protocol[ContextT_contra]):
 
     @property
     def talk(self) -> Talk[ContextT_contra]:
-        """The conversation of this attempt; it begins when it is first needed."""
+        """The conversation of this attempt, which begins when it is first needed."""
         ...
 
     def begin_attempt(self) -> None:
-        """Forget what an attempt before has written and said."""
+        """Forget the writes and messages of the attempt before."""
         ...
 
     def write(self, key: str, value: object) -> None:
-        """Put a value into memory, whatever becomes of the node.
+        """Put a value into memory, where it stays whatever becomes of the node.
 
         Raises:
-            ConfigurationError: the node declares what it writes, and this is not among it.
+            ConfigurationError: the node declares the keys that it writes, and this is not among them.
             ValueNotStorable: the run is on record, and the value has no form in JSON.
         """
         ...

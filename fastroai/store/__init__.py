@@ -1,4 +1,4 @@
-"""What survives the process, or is shared by several: stores of runs and of spending.
+"""Stores of runs and of spending: data that survives the process, or that several processes share.
 
 Each name is loaded when it is first used: the command line reads runs without PydanticAI.
 """

@@ -1,4 +1,4 @@
-"""A store of runs that a user wrote, with async or with plain methods."""
+"""Adapter for stores of runs that users write, with async or with plain methods."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
 
 
 def adapt_run_store(store: object) -> RunStore:
-    """The store as it is if its methods are async; else one that calls them in a thread of its own.
+    """Return the store itself if its methods are async; otherwise an adapter that calls them in one thread.
 
-    It is one thread, so no two calls overlap there. A call that is cancelled after it has begun goes on to
-    its end, before the next one.
+    Calls in that thread never overlap. A call that is cancelled after it has begun runs to its end, before
+    the next one begins.
 
     Raises:
-        ConfigurationError: it lacks an operation of `RunStore`.
+        ConfigurationError: the store lacks an operation of `RunStore`.
     """
     if isinstance(store, str | os.PathLike):
         raise ConfigurationError("store", store, f"a store: SQLiteRunStore({os.fspath(store)!r}), for a file")

@@ -1,4 +1,4 @@
-"""What the log of a run says of each attempt at each step: a fold over its entries."""
+"""The attempts at each step of a run, read from its log entry by entry."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ended first. `reused`: its output is that of the run which this one was forked f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRequest:
-    """A request that was sent, and how it ended; where it never did, unmeasured with its bounds."""
+    """A request that was sent, with its record, which is unmeasured if the end is not on record."""
 
     call: str
-    """The agent call that it belongs to: its ordinal in the attempt, or its name."""
+    """The agent call that sent the request: its ordinal in the attempt, or its name."""
     fingerprint: str
-    """The hash of what was sent."""
+    """Hash of the request as it was sent."""
     record: RequestRecord
 
 
@@ -46,10 +46,11 @@ class StepAttempt:
     step: str
     """The id of the step."""
     attempt: int
-    """From 1. An attempt that was interrupted is made again under the same number."""
+    """Number of the attempt, from 1. An attempt that was interrupted is made again under the same number."""
     status: AttemptStatus
     cause: str | None
-    """Why it was started, for the first attempt and those after a resume."""
+    """Why the attempt was started. Only the first attempt, and those that began with a resume, have a cause.
+    """
     started_at: datetime
     ended_at: datetime | None
     input: dict[str, JsonValue]
@@ -60,20 +61,20 @@ class StepAttempt:
     output: JsonValue = None
     failure: facts.FailureFacts | None = None
     delay: float | None = None
-    """Seconds to wait before the next attempt, where one followed."""
+    """Seconds to wait before the next attempt, if one followed."""
     usage: Usage
-    """What it spent, at any depth."""
+    """Spending of the attempt, at any depth."""
     records: tuple[RequestRecord, ...]
-    """What it spent, request by request, at any depth."""
+    """Spending of the attempt, request by request, at any depth."""
     requests: tuple[SentRequest, ...] = ()
-    """What it sent itself, without nested steps, in order."""
+    """Requests that the attempt sent itself, without those of nested steps, in order."""
     call_retries: tuple[facts.StepRetried, ...] = ()
-    """Agent calls in it that failed and were made again."""
+    """Failures of agent calls in the attempt that were followed by another try."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """A request or other spending; the log brings its final record later."""
+    """A request or other spending. Its final record replaces an earlier one when the log brings it."""
 
     record: RequestRecord
     at: datetime
@@ -82,7 +83,7 @@ class Spent:
 
 @dataclass(slots=True)
 class _Draft:
-    """An attempt while the log is read."""
+    """An attempt that is built up while the log is read."""
 
     place: str
     attempt: int
@@ -123,17 +124,17 @@ class _Draft:
 
 
 class Attempts:
-    """Reads a log from its beginning. Linear in entries and dependencies."""
+    """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
     def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
         self.spent: list[Spent] = []
-        """Everything that was spent, in order."""
+        """All spending of the run, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
-        """Steps that wait for their next attempt: its number, and when it is due."""
+        """Steps that wait for their next attempt, with the number of that attempt and its time."""
         self._drafts: list[_Draft] = []
         self._open: dict[str, _Draft] = {}
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
-        """Open steps by the attempt that is around them."""
+        """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
         self._sent: dict[str, Spent] = {}
         self._inputs: dict[str, JsonValue] = {}
@@ -143,7 +144,7 @@ class Attempts:
             self._read(entry)
 
     def finished(self) -> tuple[StepAttempt, ...]:
-        """All attempts, in the order in which they started."""
+        """Return all attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
     def _read(self, entry: facts.AnyFact) -> None:
@@ -192,7 +193,7 @@ class Attempts:
                 | facts.OnceDone()
                 | facts.OnceFailed()
             ):
-                self._at(entry.place, entry.at)  # the attempt has begun
+                self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
             case (
                 facts.PauseRequested()
                 | facts.StopRequested()
@@ -254,7 +255,7 @@ class Attempts:
         return draft
 
     def _at(self, place: str, at: datetime) -> _Draft | None:
-        """The attempt that something was written down in; it begins now, if it had been waited for."""
+        """Return the attempt that a fact belongs to, if any. An attempt that was waited for begins now."""
         step, number = split_attempt(place)
         draft = self._open.get(step)
         if draft is not None and number is not None:
@@ -294,7 +295,7 @@ class Attempts:
         self._end(draft, "retried" if isinstance(entry, facts.StepRetried) else "failed", entry.at)
 
     def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
-        """End an attempt, and what is still open inside: cancelled with it, or interrupted."""
+        """End an attempt and those still open inside: interrupted if it was interrupted, else cancelled."""
         ending = [(draft, status)]
         inside: AttemptStatus = "interrupted" if status == "interrupted" else "cancelled"
         while ending:
@@ -314,7 +315,7 @@ class Attempts:
     # --- spending ---
 
     def _spend(self, place: str, record: RequestRecord, at: datetime) -> Spent:
-        """Note it in the attempt that it was made in, and in all around that."""
+        """Add a record to the spending of the attempt that made it, and of all attempts around that one."""
         spent = Spent(record, at)
         self.spent.append(spent)
         around: str | None = place

@@ -13,7 +13,7 @@ from fastroai.runtime.facts import CallEnded
 from fastroai.store.payloads import is_sealed
 
 
-@cache  # when it is first needed: with the first adapter, pydantic imports its plugins
+@cache  # made on first use: with the first adapter, pydantic imports its plugins
 def _adapter() -> TypeAdapter[CallRecord]:
     return TypeAdapter(CallRecord)
 
@@ -22,7 +22,7 @@ def call_record(ended: CallEnded) -> CallRecord:
     """Return the record of a call, with its output, from a fact whose payload is unsealed.
 
     Raises:
-        ConfigurationError: it went through a codec, which was not given.
+        ConfigurationError: the record went through a codec, which was not given, or is not a valid record.
     """
     if isinstance(ended.call, CallRecord):
         return replace(ended.call, output=ended.output)

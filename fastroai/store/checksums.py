@@ -6,7 +6,7 @@ from typing import Final
 from zlib import crc32
 
 REFERENCE: Final = b"\0payload "
-"""What a value begins with that an `OffloadingRunStore` keeps elsewhere."""
+"""First bytes of a value in a store that refers to a payload elsewhere (see `OffloadingRunStore`)."""
 
 
 def with_checksum(text: bytes) -> bytes:

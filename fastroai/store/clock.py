@@ -9,10 +9,10 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def utc_now() -> datetime:
-    """The clock of this machine."""
+    """Return the time in UTC by the clock of this machine."""
     return datetime.now(UTC)
 
 
 def ago(now: datetime, age: timedelta) -> datetime:
-    """Return the time so long before `now`, but not before 1970, when no run began."""
+    """Return the time that is `age` before `now`; at the earliest 1970, because no run began before."""
     return now - age if age < now - _EPOCH else _EPOCH

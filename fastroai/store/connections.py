@@ -1,7 +1,7 @@
 """Blocking database clients behind async operations: a bounded number of connections in worker threads.
 
-Sync clients, because an async one belongs to one event loop, and a process can have several: that of the
-application, and the one that sync calls run on.
+The clients are sync, because an async client belongs to one event loop, and a process can have several: that
+of the application, and the one that sync calls run on.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ ResultT = TypeVar("ResultT")
 UNREACHED: Final = "see that the server runs and can be reached from here"
 REFUSED: Final = "the server answers, and says what it needs"
 _PATIENCE: Final = 2
-"""How many times a driver's own timeout an operation may take, with queueing and connecting."""
+"""An operation may take this many times the timeout of its driver, with queueing and connecting."""
 
 
 class Driver(Protocol[ConnectionT]):
-    """How to reach one database."""
+    """Makes and ends connections to one database."""
 
     @property
     def name(self) -> str:
-        """The store, as its errors name it; without passwords."""
+        """Name of the store in its errors, without passwords."""
         ...
 
     @property
     def timeout(self) -> float:
-        """Seconds after which the driver itself gives up connecting, and an operation."""
+        """Seconds after which the driver itself gives up connecting, or an operation."""
         ...
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What it raises when the database fails."""
+        """Exceptions that the driver raises when the database fails."""
         ...
 
     @property
@@ -61,23 +61,23 @@ class Driver(Protocol[ConnectionT]):
         ...
 
     def hang_up(self, connection: ConnectionT) -> None:
-        """From another thread: make an operation fail that waits for an answer in vain."""
+        """Make an operation fail that waits for an answer in vain. Another thread calls this."""
         ...
 
     def is_lost(self, error: Exception) -> bool:
-        """Whether it says that the connection is gone, so that a fresh one may do."""
+        """Return whether an error says that the connection is lost, so that a new one may help."""
         ...
 
     def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
-        """What to tell those who use the store; without an error where there was no answer."""
+        """Return the error for users of the store. `error` is `None` if there was no answer."""
         ...
 
 
 class Connections(Generic[ConnectionT]):
     """At most `limit` connections for any number of event loops and threads; none is shared across a fork.
 
-    An operation must be one that can be repeated: it is, on a fresh connection, where a connection turns out
-    to have been lost while it was idle.
+    An operation must be one that can be repeated: it is repeated on a new connection if its connection was
+    lost while it was idle.
     """
 
     def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
@@ -95,13 +95,12 @@ class Connections(Generic[ConnectionT]):
         self._closer = weakref.finalize(self, _close_all, self._driver, self._idle)
 
     async def run(self, operation: Callable[[ConnectionT], ResultT]) -> ResultT:
-        """Perform it in a worker thread.
+        """Perform an operation in a worker thread.
 
-        When this is cancelled, an operation that has begun is awaited first, so that whatever comes next
-        comes after it.
+        If this is cancelled, an operation that has begun is awaited first, so that later ones come after it.
 
         Raises:
-            StoreUnavailable: it failed, or took too long.
+            StoreUnavailable: the operation failed, or took too long.
         """
         job = _Job(self._driver, self._idle, operation)
         future = self._workers.submit(job)
@@ -140,7 +139,7 @@ class Connections(Generic[ConnectionT]):
 
 
 class _Job(Generic[ConnectionT, ResultT]):
-    """One operation, on whatever connection it gets."""
+    """One operation, on an idle connection if there is one, else on a new one."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class _Job(Generic[ConnectionT, ResultT]):
             self._in_use = connection
 
     def give_up(self) -> None:
-        """Nobody waits for it any more: free its connection."""
+        """Free the connection of the operation, because nobody waits for it any more."""
         with self._lock:
             self._given_up = True
             if self._in_use is not None:
@@ -195,7 +194,7 @@ class _Job(Generic[ConnectionT, ResultT]):
 
 
 class _GivenUp(Exception):
-    """Seen by nobody: an operation ends because nobody waits for it."""
+    """Ends an operation that nobody waits for. No caller sees it."""
 
 
 def _last(idle: list[ConnectionT]) -> ConnectionT | None:
@@ -216,7 +215,10 @@ def _gate_of(driver: Driver[Any]) -> AbstractContextManager[None]:
 
 
 async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> None:
-    """Wait for an answer, however often the task is cancelled meanwhile; the caller raises that again."""
+    """Wait for an answer, even if the task is cancelled meanwhile.
+
+    The wait lasts at most `seconds`. The caller raises the cancellation again.
+    """
     end = time.monotonic() + seconds
     with CancelScope(shield=True):
         while not answer.done() and (left := end - time.monotonic()) > 0:
@@ -225,17 +227,17 @@ async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> 
 
 
 def _retrieve(answer: asyncio.Future[ResultT]) -> None:
-    """Look at how it ended, or asyncio reports an error that nobody waited for."""
+    """Retrieve the exception of an answer, because asyncio reports one that nobody retrieves."""
     if not answer.cancelled():
         answer.exception()
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error. Later ones are advice, and may quote what should not be quoted."""
+    """Return the first line of an error. Later lines are advice, and may quote secrets."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 _gate: Final = ForkGate()
 _inherited: Final[list[object]] = []
-"""Connections of the parent, which must not even be closed here: that would end them for the parent."""
+"""Connections of the parent process, kept open here: closing them would end them for the parent."""

@@ -10,11 +10,11 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, quoted, step_name
 
 RunKind: TypeAlias = Literal["pipeline", "graph", "workflow"]
-"""What a run is one of."""
+"""The kinds of things that can be run."""
 
 
 def kind_of(definition: JsonValue) -> RunKind:
-    """What has this definition."""
+    """Return what kind of run has this definition."""
     kind = definition.get("kind") if isinstance(definition, dict) else None
     match kind:
         case "graph" | "workflow":
@@ -24,38 +24,38 @@ def kind_of(definition: JsonValue) -> RunKind:
 
 
 def word_for(definition: JsonValue) -> str:
-    """Return the word for it in texts for people. A flow is defined as a pipeline of one step."""
+    """Return the word for a kind of run in texts for people. A flow is defined as a pipeline of one step."""
     is_flow = isinstance(definition, dict) and definition.get("kind") == "flow"
     return "flow" if is_flow else kind_of(definition)
 
 
 def version_of(definition: JsonValue) -> str | None:
-    """The version that its author has named."""
+    """Return the version that its author gave a definition, if any."""
     version = definition.get("version") if isinstance(definition, dict) else None
     return version if isinstance(version, str) else None
 
 
 def steps_in(definition: JsonValue) -> Mapping[str, JsonValue]:
-    """The steps of a definition, by id."""
+    """Return the steps of a definition, by id."""
     steps = definition.get("steps") if isinstance(definition, dict) else None
     return steps if isinstance(steps, dict) else {}
 
 
 def pause_nodes_in(definition: JsonValue) -> Collection[str]:
-    """The nodes of a graph whose output is an answer."""
+    """Return the nodes of a graph whose output is the answer of a person."""
     pauses = definition.get("pause_nodes") if isinstance(definition, dict) else None
     return {*map(str, pauses)} if isinstance(pauses, list) else set()
 
 
 def needs_of(definition: JsonValue, step_id: str) -> tuple[str, ...]:
-    """The direct dependencies of a step."""
+    """Return the direct dependencies of a step."""
     step = steps_in(definition).get(step_id)
     needs = step.get("needs") if isinstance(step, dict) else None
     return tuple(map(str, needs)) if isinstance(needs, list) else ()
 
 
 def definition_at(definition: JsonValue, place: str) -> JsonValue:
-    """The definition of the pipeline that a step is in; `None` where it is not on record."""
+    """Return the definition of the pipeline around a step; `None` if it is not on record."""
     around = attempt_around(place)
     if around is None:
         return definition
@@ -64,7 +64,10 @@ def definition_at(definition: JsonValue, place: str) -> JsonValue:
 
 
 def nested_definition(step: JsonValue, pipeline: str) -> JsonValue:
-    """The definition of a pipeline that a step runs; the names of routers before it may go before its own."""
+    """Return the definition of a pipeline that a step runs.
+
+    `pipeline` is its name, perhaps after the names of the routers that lead to it.
+    """
     found = step.get("runs") if isinstance(step, dict) else None
     for part in pipeline.split("/"):
         found = _named(found, part.partition("#")[0])
@@ -72,7 +75,10 @@ def nested_definition(step: JsonValue, pipeline: str) -> JsonValue:
 
 
 def _named(definition: JsonValue, name: str) -> JsonValue:
-    """The definition itself, or one behind the routers that it is, by its quoted name; pipelines first."""
+    """Return the definition with a quoted name: this one, or one to which its routers lead.
+
+    A pipeline of that name comes before a router of that name.
+    """
     routers: list[JsonValue] = []
     waiting = [definition]
     while waiting:

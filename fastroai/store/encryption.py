@@ -9,11 +9,11 @@ from typing import Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 
-# An encrypted payload is the mark, the length of the key id in one byte, the key id, the nonce, and what
-# AES-GCM makes of the payload. All that is before the nonce is authenticated too.
+# An encrypted payload consists of the mark, the length of the key id in one byte, the key id, the nonce, and
+# the output of AES-GCM. AES-GCM also authenticates everything before the nonce.
 _MARK: Final = b"fa1"
 _KEY_BYTES: Final = 32
-_NONCE_BYTES: Final = 12  # what AES-GCM is specified for (NIST SP 800-38D, 8.2)
+_NONCE_BYTES: Final = 12  # the size for which AES-GCM is specified (NIST SP 800-38D, 8.2)
 _LONGEST_ID: Final = 255
 
 
@@ -23,14 +23,14 @@ class EncryptingCodec:
         codec = EncryptingCodec({"2026-11": os.environ["RUNS_KEY"]})
         pipeline = Pipeline(..., config=PipelineConfig(store=store, codec=codec))
 
-    The first key encrypts. Each payload has the id of its key with it, so the others decrypt what was stored
-    with them before: to replace a key, put a new one in front, and keep the old one until its runs are gone.
+    The first key encrypts. Each payload has the id of its key with it, so the other keys still decrypt older
+    payloads. To replace a key, put a new one in front, and keep the old one until its runs are gone.
 
     Nonces are random, so one key is for 2**32 payloads at most (NIST SP 800-38D, 8.3): replace it before.
     """
 
     def __init__(self, keys: Mapping[str, str | bytes]) -> None:
-        """Make a codec of keys by their ids, the one that encrypts first.
+        """Make a codec from keys by their ids. The first key is the one that encrypts.
 
         Args:
             keys: Each is 32 bytes, or the text that `new_key` returns. Ids are stored with the payloads and
@@ -66,11 +66,11 @@ class EncryptingCodec:
         return self._header + nonce + cipher.encrypt(nonce, payload, self._header)
 
     def decode(self, payload: bytes) -> bytes:
-        """Decrypt a payload, whichever of the keys encrypted it.
+        """Decrypt a payload with the key that encrypted it.
 
         Raises:
-            ConfigurationError: the codec does not have its key, or has another key under that id; the
-                payload was changed, or is not of this codec.
+            ConfigurationError: the codec does not have the key of the payload, or has another key under its
+                id; or the payload was changed, or is not of this codec.
         """
         start = len(_MARK) + 1
         if not payload.startswith(_MARK) or len(payload) < start:

@@ -22,13 +22,14 @@ _KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(Any
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
-    # Of the class alone it would take its configuration from there, which holds for no `Any` in it.
+    # An adapter of the class alone would use the configuration of the class, which does not hold
+    # for values of type `Any` in it.
     fact: Any = _KINDS[kind]
     return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
 
 
 def encode_entry(fact: AnyFact, *, without: set[str] | None = None) -> bytes:
-    """Return a fact as it is stored, without some fields if these are named. Its values are JSON already."""
+    """Return a fact as JSON text, without the fields in `without`. Its values are JSON already."""
     serializer = _adapter(fact.kind).serializer
     fields = serializer.to_json(fact, exclude=without, exclude_defaults=not isinstance(fact, RunStarted))
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
@@ -87,7 +88,7 @@ def check_format(run_id: str, written: int) -> None:
 
 
 def check_format_in(run_id: str, text: bytes) -> None:
-    """Do the same for text that cannot be read but names its format. Raises as `check_format`."""
+    """Check the format of a text that cannot be read, if it names one. Raises as `check_format`."""
     try:
         known = from_json(text)
     except ValueError:
@@ -97,7 +98,7 @@ def check_format_in(run_id: str, text: bytes) -> None:
 
 
 def entry_to_store(entry: AnyFact) -> bytes:
-    """An entry as it is stored."""
+    """Return an entry as it is stored."""
     return with_checksum(encode_entry(entry))
 
 
@@ -113,12 +114,12 @@ def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
-    """What is known of a run without reading its log."""
+    """The record of a run beside its log: its status, owner, cost, and what it waits for."""
 
     format: int = FORMAT
     run_id: str
     epoch: str
-    """A name that tells this run from all others that ever had its id. The key of its log ends with it."""
+    """A name that no other run has, not even one with the same id. The key of the log ends with it."""
     pipeline: str
     status: RunStatus
     started_at: datetime
@@ -128,7 +129,7 @@ class RunHeader:
     lease_until: datetime | None = None
     """Time at which that process counts as dead, unless it renews the lease; by the clock of the store."""
     steady_until: float | None = None
-    """The same time by the steady clock of its machine, for other processes on that machine."""
+    """End of the lease by the steady clock of the owner's machine, for other processes on that machine."""
     requests: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""
@@ -139,7 +140,7 @@ class RunHeader:
     questions: tuple[int, ...] = ()
     """Positions in the log of the questions that wait for an answer, first asked first."""
     receives: tuple[tuple[int, str], ...] = ()
-    """Positions in the log at which steps wait for messages, with the names of these."""
+    """Positions in the log at which steps wait for messages, each with the name of the message."""
     due_at: datetime | None = None
     """Time from which a paused run can go on: something that it waits for has come, or its time is over."""
     later_days: tuple[date, ...] = ()

@@ -33,8 +33,8 @@ def entry_for(largest: int | None, entry: facts.AnyFact, codec: PayloadCodec | N
     """Return an entry, whose payloads are sealed, as it is stored.
 
     Raises:
-        ValueNotStorable: it has more than `largest` bytes, which are the most that the store takes.
-        RunStoreUnavailable: the codec fails on a name, or would give back another one.
+        ValueNotStorable: the entry has more than `largest` bytes, the most that the store takes.
+        RunStoreUnavailable: the codec fails on a name, or would decode it to another one.
     """
     stored = entry_to_store(seal_texts(entry, codec))
     if largest is not None and len(stored) > largest:
@@ -43,7 +43,7 @@ def entry_for(largest: int | None, entry: facts.AnyFact, codec: PayloadCodec | N
 
 
 def size_reason(size: int, largest: int) -> str:
-    """Return why something of so many bytes is not stored, and what to do."""
+    """Return the reason why a value of this many bytes is not stored, and what to do."""
     return (
         f"it has {size:,} bytes as it is stored, and the store takes {largest:,} (largest_value). Keep large "
         "data elsewhere and return where it is, or use OffloadingRunStore(store, FilePayloadStore(folder)), "
@@ -80,7 +80,7 @@ def _value_of(entry: facts.AnyFact) -> Any:
 
 
 def _largest_parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Where most of a value is: from the outside in, as long as one part has more than half of it."""
+    """Yield the parts that hold most of a value, from the outside in, while one has more than half of it."""
     field, size = "", len(_text(value))
     while isinstance(value, dict | list) and not is_sealed(value) and value:
         parts = value.items() if isinstance(value, dict) else enumerate(value)

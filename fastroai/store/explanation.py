@@ -1,4 +1,4 @@
-"""A run as sentences: why each thing in it happened, from the causes that are on record."""
+"""A run told in sentences: what happened and why, from the causes on record."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fastroai.store.definitions import version_of, word_for
 from fastroai.store.payloads import is_sealed_definition, masked
 
 LEAST_WAIT: Final = 0.1
-"""Seconds; where requests have waited for less before they went out, that is not worth a word."""
+"""Seconds. A shorter wait of requests is not mentioned."""
 
 _ByEnd: TypeAlias = Mapping[tuple[str, datetime], StepAttempt]
-"""Attempts by step and by the moment in which they ended."""
+"""Attempts by step and by the time at which they ended."""
 _Interrupted: TypeAlias = Mapping[str, deque[StepAttempt]]
 """Attempts that never ended, by step, in the order in which they were made."""
 
@@ -31,7 +31,7 @@ _ENDINGS: Final = {
 
 
 def explain(entries: Sequence[facts.AnyFact], attempts: Iterable[StepAttempt]) -> str:
-    """The lines, each with its time in seconds from the first entry."""
+    """Return the sentences, one a line, each with its time in seconds from the first entry."""
     ended: dict[tuple[str, datetime], StepAttempt] = {}
     interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
     for attempt in attempts:
@@ -184,7 +184,7 @@ def _resumed(entry: facts.RunResumed, running: Iterable[str], interrupted: _Inte
 
 
 def _cut_off(place: str, by: datetime, interrupted: _Interrupted) -> StepAttempt | None:
-    """The attempt at a step that was interrupted; `None` where it waited for its next one."""
+    """Return the last attempt at a step that was interrupted before a time; `None` if the step waited."""
     attempts, last = interrupted.get(place, deque()), None
     while attempts and attempts[0].started_at < by:
         last = attempts.popleft()

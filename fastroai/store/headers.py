@@ -26,19 +26,19 @@ _RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_N
 
 
 def check_run_id(run_id: str) -> None:
-    """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
+    """Refuse an invalid id of a run. Raises `ConfigurationError`."""
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
         expected = "1 to 200 characters, without control characters, and no space at either end"
         raise ConfigurationError("run_id", run_id, expected)
 
 
 def header_key(run_id: str) -> str:
-    """Where the header of a run is."""
+    """Return the key of the header of a run."""
     return f"run:{run_id}"
 
 
 def new_epoch() -> str:
-    """Return a name for a run that no other run has, whatever its id: 32 hexadecimal digits."""
+    """Return a new epoch: a name that no other run has, even with the same id; 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
@@ -79,7 +79,7 @@ def keys_of(header: RunHeader) -> tuple[str, ...]:
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
-    """Return these keys for all runs that ever had this id, for a run whose header cannot be read."""
+    """Return the keys, except headers, of all runs that ever had this id: for one with a damaged header."""
     return [
         found.key
         for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail"))
@@ -102,7 +102,7 @@ def _headers() -> TypeAdapter[RunHeader]:
 
 
 def encode_header(header: RunHeader) -> bytes:
-    """A header as it is stored."""
+    """Return a header as it is stored."""
     return with_checksum(_headers().dump_json(header))
 
 
@@ -183,7 +183,7 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
 
 
 async def replace_header(store: RunStore, header: RunHeader, revision: int) -> None:
-    """Write a header at a revision. A write whose answer was lost has happened all the same.
+    """Write a header at a revision. If the answer was lost, find out whether it was written.
 
     Raises:
         RevisionConflict: another process has written the header since it was read.
@@ -207,7 +207,7 @@ def utc_day(at: datetime) -> date:
 
 
 def is_running(header: RunHeader, now: datetime) -> bool:
-    """Whether a process has the run, as far as the lease and the process itself tell."""
+    """Return whether a process has the run, as far as the lease and the process itself tell."""
     if header.owner is None or header.lease_until is None:
         return False
     if header.steady_until is not None and shares_steady_clock(header.owner):

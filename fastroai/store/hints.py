@@ -1,4 +1,4 @@
-"""Hints that a key has changed: those who wait for them, and a thread that receives them from a server."""
+"""Hints that a key of a store has changed, and the thread that receives them from a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastroai.store.workers import Workers
 GLANCE: Final = 0.5
 """Seconds after which a listening thread checks whether it is still needed."""
 LINGER: Final = 5.0
-"""Seconds for which it keeps listening when nobody waits, because followers soon come back."""
+"""Seconds for which that thread keeps listening when nobody waits, because followers soon come back."""
 REST: Final = 1.0
 """Seconds before another attempt to listen to a server, after one has failed."""
 UNHEARD: Final = 0.5
@@ -45,7 +45,7 @@ class HintsChanges(Protocol):
 
 
 class Waiters:
-    """Those who wait for changes of keys, in any thread and event loop."""
+    """The tasks that wait for changes of keys, in any thread and event loop."""
 
     def __init__(self) -> None:
         self._start()
@@ -113,7 +113,7 @@ class Line(Protocol):
 
 
 class Listener:
-    """Listens for changes on one connection for all waiters; on none while nobody waits.
+    """Listens for changes on one connection, for all waiters. Has no connection while nobody waits.
 
     It has a thread of its own, because database clients block, and a store serves several event loops.
     """

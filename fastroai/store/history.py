@@ -1,4 +1,4 @@
-"""The runs in a store: which there are, what happened in them, and forgetting them."""
+"""The runs in a store: finding them, reading what happened in them, and deleting them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
 _UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
 _TRIES: Final = 10
-"""How often a delete starts over because the run has changed meanwhile."""
+"""Times that a delete starts over because the run has changed meanwhile."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
 """Age after which keys without a header are leftovers. Younger keys may be of a run that just begins."""
 
@@ -81,7 +81,7 @@ class RunSummary:
     """The process that runs it, or that did when it died."""
     lease_until: datetime | None = None
     error: str | None = None
-    """Why it failed, or why it cannot be read."""
+    """Why the run failed, or why its header cannot be read."""
     forked_from: str | None = None
     tags: tuple[str, ...] = ()
     tenant: str | None = None
@@ -90,7 +90,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
-        """What a header says at a time of the store's own clock."""
+        """Return a run as its header describes it, at the time when the header was read."""
         header = found.header
         return cls(
             run_id=header.run_id,
@@ -122,7 +122,7 @@ class RunHistory:
     """
 
     def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored.
+        """Read the runs of a store. `codec` is that of the runs, if any; without it, data stays sealed.
 
         Raises:
             ConfigurationError: `store` is no store of runs, or `codec` is no codec.
@@ -179,8 +179,8 @@ class RunHistory:
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
 
-        They sleep no longer, what they wait for has come, or the time for it is over. Those that have been
-        due for longest come first.
+        A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
+        is over. Runs that have been due for longest come first.
         """
         now, found = await self._now(), list[RunSummary]()
         async for entry in due_runs(self._store, pipeline, now):
@@ -191,12 +191,12 @@ class RunHistory:
         return tuple(found)
 
     async def summary(self, run_id: str) -> RunSummary:
-        """A run at a glance. Raises as `header`."""
+        """Return a run at a glance. Raises as `header`."""
         check_run_id(run_id)
         return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
-        """Return the header of a run: what is on record of it besides its log.
+        """Return the header of a run: its record beside the log.
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
@@ -209,7 +209,7 @@ class RunHistory:
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
-        """What happened in a run, as far as it is on record. Raises as `header`."""
+        """Return what happened in a run, as far as it is on record. Raises as `header`."""
         return await self._trace(await self.header(run_id))
 
     async def state(self, run_id: str) -> RunSnapshot:
@@ -217,7 +217,7 @@ class RunHistory:
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
         trace = await self._trace(found.header)
-        # The log was read later, and it is the truth. Only the header knows whether a process has the run.
+        # The log was read later, so it decides. Only the header says whether a process has the run.
         has_died = trace.ended is None and found.is_interrupted
         is_held = trace.ended is not None and found.is_running  # it cannot be resumed yet
         asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
@@ -284,9 +284,9 @@ class RunHistory:
                 print(row.day, row.pipeline, row.usage.cost_usd, row.usage.cost_complete)
 
         A request counts at the time at which it was sent, and other spending when it was recorded or
-        reserved, however long before the run began. What a run reads from its own record when it is resumed,
-        or takes over from the run that it was forked from, is not counted again. Deleted runs do not count.
-        It looks runs up by the days on which a process had them, and reads only the logs of these.
+        reserved, however long before the run began. Requests that a resumed run repeats from its own record,
+        or that a fork takes over from another run, are not counted again. Deleted runs do not count. Runs are
+        found by the days on which a process had them, and only the logs of these are read.
 
         Args:
             since: Beginning of the period, a time with a time zone; by default there is no limit.
@@ -296,8 +296,8 @@ class RunHistory:
                 request counts in the row of each of its tags, so rows by tag do not add up to the total.
 
         Raises:
-            ConfigurationError: a time has no time zone, the period ends before it begins, or `by` is none of
-                these.
+            ConfigurationError: a time has no time zone, the period ends before it begins, or `by` has another
+                name.
             RunCorrupt: a run in the period cannot be read, so the sum is not known.
             RunFromNewerVersion: a later version of FastroAI has written one.
             RunFromOlderVersion: an earlier version of FastroAI has written one.
@@ -319,8 +319,9 @@ class RunHistory:
 
         Raises:
             ConfigurationError: `run_id` cannot be the id of a run.
-            RunInProgress: a process has it.
-            RunNotFound: there is no such run. What a run without a header has left, `purge` removes.
+            RunInProgress: a process has the run.
+            RunNotFound: there is no such run. Keys that are left of a run without a header are removed by
+                `purge`.
         """
         check_run_id(run_id)
         for _ in range(_TRIES):
@@ -344,14 +345,14 @@ class RunHistory:
     ) -> tuple[str, ...]:
         """Forget the runs in which nothing has happened for some time, and return their ids.
 
-        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Runs that
-        wait are forgotten like all others, and so are runs that are driven from outside, which no process
-        has: give an age within which they always go on, or `status`.
+        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Paused runs
+        are forgotten like all others, and so are runs that are driven from outside, which no process has:
+        give an age within which they always go on, or `status`.
 
         Args:
             older_than: The time in which nothing has happened.
-            status: Only runs with this status, or one of these; by default all, those that are interrupted,
-                paused or driven included.
+            status: Only runs with this status, or one of these; by default all, also interrupted, paused and
+                driven runs.
             dry_run: Only return the ids.
 
         Raises:
@@ -381,9 +382,9 @@ class RunHistory:
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:
-        """Rebuild the indexes from the runs, for a store from which somebody has removed keys.
+        """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
 
-        It reads every run. Runs can go on meanwhile.
+        This reads every run. Runs can go on meanwhile.
         """
         async for found in keys_with(self._store, header_key("")):
             with suppress(*_UNREADABLE):
@@ -485,7 +486,7 @@ class ReadsRuns:
     """A base class for stores of runs, so that `await store.trace(run_id)` works."""
 
     async def trace(self: RunStore, run_id: str) -> RunTrace:
-        """What happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
+        """Return what happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
         return await RunHistory(self).trace(run_id)
 
 

@@ -1,4 +1,4 @@
-"""Index entries: runs are found without reading all of them.
+"""Index entries of runs, by which runs are found without reading all of them.
 
 There are indexes by start, status, pipeline, tag, tenant and day, one of runs that wait for an answer, and
 one by the time from which paused runs can go on.
@@ -31,7 +31,7 @@ PREFIX: Final = "index:"
 _DAY: Final = f"{PREFIX}day:"
 """Key prefix of the index by day. Days are not hashed, because they are looked up in order."""
 _DUE: Final = "due"
-"""Name of the index by time at which runs are due, which is in order too, for each pipeline."""
+"""Name of the index by due time. Its entries are in order of time, separately for each pipeline."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
@@ -72,7 +72,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A run as an index names it."""
+    """A run as an index entry names it."""
 
     key: str
     run_id: str
@@ -127,7 +127,7 @@ async def remove_from_index(store: RunStore, header: RunHeader, *, now: RunHeade
 
 
 async def leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
-    """`remove_from_index` for the entries of a header before it was changed. What fails is logged."""
+    """Remove index entries that a run no longer has after its header was changed. A failure is logged."""
     try:
         await remove_from_index(store, before, now=now)
     except Exception as error:  # a store can be the user's; and the index is not the truth
@@ -215,7 +215,7 @@ def _microseconds(at: datetime) -> int:
 
 
 async def _add(store: RunStore, key: str, value: bytes) -> None:
-    with suppress(RevisionConflict):  # it is there
+    with suppress(RevisionConflict):  # the entry exists already
         await store.compare_and_set(key, value, revision=0)
 
 

@@ -1,4 +1,4 @@
-"""Writes down what happens in one run: in order, several entries at a time, and again where a store fails."""
+"""Writes the facts of one run to a store: in order, several at a time, and again where the store fails."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from fastroai.store.run_store import RunStore, largest_value
 T = TypeVar("T")
 
 Durability = Literal["sync", "async"]
-"""When the run goes on after something has happened: when it is stored, or at once."""
+"""When the run goes on after a fact: `sync`, when the fact is stored; `async`, at once."""
 
 LINGER: Final = 0.05
-"""Seconds for which an entry that nobody waits for may wait for others."""
+"""Seconds for which an entry that nobody waits for is held back, so that others can be stored with it."""
 MOST_UNSTORED: Final = 1_000
-"""Entries that may be not stored yet with `durability="async"`; whoever adds more waits."""
+"""Most entries that may be unstored with `durability="async"`. A caller that adds more waits."""
 ENTRIES_AT_ONCE: Final = 500
 PATIENCE: Final = 8
-"""How many times a write is tried; the pauses between are 13 s together at most."""
+"""Times that a write is tried. The pauses between are 13 s together at most."""
 
 logger = logging.getLogger("fastroai.store")
 
 
 class Journal:
-    """The log of one run while it is written, by one process at a time.
+    """Writes the log of one run, which only one process does at a time.
 
-    `note` is for what may be lost with the process, `commit` for what may not.
+    `note` adds an entry that may be lost with the process, `commit` one that may not.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Journal:
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
-        """What was added in this process."""
+        """The facts that this process has added."""
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
-        """Those of it that say what steps wait for, by position, from 1."""
+        """The questions and waits of steps among these facts, each by its number among them, from 1."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -76,7 +76,7 @@ class Journal:
 
     @property
     def failure(self) -> FastroAIError | None:
-        """Why nothing more can be written, if that is so."""
+        """The error after which nothing more can be written, if there is one."""
         return self._failure
 
     @property
@@ -85,15 +85,15 @@ class Journal:
         return self._closed or self._loop.is_closed()
 
     def note(self, entry: AnyFact) -> None:
-        """Write it soon, at the latest with the next that is committed. From any thread.
+        """Add an entry that is written soon, at the latest with the next commit. From any thread.
 
-        After the end of the run it is left out.
+        An entry that comes after the end of the run is dropped.
 
         Raises:
-            ValueNotStorable: it is larger than the store takes.
+            ValueNotStorable: the entry is larger than the store takes.
         """
         if running_loop() is not self._loop:
-            with suppress(RunStoreUnavailable):  # of the codec, which fails on the loop again
+            with suppress(RunStoreUnavailable):  # the codec failed, and fails again on the loop
                 self.check(entry)
             with suppress(RuntimeError):  # its loop is closed, so the run has ended
                 self._loop.call_soon_threadsafe(self.note, entry)
@@ -160,7 +160,7 @@ class Journal:
             await self._stored(self._added)
 
     async def aclose(self) -> None:
-        """Write what is left, if the store lets us; then nothing of it runs any more."""
+        """Write the remaining entries, unless the store has failed. Then stop all work of the journal."""
         try:
             if self._failure is None and not self._closed:
                 await self.flush()
@@ -176,7 +176,7 @@ class Journal:
         return self._failure
 
     async def abandon(self) -> None:
-        """Write nothing more, whatever is left."""
+        """Write nothing more, even if entries remain."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -190,7 +190,7 @@ class Journal:
     def _add(self, entry: AnyFact) -> None:
         try:
             stored = self._encoded(entry)
-        except RunStoreUnavailable as error:  # of the codec
+        except RunStoreUnavailable as error:  # the codec failed
             self._failure = error
             self._tell()
             return
@@ -218,7 +218,7 @@ class Journal:
             self._alarm.cancel()
             self._alarm = None
         if self._writer is None and self._waiting and self._failure is None and not self._closed:
-            # In a context of its own: it goes on for others after the step that started it.
+            # In a context of its own, because the task outlives the step that started it.
             self._writer = self._loop.create_task(self._write_all(), context=Context())
 
     async def _write_all(self) -> None:
@@ -235,7 +235,7 @@ class Journal:
             self._writer = None
 
     def _tell(self) -> None:
-        """Let those go on whose entries are stored; all of them, where nothing is stored any more."""
+        """Wake callers whose entries are stored. If nothing more can be stored, wake all with an error."""
         left: list[tuple[int, asyncio.Future[None]]] = []
         for number, future in self._waiters:
             if future.done():
@@ -251,7 +251,7 @@ class Journal:
         self._waiters = left
 
     async def _write(self, entries: Sequence[bytes]) -> int:
-        """How many of them are stored now."""
+        """Write entries, and return how many of them are stored now."""
         stored = await patiently(self._run_id, lambda: self._append(entries))
         self._revision += stored
         return stored
@@ -264,10 +264,11 @@ class Journal:
         return len(entries)
 
     async def _found(self, entries: Sequence[bytes]) -> int:
-        """Find out whether a write whose answer was lost has happened; there may be more to write since then.
+        """Return how many entries of a write whose answer was lost are stored.
 
-        If another process has the run, its entries are in the log; if the run was deleted, or the store has
-        lost it, not even ours are.
+        More entries may have been added since that write, so only the first may be stored. If another process
+        has the run, the log has its entries; if the run was deleted, or the store has lost it, the log has
+        none of ours.
         """
         found = await self._store.read(self._key, after=self._revision)
         stored = found.values
@@ -292,7 +293,7 @@ async def patiently(run_id: str, operation: Callable[[], Awaitable[T]]) -> T:
 
 
 def _broken(store: RunStore, error: Exception) -> RunStoreUnavailable:
-    """What a store raises that it should not is no reason to wait for ever."""
+    """Return an error for an unexpected exception of a store, so that nobody waits for ever."""
     unavailable = RunStoreUnavailable(repr(store), f"{type(error).__name__}: {error}")
     unavailable.__cause__ = error
     return unavailable

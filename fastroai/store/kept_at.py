@@ -1,10 +1,10 @@
-"""Where a store keeps its data."""
+"""Equality of stores that keep the same data."""
 
 from __future__ import annotations
 
 
 class KeptAt:
-    """Two stores of one kind are equal where they keep the same data, which is what their `repr` tells."""
+    """A base class of stores. Two are equal if their `repr` is, because that says where their data is."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and repr(self) == repr(other)

@@ -1,4 +1,4 @@
-"""The lease by which only one process has a run. A thread renews it, which no step of the run can block."""
+"""The lease of a run, by which only one process has it. A thread renews it, which no step can block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastroai.store.index import add_to_index, leave_index
 from fastroai.store.run_store import RunStore, StoredValues
 
 _LONGEST: Final = 86_400
-"""Seconds of the longest lease."""
+"""Longest lease, in seconds."""
 _LOOKS: Final = 10
 """The number of times that the background loop looks for leases to renew, between two renewals of each."""
 _TRIES: Final = 10
@@ -76,7 +76,7 @@ class Lease:
         assert header.steady_until is not None
         self.header, self.terms = header, terms
         self.spent: Callable[[], Usage] = Usage
-        """Returns what the run has spent so far, which each renewal puts on record."""
+        """Returns the spending of the run so far, which each renewal puts on record."""
         self._store, self._run_id = store, header.run_id
         self._between = terms.seconds / RENEWALS_PER_LEASE
         self._loop = asyncio.get_running_loop()
@@ -98,26 +98,28 @@ class Lease:
 
     @property
     def now(self) -> datetime:
-        """Time of the store's clock, counted on from when this process took the run, whoever sets clocks."""
+        """Time by the store's clock, counted on since this process took the run, even if clocks are set."""
         assert self.header.steady_until is not None
         since = steady_seconds() - (self.header.steady_until - self.terms.seconds)
         return self.header.updated_at + timedelta(seconds=since)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its time is over, for example because the process or its machine was suspended."""
+        """Whether the lease is over, for example because the process or its machine was suspended."""
         return steady_seconds() >= self._until and not self._is_over
 
     async def renew(self) -> None:
-        """Renew it, though its time is over, if nobody has taken the run meanwhile. From any event loop.
+        """Renew the lease, even after its end, if nobody has taken the run meanwhile. From any event loop.
+
+        Errors of the store are raised as they are.
 
         Raises:
-            RunTakenOver: another process has the run, or it was deleted. Or what the store raises.
+            RunTakenOver: another process has the run, or the run was deleted.
         """
         await asyncio.wrap_future(in_background(self._renew_anew(), _at_work))
 
     async def write(self, **changes: Any) -> None:
-        """Change the header, if this process still has the run. Raises what the store raises."""
+        """Change the header, if this process still has the run. Raises the errors of the store."""
         began = steady_seconds()
         found = await self._store.read(header_key(self._run_id))
         if (held := self._held(found)) is None:
@@ -141,7 +143,7 @@ class Lease:
             await asyncio.wrap_future(in_background(end_task(renewal), _at_work))
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to renew the lease, by the steady clock."""
+        """Return whether it is time to renew the lease. `now` is by the steady clock."""
         return now >= self._next
 
     def renew_soon(self) -> None:
@@ -167,7 +169,7 @@ class Lease:
             logger.warning("run %r: its lease could not be renewed: %s", self._run_id, error)
 
     async def _renew_anew(self) -> None:
-        """Renew it with a renewal that begins now, even if one is in progress from before a suspension."""
+        """Begin a new renewal of the lease, after one that may be in progress from before a suspension."""
         for _ in range(2):
             renewal = self._begin_renewal()
             if renewal is None:
@@ -227,7 +229,7 @@ class Lease:
 
 
 def _why_lost(found: StoredValues) -> str:
-    """Return why a header that was found is not that of this process."""
+    """Return the reason why a header that was found is not the one of this process."""
     if found.values:
         return "another process has taken it up, whose header there is now"
     return "its header is gone from the store: the run was deleted, or the store has lost it"
@@ -277,11 +279,11 @@ class _Desk:
 
 _desk = _Desk()
 _at_work: Final[set[Future[None]]] = set()
-"""Work of the background loop."""
+"""Tasks of the background loop that are in progress."""
 
 
 def _after_fork() -> None:
-    """The runs belong to the parent: renew none of them here."""
+    """Renew no lease in a forked process: the runs belong to its parent."""
     global _desk
     _desk = _Desk()
     _at_work.clear()

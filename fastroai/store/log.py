@@ -36,18 +36,18 @@ class Log:
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
-        """What steps wait for, or have waited for, besides questions, by id, as they first did."""
+        """Waits of steps for messages and times, by id, as they first began."""
         self.waited: dict[str, WaitEnded] = {} if run is None else run.recorded.waited
         """The waits that are over, by id."""
         self.received: dict[str, int] = {}
-        """By name, the number of the last message that was received."""
+        """The number of the last message that was received, by name."""
         for ended in self.waited.values():
             name = ended.wait.name
             self.received[name] = max(ended.number, self.received.get(name, 0))
         self.resume_at: tuple[str, ...] = ()
         """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
         self._waits: dict[str, tuple[str, Wait]] = {}
-        """What halted steps wait for, by id, with their places."""
+        """Waits of halted steps, by id, each with the place of its step."""
         self._is_over = False
 
     def heed(self, signal: Signal) -> None:
@@ -62,19 +62,19 @@ class Log:
             heed(signal)
 
     def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:
-        """Keep what the step at a place waits for, which halts it. From any thread."""
+        """Keep the question or wait that halts the step at a place. From any thread."""
         self._waits[fact.wait.id] = place, fact.wait
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
         self.note(fact, stored)
 
     def keep_open(self, question: QuestionAsked) -> None:
-        """Keep a question that is on record, and waits for its answer still."""
+        """Keep a question on record that still waits for its answer."""
         self._waits[question.id] = question.place, question.wait
         self.asked[question.id] = question
 
     def waits_in(self, place: str) -> tuple[Wait, ...]:
-        """Return what a step, or what runs in it, waits for, first halted first."""
+        """Return the waits of a step and of everything that runs in it, first halted first."""
         return tuple(wait for halted_at, wait in self._waits.values() if is_in(halted_at, place))
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
@@ -101,10 +101,10 @@ class Log:
             await self.run.journal.commit(fact)
 
     async def announce(self, fact: AnyFact) -> None:
-        """Keep a fact that says what is about to happen outside of the run. From any event loop.
+        """Keep a fact before its effect happens outside of the run. From any event loop.
 
-        The lease is looked at afterwards, because the store may take longer than it, or the machine be
-        suspended meanwhile.
+        The lease is checked afterwards, because the store may take longer than the lease, or the machine may
+        be suspended meanwhile.
 
         Raises:
             RunStoreUnavailable: the store has failed in all attempts.
@@ -116,7 +116,7 @@ class Log:
             await self.run.check_held()
 
     def end(self, ended: RunFinished) -> None:
-        """Keep the last fact of a run without a store: what is noted later is left out."""
+        """Keep the last fact of a run without a store. Later facts are dropped."""
         self.note(ended)
         self._is_over = True
 
@@ -128,7 +128,7 @@ class Log:
         """Return all facts, in order, as traces show them."""
         facts = self.live.told(self.scope.part) if self.run is None else self.run.entries()
         for fact in facts:
-            if fact.part is NOWHERE:  # those of requests and side effects have a place in the run instead
+            if fact.part is NOWHERE:  # facts of requests and side effects have a place in the run instead
                 fact.part = self.scope.part
         return facts
 

@@ -1,4 +1,4 @@
-"""Messages to a run, in the order in which they came, beside its log. A sender need not run it."""
+"""Messages to a run, in the order in which they came, beside its log. Any process can send one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fastroai.store.headers import mail_key
 from fastroai.store.run_store import RunStore, StoredValues, largest_value
 
 MOST_MESSAGES: Final = 10_000
-"""How many messages one run takes, received or not: a mistake in a loop does not fill the store."""
+"""Most messages that one run takes, received or not, so that a faulty loop does not fill the store."""
 _TRIES: Final = 100
 _ROOM: Final = 10_000
-"""Bytes that the entry of a log has, besides the message that it says was received."""
+"""Bytes of the log entry of a received message, besides the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class Message:
     """A message to a run, as it is stored."""
 
     id: str
-    """Tells it from others that say the same."""
+    """A unique id, which distinguishes messages with the same content."""
     name: str
     value: JsonValue
-    """Sealed with the codec of the run, if it has one."""
+    """The value, sealed with the codec of the run, if it has one."""
     sent_at: datetime
     """Time of the store's own clock."""
 
@@ -44,7 +44,7 @@ def _messages() -> TypeAdapter[Message]:
 
 
 def messages_in(stored: StoredValues, run_id: str) -> Sequence[tuple[int, Message]]:
-    """Return the messages that were read of a run, with their numbers. Raises `RunCorrupt`."""
+    """Return messages to a run, as they were read from the store, with their numbers. Raises `RunCorrupt`."""
     first = stored.revision - len(stored.values) + 1
     return [(number, _decoded(run_id, number, one)) for number, one in enumerate(stored.values, first)]
 
@@ -57,11 +57,11 @@ def _decoded(run_id: str, number: int, stored: bytes) -> Message:
 
 
 async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
-    """Add a message to those of a run.
+    """Add a message to the messages of a run.
 
     Raises:
         MessageRejected: the run has had `MOST_MESSAGES`, or the message is larger than the store takes.
-        RunStoreUnavailable: the store fails, or others send so many that there is no room between them.
+        RunStoreUnavailable: the store fails, or other senders are faster each time.
     """
     key, sent = mail_key(header), uuid.uuid4().hex
     for _ in range(_TRIES):
@@ -77,6 +77,6 @@ async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) 
             await store.append(key, [stored], revision=found.revision)
         except RevisionConflict:
             if stored not in (await store.read(key, after=found.revision)).values:
-                continue  # another one came first; it was not this one, whose answer was lost
+                continue  # another message came first, and this one was not stored
         return
     raise RunStoreUnavailable(repr(store), f"others send messages to run {header.run_id!r} all the time")

@@ -1,4 +1,4 @@
-"""The questions to people that wait for an answer, in all runs of a store."""
+"""The open questions to people in all runs of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger: Final = logging.getLogger("fastroai.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a person has answered."""
+    """The answer of a person."""
 
     value: JsonValue
     reviewer: str
@@ -62,7 +62,7 @@ class Question:
     answer: Answer | None = None
     """The answer on record."""
     closed: str = ""
-    """The reason why it takes no answer, for people; empty while it is open."""
+    """The reason why the question takes no answer, for people; empty while it is open."""
 
     @classmethod
     def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:
@@ -89,7 +89,10 @@ class Question:
 
 
 def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, AnyFact]]) -> tuple[int, ...]:
-    """Return where in a log the questions among these were last asked. `entries` come with positions."""
+    """Return the positions in a log at which the questions of these waits were last asked.
+
+    `entries` come with their positions.
+    """
     asked = {entry.id: position for position, entry in entries if isinstance(entry, QuestionAsked)}
     return tuple(asked[one.id] for one in waits if one.what == "question")
 
@@ -116,14 +119,17 @@ async def open_questions(
 async def questions_of_run(
     store: RunStore, found: FoundHeader, codec: PayloadCodec | None
 ) -> tuple[Question, ...]:
-    """Return the open questions of a run, first asked first. Of its log, read what follows the first one."""
+    """Return the open questions of a run, first asked first.
+
+    Only the part of the log from the first question on is read.
+    """
     header = found.header
-    # The header has them before the log says that the run waits: until then, the process has the run.
+    # A header has questions before the log says that the run waits. Until then, the process has the run.
     if not header.questions or is_running(header, found.now):
         return ()
     entries = await read_log_from(store, header, min(header.questions))
     if not entries:
-        await read_log(store, header)  # which says if the log is gone
+        await read_log(store, header)  # raises an error if the log is gone
     return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
 
 
@@ -132,6 +138,6 @@ def asked_at(positions: Iterable[int], entries: Mapping[int, AnyFact]) -> Iterat
     answered = {one.id: position for position, one in entries.items() if isinstance(one, AnswerGiven)}
     for position in positions:
         asked = entries.get(position)
-        # Else the process died before the question was stored, or another report came first.
+        # If not, the process died before the question was stored, or another report came first.
         if isinstance(asked, QuestionAsked) and answered.get(asked.id, 0) < position:
             yield asked

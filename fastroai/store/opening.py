@@ -22,7 +22,7 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
     Nothing is opened before the store is used.
 
     Raises:
-        ConfigurationError: it is none of these.
+        ConfigurationError: the place is none of these.
         MissingExtraError: the client of the database is not installed.
     """
     kind, where = kind_and_place(place)
@@ -38,7 +38,7 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
 
 
 def open_payload_store(place: str) -> PayloadStore:
-    """The payload store in a folder, or at a URL that `fsspec` takes.
+    """Make the payload store in a folder, or at a URL that `fsspec` takes.
 
     Raises:
         ConfigurationError: `fsspec` does not know what the URL names.
@@ -48,7 +48,7 @@ def open_payload_store(place: str) -> PayloadStore:
 
 
 def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
-    """Make the store of spend limits at a path (`spend.db`) or URL. Errors and the rest: `open_run_store`."""
+    """Make the store of spend limits at a path (`spend.db`) or URL. Everything else: see `open_run_store`."""
     kind, where = kind_and_place(place)
     if kind == "redis":
         from fastroai.store.spend_redis import RedisSpendStore
@@ -64,10 +64,10 @@ def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
 
 
 def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "redis", "postgres"], str]:
-    """Which kind of store it is, and the path or URL that it is opened with.
+    """Return the kind of store at a path or URL, and the path or URL to open it with.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: the place is neither a path nor such a URL.
     """
     expected = "a path, or sqlite:///path, redis://, rediss://, postgresql:// or postgres://"
     if isinstance(place, os.PathLike):
@@ -85,5 +85,5 @@ def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "re
             return "redis", place
         case "postgresql" | "postgres" if rest.startswith("//"):
             return "postgres", place
-    # Not told whole: a password can be in it.
+    # The error does not show the whole URL, because a password can be in it.
     raise ConfigurationError("store", f"{scheme}:...", expected)

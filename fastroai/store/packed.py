@@ -19,14 +19,14 @@ _WITHOUT_VALUES: Final = (StepStarted, EdgesResolved)
 """Facts that are encoded as they were made, as they have no values of users."""
 
 _gate: Final = ForkGate()
-"""So that a forked process finds no lock that a thread of its parent holds."""
+"""Keeps forks out while a lock is held, so that a forked process finds no lock held by a lost thread."""
 
 
 class PackedFacts:
-    """The facts of a run in order, for as little memory as a long run can do with.
+    """The facts of a run, in order, with older ones compressed to save memory.
 
-    Most of a fact is the same in every visit to a node, so a thousand of them are compressed together: 15
-    bytes are left of each. They are read as traces show them.
+    Most of a fact is the same in every visit to a node, so a thousand facts are compressed together: 15 bytes
+    are left of each. Reading gives facts as traces show them.
     """
 
     __slots__ = ("_lock", "_packed", "newest")
@@ -67,7 +67,7 @@ class PackedFacts:
 
 
 def _text(fact: AnyFact) -> bytes:
-    """A fact as JSON. The three facts of most visits take a shorter way to the same text."""
+    """Return a fact as JSON. The three facts of most visits take a shorter way to the same text."""
     if isinstance(fact, _WITHOUT_VALUES):
         return encode_entry(fact)
     if isinstance(fact, StepFinished):

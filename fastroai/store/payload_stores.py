@@ -1,4 +1,4 @@
-"""Where large values are kept that a store of runs only refers to: folders, and what `fsspec` reaches."""
+"""Stores of large values that a store of runs refers to: in folders, and wherever `fsspec` reaches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastroai.store.workers import Workers
 T = TypeVar("T")
 
 _AT_ONCE: Final = 4
-"""Threads that read and write."""
+"""Number of threads that read and write."""
 _OWNER_READS_AND_WRITES: Final = 0o600
 _OWNER_ENTERS: Final = 0o700
 _ADVICE: Final = "see that the place of the payloads can be reached, read and written"
@@ -30,20 +30,20 @@ _ADVICE: Final = "see that the place of the payloads can be reached, read and wr
 class PayloadStore(Protocol):
     """Keeps large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one of your own.
 
-    A payload is bytes, under a name that is made of them. Payloads are in groups, one for each key of the
-    store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. Each
-    operation happens whole or not at all, and what it has done is there after a power failure.
+    A payload is bytes, under a name that is computed from them. Payloads are in groups, one for each key of
+    the store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. Each
+    operation happens whole or not at all, and its effect survives a power failure.
 
     Raises:
         RunStoreUnavailable: from every operation, if the place cannot be reached, read or written.
     """
 
     async def put(self, group: str, name: str, payload: bytes) -> None:
-        """Keep a payload. It may be there already: then it is the same."""
+        """Keep a payload. If there is one of that name already, it is the same."""
         ...
 
     async def get(self, group: str, name: str) -> bytes | None:
-        """Return a payload, `None` if it is not there."""
+        """Return a payload; `None` if there is none."""
         ...
 
     async def groups(self) -> Mapping[str, datetime]:
@@ -51,12 +51,12 @@ class PayloadStore(Protocol):
         ...
 
     async def delete(self, group: str) -> None:
-        """Forget a group with all that is in it. There may be none."""
+        """Delete a group with all payloads in it, if it exists."""
         ...
 
 
 class _InThreads:
-    """What blocks is called in threads, as on network file systems and object stores it takes long."""
+    """Calls blocking operations in threads, because network file systems and object stores are slow."""
 
     def __init__(self) -> None:
         self._start()
@@ -68,19 +68,19 @@ class _InThreads:
     async def _call(self, call: Callable[[], T]) -> T:
         try:
             return await asyncio.wrap_future(self._workers.submit(call))
-        except Exception as error:  # of a file system of fsspec, which can raise anything
+        except Exception as error:  # a file system of fsspec can raise anything
             raise RunStoreUnavailable(repr(self), f"{type(error).__name__}: {error}", _ADVICE) from error
 
 
 class FilePayloadStore(_InThreads, KeptAt):
     """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
 
-    Only the owner can read and write the files (mode 0600). Each is on the disk, whole, before the store of
-    runs refers to it, so a power failure leaves no reference to half a file.
+    Only the owner can read and write the files (mode 0600). Each file is on the disk, whole, before the store
+    of runs refers to it, so a power failure leaves no reference to half a file.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Make the folder when it is first needed.
+        """Set the folder, which is made when it is first needed.
 
         Raises:
             ConfigurationError: `folder` is no path.
@@ -151,7 +151,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _sync(folder: Path) -> None:
-    """Write down which files are in a folder. On Windows, folders cannot be synced."""
+    """Sync a folder, so that its list of files survives a power failure. Windows cannot sync folders."""
     if os.name == "posix":
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -166,11 +166,11 @@ class FsspecPayloadStore(_InThreads, KeptAt):
         payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
 
     The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
-    or not at all. Of other file systems, half a payload is noticed when it is read.
+    or not at all. On other file systems, half a payload is noticed when it is read.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
-        """Connect to the file system of `url`. `options` are those of the file system, in `fsspec`'s words.
+        """Connect to the file system of `url`. `options` are those of that file system in `fsspec`.
 
         Raises:
             ConfigurationError: `fsspec` does not know what the URL names.
@@ -245,7 +245,7 @@ class FsspecPayloadStore(_InThreads, KeptAt):
 
 
 def _time_of(files: Any, path: str) -> datetime:
-    """When a file was written; now, if its file system does not say, so that it does not count as old."""
+    """Return when a file was written; now, if the file system does not say, so that the file is not old."""
     try:
         changed: datetime = files.modified(path)
     except NotImplementedError:

@@ -1,4 +1,4 @@
-"""Codecs, which encrypt or redact users' data on its way to the store."""
+"""Codecs, which encrypt or redact the data of users before it is stored."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from pydantic_core import from_json, to_json
 
 from fastroai.errors import ConfigurationError, RunStoreUnavailable
 
-# A value that went through a codec is stored as {"$sealed": ...}, any other as it is. A value that looks like
-# an envelope gets one of its own, {"$plain": ...}, so no value of a user is ever taken for an envelope.
+# A value that went through a codec is stored as {"$sealed": ...}, any other value as it is. A value that
+# looks like such an envelope is wrapped in {"$plain": ...}, so no value of a user is ever taken for an
+# envelope.
 _SEALED: Final = "$sealed"
 _PLAIN: Final = "$plain"
 _SEALED_TEXT: Final = f"{_SEALED}:"
 _PLAIN_TEXT: Final = f"{_PLAIN}:"
 _SEALED_WITHIN: Final = re.compile(re.escape(_SEALED_TEXT) + "[A-Za-z0-9+/=]+")
 OUTLINE: Final = ("name", "kind", "version")
-"""What of a definition can always be read, besides the ids of its steps."""
+"""Fields of a definition that can always be read, besides the ids of its steps."""
 _MEND: Final = "mend the codec, without which nothing is stored"
 _OTHER: Final = "give the codec, with the keys, that the run was stored with"
 
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """Encodes values, texts and names of users for the store, and decodes what is read from it.
+    """Encodes values, texts and names of users for the store, and decodes them again.
 
-    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to something else than
-    it was given: only the names by which a run finds its own record, such as those of `ctx.once`, must come
-    back as they were. Both methods are called on the event loop, so they must not block.
+    `EncryptingCodec` is one. Payloads are JSON text. A codec that redacts may decode to other values than
+    it encoded. Only the names by which a run finds its own record, such as those of `ctx.once`, must come
+    back unchanged. Both methods are called on the event loop, so they must not block.
     """
 
     def encode(self, payload: bytes) -> bytes:
@@ -43,10 +44,10 @@ class PayloadCodec(Protocol):
 
 
 def check_codec(codec: object) -> None:
-    """Refuse what is neither a codec nor `None`.
+    """Refuse an object that is neither a codec nor `None`.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: the object is neither.
     """
     if codec is not None and not isinstance(codec, PayloadCodec):
         raise ConfigurationError("codec", codec, "an object with encode(bytes) and decode(bytes)")
@@ -66,7 +67,7 @@ def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
 def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
     try:
         encoded: object = codec.encode(to_json(value, inf_nan_mode="constants"))
-    except Exception as error:  # whatever a codec of a user raises
+    except Exception as error:  # a codec of a user can raise anything
         raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _MEND) from error
     if not isinstance(encoded, bytes):
         reason = f"encode returned a {type(encoded).__name__}, not bytes"
@@ -75,7 +76,10 @@ def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
 
 
 def seal_text(text: str, codec: PayloadCodec | None) -> str:
-    """A text as it is stored; left out where the codec fails, for telling of a failure must not fail."""
+    """Return a text as it is stored.
+
+    If the codec fails, return a substitute, because reporting a failure must not fail.
+    """
     try:
         return _sealed_text(text, codec)
     except RunStoreUnavailable:
@@ -83,7 +87,10 @@ def seal_text(text: str, codec: PayloadCodec | None) -> str:
 
 
 def unseal_text(stored: str, codec: PayloadCodec | None) -> str:
-    """A text as it was; as it is stored, where it was not sealed or cannot be decoded."""
+    """Return a text as it was before it was sealed.
+
+    A text that was not sealed, or that cannot be decoded, is returned as it is stored.
+    """
     try:
         return unseal_name(stored, codec)
     except RunStoreUnavailable:
@@ -94,8 +101,8 @@ def seal_name(name: str, codec: PayloadCodec | None) -> str:
     """Return a name as it is stored, by which a run finds its own record again.
 
     Raises:
-        RunStoreUnavailable: the codec fails, or would give back another name: what has been done under it
-            would be done again.
+        RunStoreUnavailable: the codec fails, or would decode the name to another one, so that work done under
+            it would be done again.
     """
     sealed = _sealed_text(name, codec)
     if unseal_name(sealed, codec) != name:
@@ -125,7 +132,7 @@ def _sealed_text(text: str, codec: PayloadCodec | None) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text for people, in which texts that are still sealed are named as such."""
+    """Return a text for people, with `(sealed)` in place of texts that are still sealed."""
     return _SEALED_WITHIN.sub("(sealed)", text)
 
 
@@ -161,7 +168,7 @@ def is_sealed_definition(stored: JsonValue) -> bool:
 
 
 def is_sealed(stored: JsonValue) -> bool:
-    """Whether a stored value went through a codec."""
+    """Return whether a stored value went through a codec."""
     return _opened(stored)[0] == _SEALED
 
 
@@ -182,7 +189,7 @@ def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
 def _decoded(sealed: str, codec: PayloadCodec) -> JsonValue:
     try:
         value: JsonValue = from_json(codec.decode(b64decode(sealed)))
-    except Exception as error:  # whatever a codec of a user raises
+    except Exception as error:  # a codec of a user can raise anything
         raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _OTHER) from error
     return value
 

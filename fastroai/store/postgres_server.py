@@ -1,4 +1,4 @@
-"""A PostgreSQL server, with a schema of ours."""
+"""A PostgreSQL server, with one schema that the stores create."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 63
 _CREATION: Final = 0x666173747261
-"""The advisory lock under which one process creates what the others wait for."""
+"""The advisory lock under which one process creates the schema, while others wait."""
 _CONNECTION_ENDED: Final = ("08", "57P")
 """Classes of SQLSTATE: connection exceptions, and the server's shutting down.
 https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -24,7 +24,7 @@ https://www.postgresql.org/docs/current/errcodes-appendix.html
 
 
 class PostgresServer:
-    """Opens connections for `Connections`, and makes tables and functions where there are none."""
+    """Opens connections for `Connections`, and makes tables and functions if they do not exist."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PostgresServer:
         last_made: str,
         unavailable: type[StoreUnavailable],
     ) -> None:
-        """`store` is the class that needs it; `script`, a file of this package, makes `last_made` last."""
+        """`store` names the class of the store. `script`, a file of this package, makes `last_made` last."""
         if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
             expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
             raise ConfigurationError("schema", schema, expected)
@@ -50,7 +50,8 @@ class PostgresServer:
         try:
             given = conninfo_to_dict(dsn)
         except psycopg.Error:
-            # Neither the string nor the error, which may quote it, is told: a password can be in there.
+            # The error shows neither the string nor the first error, which may quote it: a password can be in
+            # there.
             expected = "a connection string such as 'postgresql://user@localhost/database'"
             raise ConfigurationError("dsn", "(not shown)", expected) from None
         self.timeout, self.schema = timeout, schema
@@ -104,7 +105,8 @@ class PostgresServer:
                 connection.execute(files("fastroai.store").joinpath(self._script).read_bytes())
 
     def _is_made(self, connection: Connection[tuple[Any, ...]]) -> bool:
-        # Not to_regprocedure(), which would ask a cache that remembers what was not there before the lock.
+        # Not to_regprocedure(), whose cache still says that a function does not exist after another process
+        # made it.
         is_made = (
             "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
             "WHERE nspname = %s AND proname = %s"
@@ -121,16 +123,16 @@ class PostgresServer:
             line.shutdown(socket.SHUT_RDWR)
 
     def is_lost(self, error: Exception) -> bool:
-        """Whether the server is not on the line any more."""
+        """Return whether an error says that the connection to the server is lost."""
         state = getattr(error, "sqlstate", None)
         return state is None or state.startswith(_CONNECTION_ENDED)
 
     def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
-        """The error of the store."""
+        """Return the error of the store for a failure."""
         refused = error is not None and not self.is_lost(error)
         return self._unavailable(self.name, reason, REFUSED if refused else UNREACHED)
 
 
 def _socket_of(connection: Connection[tuple[Any, ...]]) -> socket.socket:
-    """A second handle of its socket, which can be closed without ending the connection."""
+    """Return a second handle of a connection's socket, which can be closed without ending the connection."""
     return socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)

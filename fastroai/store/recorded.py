@@ -1,4 +1,4 @@
-"""What the log of a run says, in the form in which a process that takes it up asks for it."""
+"""The record of a run for a process that takes it up, read from the log."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ PartEntry: TypeAlias = (
     | facts.PauseRequested
     | facts.StopRequested
 )
-"""What decides how a pipeline, graph or workflow goes on, and what nodes have left and steps have spent."""
+"""Facts that decide how a pipeline, graph or workflow goes on, or that nodes and steps leave behind."""
 
 Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
-"""What one process did of a pipeline or graph, with positions in the log."""
+"""The facts of a pipeline or graph that one process wrote, with their positions in the log."""
 
 
 _TAKEN_OVER: Final = (
@@ -56,7 +56,7 @@ _TAKEN_OVER: Final = (
     facts.OnceDone,
     facts.OnceFailed,
 )
-"""What the fork of a pipeline has from the other run. Its own first fact is another one."""
+"""Facts that the fork of a pipeline takes over. The first fact of its own is of another type."""
 
 
 _DIVERGED: Final = f"{FlowDiverged.__module__}.{FlowDiverged.__qualname__}"
@@ -64,22 +64,22 @@ _DIVERGED: Final = f"{FlowDiverged.__module__}.{FlowDiverged.__qualname__}"
 
 @dataclass(slots=True)
 class Exchange:
-    """A request that was sent, and what came back."""
+    """A request that was sent, and the response to it."""
 
     request: facts.RequestPlace
     charge: Charge
-    """As it ended; where it never did, unmeasured with its bounds."""
+    """The charge of the request: final if the end is on record; otherwise unmeasured, with bounds."""
     has_ended: bool = False
     response: JsonValue = None
     taken: bool = False
-    """Whether the run has come by here again."""
+    """Whether the resumed run has made this request again."""
 
 
 class RecordedRun:
-    """Read-only but for what is taken: each response is given once."""
+    """The record of a run. It gives each response and each result of a tool only once."""
 
     def __init__(self, run_id: str, entries: Sequence[facts.AnyFact]) -> None:
-        """Of all entries of a log, in order.
+        """Read all entries of a log, in order.
 
         Raises:
             RunCorrupt: the first entry is not `run_started`.
@@ -89,20 +89,20 @@ class RecordedRun:
         self.entries: list[facts.AnyFact] = []
         self.opened: facts.RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
-        """Those it began with, and those given anew when it was resumed."""
+        """The inputs of the run, with those that were given anew when it was resumed."""
         self.definition: JsonValue = self.opened.definition
         self.outputs: dict[str, facts.StepFinished] = {}
-        """Of the steps that have finished, by place, in the order in which they did."""
+        """The last outputs of finished steps, by place, in the order in which the steps finished."""
         self.conversations: dict[str, facts.StepFinished] = {}
-        """The last state of each step that has returned one, by place."""
+        """The last conversation state of each step that has returned one, by place."""
         self.asked: dict[str, facts.QuestionAsked] = {}
         """The questions, by id, as they were first asked."""
         self.answers: dict[str, facts.AnswerGiven] = {}
         """The last answer to each question that has one, by id."""
         self.waiting: dict[str, facts.WaitStarted] = {}
-        """What steps have waited for besides, by id, as they first did. This process adds to it."""
+        """Waits of steps for messages and times, by id, as they first began. This process adds to them."""
         self.waited: dict[str, facts.WaitEnded] = {}
-        """The waits that are over, by id. This process adds to it."""
+        """The waits that are over, by id. This process adds to them."""
         self.calls: dict[str, facts.CallEnded] = {}
         """The last end of each call of a typed function that has ended, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
@@ -115,17 +115,18 @@ class RecordedRun:
         self._since_resumed: list[str] = []
         """The calls and nested runs that are on record for the first time since the last resumption."""
         self._has_diverged = False
-        """Whether the code has diverged since then. Tasks that it has left behind may go on."""
+        """Whether the code has diverged since the last resumption. Tasks that it has left behind may go on.
+        """
         self._call_attempts: dict[str, int] = {}
         self._failed_calls: list[facts.CallEnded] = []
-        """Failed calls since the last call that returned."""
+        """Calls that have failed since the last call that returned."""
         self._runs_since: list[str] = []
-        """The nested runs in which a step has started since the first of these failed."""
+        """The nested runs in which a step has started since the first of these calls failed."""
         self.values: dict[str, object] = {}
-        """Outputs that were read already, by place."""
+        """Outputs that were converted already, by place."""
         self.ended: facts.RunFinished | None = None
         self.taken_over = 0
-        """The position of the last fact that the run of a pipeline has from the one that it is a fork of."""
+        """The position of the last fact that the fork of a pipeline took over; 0 for other runs."""
         if self.opened.forked_from is not None and kind_of(self.opened.definition) == "pipeline":
             after = takewhile(lambda entry: isinstance(entry, _TAKEN_OVER), entries[1:])
             self.taken_over = 1 + sum(1 for _ in after)
@@ -142,17 +143,17 @@ class RecordedRun:
         self._tools: dict[tuple[str, str], deque[facts.ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], facts.OnceStarted | facts.OnceDone | facts.OnceFailed] = {}
         self._reserved: dict[str, Charge] = {}
-        """Spending that was reserved before, by id."""
+        """Spending that was reserved, by id."""
         self._spent: dict[str, list[Charge]] = defaultdict(list)
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
-        """Agent calls that have sent a request, until the run comes by there again."""
+        """Agent calls that have sent a request, until the resumed run makes them again."""
         self._parts: dict[str, list[tuple[int, PartEntry]]] | None = None
         self._run_id = run_id
         self.add(entries)
 
     def add(self, entries: Iterable[facts.AnyFact]) -> None:
-        """Read on. Raises `RunCorrupt` for an entry that does not fit those before."""
+        """Read more entries. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._parts = None
         for entry in entries:
             self.entries.append(entry)
@@ -176,7 +177,7 @@ class RecordedRun:
                 if entry.failure.error_type == _DIVERGED:
                     self._has_diverged = True
                     self.unsure.update(self._since_resumed)
-                # One that a budget stopped goes on with the same attempt, and pays for nothing again.
+                # A step that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._goes_on(entry):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
@@ -237,7 +238,7 @@ class RecordedRun:
     def _read_call(self, entry: facts.CallEnded) -> None:
         inside = self.calls_in[attempt_around(entry.place) or ""]
         self._comes(entry.place, inside)
-        inside.pop(entry.place, None)  # in the order of the last ends
+        inside.pop(entry.place, None)  # so that the order is that of the last ends
         self.calls[entry.place] = inside[entry.place] = entry
         if entry.failure is None:
             self._failed_calls.clear()
@@ -246,7 +247,7 @@ class RecordedRun:
             self._failed_calls.append(entry)
 
     def _comes(self, place: str, known: Container[str]) -> None:
-        """A call or a nested run is on record, perhaps not for the first time."""
+        """Note that a call or a nested run is on record, perhaps not for the first time."""
         self.unsure.discard(place)
         if place not in known:
             self._since_resumed.append(place)
@@ -254,9 +255,10 @@ class RecordedRun:
                 self.unsure.add(place)
 
     def _ask_anew(self) -> None:
-        """The run has failed: each call whose failure has ended it gets another attempt.
+        """Give another attempt to each call whose failure has ended the run, because the run has failed.
 
-        Of calls inside each other, the innermost. Code in which calls have ended goes on in its attempt.
+        Of calls inside each other, only the innermost gets one. Code in which calls have ended goes on in its
+        attempt.
         """
         for ended in self._failed_calls:
             attempt = f"{ended.place}@{ended.attempt}/"
@@ -326,9 +328,9 @@ class RecordedRun:
             self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
 
     def _runs_pipeline(self, place: str) -> bool:
-        """Whether a step runs a pipeline or router, so that its attempt can be gone on with.
+        """Return whether a step runs a pipeline or router, so that its last attempt can go on.
 
-        What has finished inside of that attempt is on record under it.
+        The steps that have finished inside of that attempt are on record under it.
         """
         step = steps_in(definition_at(self.definition, place)).get(step_name(place))
         return isinstance(step, dict) and step.get("runs") is not None
@@ -336,10 +338,10 @@ class RecordedRun:
     # --- pipelines and graphs ---
 
     def stretches(self, place: str) -> Sequence[Stretch]:
-        """What each process did of the pipeline or graph at a place, empty for the outermost.
+        """Return the facts of the pipeline or graph at a place: a stretch for each process that had the run.
 
-        The first stretch of a fork is what it has taken over. The first question sorts the whole log, so that
-        each is answered at once.
+        The place of the outermost is empty. The first stretch of a fork is what it has taken over. The first
+        call of this method sorts the whole log, so that later calls are fast.
         """
         if self._parts is None:
             self._parts = defaultdict(list)
@@ -353,7 +355,7 @@ class RecordedRun:
 
     @property
     def resumptions(self) -> Sequence[facts.RunResumed]:
-        """Each time that a process took the run up, in order."""
+        """The facts of all resumptions of the run, in order."""
         return [one for one in self.entries if isinstance(one, facts.RunResumed)]
 
     def resumed_now(self) -> RecordedRun:
@@ -363,20 +365,20 @@ class RecordedRun:
     # --- how far it got ---
 
     def progress(self, place: str) -> RetriesUsed:
-        """Of a step that has not finished."""
+        """Return the retries that an unfinished step has used."""
         return self._progress.get(place, NO_RETRIES_USED)
 
     def call_progress(self, place: str, call: str) -> RetriesUsed:
-        """Of an agent call that a step makes."""
+        """Return the retries that an agent call of a step has used."""
         return self._calls.get((place, call), NO_RETRIES_USED)
 
     def was_retried(self, place: str, call: str) -> bool:
-        """Whether another attempt at an agent call, or at what it was made for, is on record."""
+        """Return whether a failed attempt at an agent call, or a rejected answer of it, is on record."""
         return (place, call) in self._calls
 
     @property
     def seconds(self) -> float:
-        """For how long it has run, in all processes that it was in, as far as they have told."""
+        """Seconds for which the run has been running, in all its processes, as far as their facts show."""
         spent, began, is_fork = timedelta(0), self.opened.at, self.opened.forked_from is not None
         last = began
         for entry in self.entries:
@@ -388,42 +390,42 @@ class RecordedRun:
         return (spent + max(last - began, timedelta(0))).total_seconds()
 
     def position_of(self, entry: facts.AnyFact) -> int:
-        """Where an entry is in the log, from 1."""
+        """Return the position of an entry in the log, from 1."""
         return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
 
     def once(self, place: str, name: str) -> facts.OnceStarted | facts.OnceDone | facts.OnceFailed | None:
-        """What is known of a side effect."""
+        """Return the last fact about a side effect; `None` if there is none."""
         return self._once.get((place, name))
 
-    # --- what was spent ---
+    # --- spending ---
 
     def _spend(self, place: str, charge: Charge) -> None:
-        """Count it in the whole run, and in each step and nested pipeline that it was made in."""
+        """Count a charge in the whole run, and in each step, attempt and nested pipeline around a place."""
         for around in _places_around(place):
             self._spent[around].append(charge)
 
     def charges(self, place: str = "") -> Sequence[Charge]:
-        """What was spent in a step or a nested pipeline, at any depth; in the whole run by default."""
+        """Return the charges in a step or a nested pipeline, at any depth; by default, in the whole run."""
         return self._spent.get(place, ())
 
     def agent_calls(self, place: str = "") -> int:
-        """How many agent calls have sent a request there."""
+        """Return how many agent calls in a step or nested pipeline, by default in the run, sent a request."""
         return self._agent_calls.get(place, 0)
 
     def count(self, taken: Sequence[Exchange]) -> tuple[list[Charge], int]:
-        """What some exchanges cost, and how many agent calls they are of."""
+        """Return the charges of exchanges, and the number of agent calls that made them."""
         calls = {_call_of(one.request) for one in taken if one.request.is_of_agent_call}
         return [one.charge for one in taken], len(calls)
 
     def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
-        """Whether an attempt at an agent call, in some calls of tools, is one of those; once for each."""
+        """Return whether an attempt at an agent call, in some calls of tools, is on record: once for each."""
         begun = place, call, attempt, tools
         known = begun in self._begun
         self._begun.discard(begun)
         return known
 
     def mark_step(self, place: str, attempt: int, use: RequestUse) -> None:
-        """Note what became of what an attempt at a step has spent."""
+        """Mark what an attempt at a step has spent as thrown away, or as spent on a failure."""
         _mark(self._spent.get(f"{place}@{attempt}", ()), use)
 
     def mark_call_retried(self, place: str, call: str, attempt: int) -> None:
@@ -432,18 +434,18 @@ class RecordedRun:
         _mark((one.charge for one in inside if one.request.attempt == attempt), "retried")
 
     def charges_before(self, place: str, call: str, attempt: int) -> list[Charge]:
-        """What the attempts at an agent call before this one have spent."""
+        """Return the charges of all attempts at an agent call before this one."""
         inside = self._in_agent_call.get((place, call), ())
         return [exchange.charge for exchange in inside if exchange.request.attempt < attempt]
 
-    # --- what came back ---
+    # --- exchanges and tool results ---
 
     def take(self, request: facts.RequestPlace) -> list[Exchange]:
-        """What is on record for a request: failed attempts and, as the last one, its response.
+        """Return the exchanges on record for a request: failed attempts and, as the last one, its response.
 
-        In the same call, of whatever model: a fallback may have answered. Where calls have changed their
-        order, which side by side they may, the response that another one had to the same request to the
-        same model.
+        They are those of the same call, with any model: a fallback may have answered. Calls side by side may
+        have changed their order. Then they are those of another call that sent the same request to the same
+        model.
         """
         call = _call_of(request)
         known = self._exchanges.get((request.place, request.attempt, request.fingerprint), ())
@@ -458,14 +460,14 @@ class RecordedRun:
         return _taken(found)
 
     def _answered(self, request: facts.RequestPlace, sent: list[Exchange]) -> list[Exchange]:
-        """Of the exchanges of one call, in order: those up to the response, else those with this model."""
+        """Return the exchanges of one call: up to the response, or else those with the request's model."""
         for number, exchange in enumerate(sent, 1):
             if exchange.response is not None:
                 return sent[:number]
         own = [exchange for exchange in sent if exchange.request.model == request.model]
         if not own:
             return []
-        # A fallback is asked with messages that are prepared for it, so perhaps with other ones.
+        # A fallback gets messages that are prepared for it, so its request may have another fingerprint.
         of_call = self._of_call[_call_of(own[-1].request)]
         for number, exchange in enumerate(after := of_call[of_call.index(own[-1]) + 1 :], 1):
             if exchange.taken or exchange.request.model == request.model:
@@ -475,7 +477,7 @@ class RecordedRun:
         return own
 
     def left_over(self, request: facts.RequestPlace) -> tuple[list[Exchange], bool]:
-        """Return what a call has sent in place of a request not on record, and whether that is sure.
+        """Return the exchanges that a call has in place of a request not on record, and whether that is sure.
 
         It is not sure for a call without any request on record: the call may have changed places with another
         one, which then takes the entries here.
@@ -488,7 +490,7 @@ class RecordedRun:
         return (_taken(left) if is_sure else left), is_sure
 
     def take_tool(self, place: str, tool: str) -> tuple[facts.ToolEnded, list[Exchange]] | None:
-        """What a tool call has returned, and what was sent in it, if it has ended."""
+        """Return the end of a tool call, and the exchanges inside of it; `None` if it has not ended."""
         ended = self._tools.get((place, tool))
         if not ended:
             return None
@@ -506,7 +508,7 @@ def _call_of(request: facts.RequestPlace) -> _Call:
 
 
 def _calls_around(call: str) -> Iterator[str]:
-    """`1` and `1/inner#1` for the latter, which is made by a tool of the former."""
+    """Yield `1` and `1/inner#1` for the latter, an agent call that a tool of the former makes."""
     end = call.find("/")
     while end >= 0:
         yield call[:end]
@@ -515,7 +517,7 @@ def _calls_around(call: str) -> Iterator[str]:
 
 
 def _places_around(place: str) -> Iterator[str]:
-    """The whole run, and each step, attempt at it, and nested pipeline that a place is in."""
+    """Yield the places around a place: the run, and each step, attempt and nested pipeline."""
     yield ""
     around = ""
     for name in place.split("/") if place else ():
@@ -527,7 +529,7 @@ def _places_around(place: str) -> Iterator[str]:
 
 
 def _is_repeated(before: Exchange, entry: facts.RequestSent) -> bool:
-    """Whether a request is sent since what the one before it gave is of no use."""
+    """Return whether a request was sent because the one before it gave nothing of use."""
     if entry.rejects:
         return True
     same = before.request.fingerprint == entry.request.fingerprint
@@ -536,7 +538,7 @@ def _is_repeated(before: Exchange, entry: facts.RequestSent) -> bool:
 
 def _mark(charges: Iterable[Charge], use: RequestUse) -> None:
     for charge in charges:
-        if charge.record.use != "retried":  # what was thrown away before stays so
+        if charge.record.use != "retried":  # a request that was thrown away before stays so
             charge.mark(use)
 
 

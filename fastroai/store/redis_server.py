@@ -1,4 +1,4 @@
-"""A Redis server, on which one Lua script runs."""
+"""A Redis server, and clients that run one Lua script on it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _UNKNOWN: Final = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse what would tear the names of keys apart.
+    """Refuse a prefix with which the parts of a key could not be told apart.
 
     Raises:
-        ConfigurationError: it is not printable text without braces.
+        ConfigurationError: the prefix is not printable text without braces.
     """
     if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
         raise ConfigurationError("prefix", prefix, "printable text without braces")
 
 
 class RedisServer:
-    """Makes clients for `Connections`, each of one connection and with the script."""
+    """Makes clients for `Connections`. Each has one connection, and the script."""
 
     def __init__(
         self, url: str, timeout: float, *, store: str, script: str, unavailable: type[StoreUnavailable]
     ) -> None:
-        """`store` is the name of the class that needs it, `script` that of a file of this package."""
+        """`store` names the class of the store, for errors; `script` names a file of this package."""
         try:
             import redis
         except ImportError as error:
@@ -46,11 +46,12 @@ class RedisServer:
             pool = redis.ConnectionPool.from_url(url)
             options = pool.connection_kwargs
         except (ValueError, AttributeError, TypeError):
-            # The URL stays out of it, and so does the error, which may quote it: a password can be in there.
+            # The error shows neither the URL nor the first error, which may quote it: a password can be in
+            # there.
             expected = "a URL such as 'redis://localhost:6379/0'"
             raise ConfigurationError("url", "(not shown)", expected) from None
         try:
-            pool.connection_class(**options)  # it does not connect yet
+            pool.connection_class(**options)  # this does not connect yet
         except TypeError as error:
             unknown = _UNKNOWN.search(str(error))
             what = "all of these" if unknown is None else repr(unknown[1])
@@ -60,7 +61,7 @@ class RedisServer:
         self.name = f"Redis {place}/{options.get('db', 0)}"
 
     def connect(self) -> Script:
-        """A client that connects when it is first used."""
+        """Return a client, which connects when it is first used."""
         from redis import Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -77,20 +78,20 @@ class RedisServer:
         return client.register_script(self._source)
 
     def close(self, connection: Script) -> None:
-        """End its connection."""
+        """End the connection of a client."""
         connection.registered_client.close()
 
     def hang_up(self, connection: Script) -> None:
-        """Nothing to do: its own timeouts end every wait."""
+        """Do nothing: the timeouts of the client end every wait."""
 
     def is_lost(self, error: Exception) -> bool:
-        """Whether the server is not on the line any more."""
+        """Return whether an error says that the connection to the server is lost."""
         from redis import AuthenticationError, ConnectionError
 
         return isinstance(error, ConnectionError) and not isinstance(error, AuthenticationError)
 
     def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
-        """The error of the store."""
+        """Return the error of the store for a failure."""
         from redis import AuthenticationError, ResponseError
 
         refused = isinstance(error, ResponseError | AuthenticationError)

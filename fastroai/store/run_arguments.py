@@ -1,4 +1,4 @@
-"""What every store of runs refuses, and how it writes keys."""
+"""Checks of arguments that all stores of runs share, and keys as they are stored."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fastroai.runtime.options import check_count
 from fastroai.store.run_store import LAST_POSITION, LONGEST_KEY
 
 LEAST_LIMIT: Final = 100_000
-"""Bytes that every store takes in one value."""
+"""Lowest limit, in bytes, on one value that a store may have."""
 
 
 def key_bytes(key: str) -> bytes:
-    """A key as it is stored: UTF-8, whose bytes have the order of its code points.
+    """Return a key as it is stored: as UTF-8, in which bytes have the order of code points.
 
     Raises:
-        ConfigurationError: it cannot be a key.
+        ConfigurationError: the text cannot be a key.
     """
     if not key:
         raise ConfigurationError("key", key, f"1 to {LONGEST_KEY} characters")
@@ -25,10 +25,10 @@ def key_bytes(key: str) -> bytes:
 
 
 def check_values(values: Sequence[bytes], revision: int) -> None:
-    """Refuse what cannot be stored after a position.
+    """Refuse values that cannot be stored after a position.
 
     Raises:
-        ConfigurationError: a value is not bytes, or there is no such position.
+        ConfigurationError: a value is not bytes, or the position is out of range.
     """
     check_position("revision", revision)
     check_position("revision", revision + len(values))
@@ -41,16 +41,17 @@ def check_largest_value(largest: int | None) -> None:
     """Refuse an invalid limit of a store.
 
     Raises:
-        ConfigurationError: it is no whole number, or so small that facts without values of users may not fit.
+        ConfigurationError: the limit is no whole number, or so small that facts without values of users may
+            not fit.
     """
     check_count("largest_value", largest, least=LEAST_LIMIT)
 
 
 def check_position(option: str, position: int, what: str = "a position") -> None:
-    """Refuse what is no position; `what` it should be, in the error.
+    """Refuse an invalid position. `what` says in the error what is expected.
 
     Raises:
-        ConfigurationError: it is no int, below 0, or above what any store can count.
+        ConfigurationError: the position is no int, below 0, or above what any store can count.
     """
     is_int = isinstance(position, int) and not isinstance(position, bool)
     if not is_int or not 0 <= position <= LAST_POSITION:
@@ -58,22 +59,22 @@ def check_position(option: str, position: int, what: str = "a position") -> None
 
 
 class KeyRange(NamedTuple):
-    """Keys as they are stored, from `first` on and before `end`."""
+    """A range of keys as they are stored, from `first` on and before `end`."""
 
     first: bytes
     end: bytes
 
     @classmethod
     def of(cls, prefix: str, after: str, limit: int) -> KeyRange:
-        """Those that begin with `prefix` and come after `after`.
+        """Return the range of the keys that begin with `prefix` and come after `after`.
 
         Raises:
-            ConfigurationError: `limit` is not at least 1, or one of the others is not like a key.
+            ConfigurationError: `limit` is not at least 1, or no key can have `prefix` or `after` in it.
         """
         if limit < 1:
             raise ConfigurationError("limit", limit, "at least 1")
         begins = _text_bytes("prefix", prefix)
-        # A key has no NUL, and UTF-8 no 0xff.
+        # A key has no NUL, and UTF-8 has no 0xff.
         first = max(begins, _text_bytes("after", after) + b"\0") if after else begins
         return cls(first, begins + b"\xff")
 

@@ -24,7 +24,7 @@ from fastroai.store.run_arguments import (
 from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 _gate: Final = ForkGate()
-"""No fork comes in between, so that a forked process has whole copies."""
+"""Keeps forks out of operations, so that a forked process has a whole copy of the store."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Held:
 
 
 class MemoryRunStore(ReadsRuns):
-    """A `RunStore` for the runs of one process, whatever their threads and event loops. For tests, mostly."""
+    """A `RunStore` in memory, for any threads and event loops of one process. Mostly for tests."""
 
     def __init__(
         self, *, clock: Callable[[], datetime] = utc_now, largest_value: int | None = LARGEST_VALUE
@@ -51,7 +51,7 @@ class MemoryRunStore(ReadsRuns):
         self._lock = threading.Lock()
         self._held: dict[bytes, _Held] = {}
         self._keys: list[bytes] = []
-        """In order."""
+        """All keys, sorted."""
         self._waiters = Waiters()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A store of runs that keeps large values elsewhere, and refers to them."""
+"""A store of runs that keeps large values in a payload store, and refers to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastroai.store.run_store import StoredKey, StoredValues
 LARGE: Final = 256 * 2**10
 """Bytes above which a value is kept elsewhere."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
-"""How long after a payload the value that refers to it may come."""
+"""Age up to which a payload without a reference is kept, because the value that refers to it may come yet."""
 
 
 class OffloadingRunStore(ReadsRuns, KeptAt):
@@ -37,14 +37,14 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     """
 
     largest_value = None
-    """How many bytes it takes in one value: any number."""
+    """The store takes a value of any number of bytes."""
 
     def __init__(self, store: object, payloads: PayloadStore, *, above: int = LARGE) -> None:
         """Put a payload store beside a store of runs.
 
         Args:
             store: The store of runs.
-            payloads: What keeps the values that have more bytes than `above`.
+            payloads: The store of values that have more than `above` bytes.
             above: A number of bytes.
 
         Raises:
@@ -79,20 +79,20 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         return replace(found, values=tuple(values))
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
-        """See `RunStore`. The value stays in the store: what is replaced, such as a header, is small."""
+        """See `RunStore`. The store keeps the value itself: replaced values, such as headers, are small."""
         await self._store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """See `RunStore`. If a payload is lost, only whoever reads its key is told."""
+        """See `RunStore`. A lost payload is an error only when its key is read."""
         found = await self._store.list(prefix, after=after, limit=limit)
         return await asyncio.gather(*map(self._listed, found))
 
     async def delete(self, key: str) -> None:
-        """See `RunStore`. If this is interrupted, payloads may be left, which `forget_orphans` removes."""
+        """See `RunStore`. An interrupted delete can leave payloads, which `forget_orphans` removes."""
         await self._store.delete(key)
         await self._payloads.delete(_group_of(key))
 
-    # --- what only some stores do ---
+    # --- operations that only some stores have ---
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""
@@ -120,11 +120,11 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     # --- values ---
 
     async def _kept(self, key: str, value: bytes, above: int | None) -> bytes:
-        """What the store keeps of a value: the value, or a reference to it."""
+        """Return the bytes that the store keeps: the value itself, or a reference to its payload."""
         if not isinstance(value, bytes):
             return value  # the store refuses it
         is_large = above is not None and len(value) > above
-        if not is_large and not value.startswith(REFERENCE):  # what looks like one is kept elsewhere
+        if not is_large and not value.startswith(REFERENCE):  # nor one that looks like a reference
             return value
         name = hashlib.sha256(value).hexdigest()
         await self._payloads.put(_group_of(key), name, value)
@@ -149,7 +149,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
 
 def _group_of(key: str) -> str:
-    """The group of the payloads of a key. A key can be too long for the name of a file."""
+    """Return the group of the payloads of a key. A key can be too long for the name of a file."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 

@@ -47,8 +47,9 @@ _LIST: Final = """
 class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    Its tables and functions are in a schema of their own, made on first use; the user needs the right to
-    create it, or to use one that another has made. A pooler in between must pool sessions, not statements.
+    Its tables and functions are in a schema of their own, made on first use. The user of the database needs
+    the right to create that schema, or to use an existing one. A connection pooler in between must pool
+    sessions, not statements.
     """
 
     def __init__(
@@ -59,13 +60,13 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         timeout: float = 5.0,
         largest_value: int | None = LARGEST_VALUE,
     ) -> None:
-        """Connects when it is first used.
+        """Configure the store, which connects when it is first used.
 
         Args:
             dsn: A URL or connection string, as libpq takes it.
-            schema: Where its tables are.
+            schema: The schema for the tables.
             timeout: Seconds to wait for a connection, and for an answer.
-            largest_value: How many bytes it takes in one value; `None` for as many as PostgreSQL does, 1 GB.
+            largest_value: Most bytes in one value; `None` for the limit of PostgreSQL, 1 GB.
 
         Raises:
             ConfigurationError: the connection string cannot be read, the schema is no plain name, or the
@@ -142,11 +143,11 @@ class PostgresRunStore(ReadsRuns, KeptAt):
 
     def _listening(self) -> _Notifications:
         connection = self._driver.connect()
-        connection.execute(f'LISTEN "{self._driver.schema}"'.encode())  # it is an identifier
+        connection.execute(f'LISTEN "{self._driver.schema}"'.encode())  # the schema is an identifier
         return _Notifications(connection)
 
     async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
-        statement = query.format(schema=f'"{self._driver.schema}"').encode()  # it is an identifier
+        statement = query.format(schema=f'"{self._driver.schema}"').encode()  # the schema is an identifier
         return await self._connections.run(
             lambda connection: connection.execute(statement, parameters, binary=True).fetchall()
         )

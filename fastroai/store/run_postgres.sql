@@ -1,9 +1,9 @@
 -- A store of runs, each write of which is one statement: a function call.
 --
--- Run in a schema of their own, with the search path set to it, which the functions remember. Who writes locks
--- the row of the key first, so what happens to one key happens in one order. Keys are UTF-8 bytes, whatever the
--- encoding of the database, in the order of these bytes. A function that writes gives nothing, or the revision
--- that was in its way.
+-- This script is run with the search path set to a schema of its own, which the functions remember. A function
+-- that writes locks the row of the key first, so the changes of one key have one order. Keys are UTF-8 bytes in
+-- any encoding of the database, and are sorted by these bytes. A function that writes returns NULL, or the
+-- revision of the key if that is not the expected one.
 
 CREATE TABLE run_key (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -18,15 +18,15 @@ CREATE TABLE run_value (
     PRIMARY KEY (key_id, position)
 );
 
--- The keys whose changes are told, and until when.
+-- The keys whose changes are announced, and until when.
 CREATE UNLOGGED TABLE run_followed (
     key bytea PRIMARY KEY,
     until timestamptz NOT NULL
 );
 
--- The key's id, locked and counted on; or, where it is not at that revision, the one that is in the way. That is
--- read after the attempt. If another has deleted the key in between, it can be the very revision that is expected:
--- then the attempt is made again.
+-- Lock a key, advance its revision, and return its id; or return its revision if that is not the expected one.
+-- The revision is read after the attempt. If the key was deleted in between, it can be the expected one: then the
+-- attempt is repeated.
 CREATE FUNCTION run_advance_v1(
     the_key bytea, the_revision bigint, added bigint, OUT the_id bigint, OUT in_the_way bigint
 )
@@ -52,8 +52,8 @@ BEGIN
     RETURN coalesce((SELECT revision FROM run_key WHERE key = the_key), 0);
 END $$;
 
--- Who waits for a change hears of it, on a channel with the name of the schema. Only keys that somebody follows
--- are told: transactions that notify commit one after the other. The key is told in digits, because it need not
+-- Announce the change of a key, on a channel with the name of the schema. Only followed keys are announced, because
+-- transactions that notify commit one after the other. The key is sent as hexadecimal digits, because it need not
 -- be text in the encoding of the database.
 CREATE FUNCTION run_hint_v1(the_key bytea) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -62,8 +62,8 @@ BEGIN
         FROM run_followed WHERE key = the_key AND until > clock_timestamp();
 END $$;
 
--- Have changes of a key told for a while. Whoever writes it at this moment may not know that yet: lock its row
--- after this has committed, to wait for them.
+-- Have changes of a key announced for some seconds. A transaction that writes the key at this moment may not see
+-- that yet: after this has committed, lock the key's row to wait for that transaction.
 CREATE FUNCTION run_follow_v1(the_key bytea, seconds double precision) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -109,7 +109,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Last, because it is looked for to see whether all this is there.
+-- The last function, because its existence shows that this whole script has run.
 CREATE FUNCTION run_delete_v1(the_key bytea) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

@@ -1,10 +1,10 @@
--- A store of runs, each call of which is one operation. Redis runs it with nothing in between.
+-- A store of runs. Each call of this script is one operation, which Redis runs atomically.
 --
--- KEYS: the index of all names (a sorted set, by name), and what one name holds: a list of the position before
--- its first value, and its values. It is never empty: a list that would be is not there. What they begin with
--- is also the channel on which changed names are told.
--- ARGV: the operation, and what it needs. What may be refused for want of memory is written first, so that the
--- rest either follows or never begins.
+-- KEYS: the index of all names (a sorted set, by name), and the list of one name: the position before its first
+-- value, then its values. The list is never empty: a name without values has no list. The common beginning of the
+-- lists' keys is also the channel on which changed names are announced.
+-- ARGV: the operation, and its arguments. The write that Redis may refuse for lack of memory comes first, so that
+-- either all writes are made or none.
 
 local INDEX, HELD = KEYS[1], KEYS[2]
 local AT_ONCE = 5000 -- arguments of a command; Lua takes no more than 8,000
@@ -17,14 +17,14 @@ end
 
 local function digits(number) return string.format('%.0f', number) end
 
--- Who waits for a change hears of it. A user who may not publish can still write, and whoever follows, polls.
+-- Announce a changed name. A user without the right to publish can still write; then followers poll.
 local function hint(name)
     redis.pcall('PUBLISH', string.sub(HELD, 1, #HELD - #name), name)
 end
 
 local operations = {}
 
--- The values are the arguments from the fourth on: there may be more of them than a function can be given.
+-- The values are the elements of ARGV from the fourth on: there may be more of them than a function can take.
 function operations.append(name, revision)
     local actual = revision_of(HELD)
     if actual ~= tonumber(revision) or #ARGV < 4 then return actual end
@@ -59,7 +59,7 @@ function operations.read(after)
     return {revision, now[1], now[2], values}
 end
 
--- A name in the index whose values somebody has removed, or the server has evicted, is passed over.
+-- Skip a name in the index if somebody has removed its values, or the server has evicted them.
 function operations.list(first, last, limit)
     local found, from = {}, '[' .. first
     while #found < tonumber(limit) do

@@ -1,4 +1,4 @@
-"""Runs in Redis, for the processes of many machines."""
+"""A store of runs in Redis, for the processes of many machines."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
 class RedisRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in Redis or Valkey, for the processes of many machines.
 
-    The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence
-    (`appendonly yes`; `appendfsync always` against power failures). A replica that takes over may not know of
-    the last moments. In a cluster, all that is under one prefix is on one node.
+    The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence (`appendonly
+    yes`; `appendfsync always` against power failures). A replica that takes over may lack the last writes. In
+    a cluster, all keys under one prefix are on one node.
     """
 
     def __init__(
@@ -46,14 +46,13 @@ class RedisRunStore(ReadsRuns, KeptAt):
         timeout: float = 5.0,
         largest_value: int | None = LARGEST_VALUE,
     ) -> None:
-        """Connects when it is first used.
+        """Configure the store, which connects when it is first used.
 
         Args:
             url: `redis://`, `rediss://` or `unix://`, as redis-py takes it, options included.
-            prefix: What the names of all keys start with. Stores with different ones know nothing of each
-                other.
+            prefix: Start of the names of all keys. Stores with different prefixes are independent.
             timeout: Seconds to wait for a connection, and for an answer.
-            largest_value: How many bytes it takes in one value; `None` for as many as Redis does, 512 MB.
+            largest_value: Most bytes in one value; `None` for the limit of Redis, 512 MB.
 
         Raises:
             ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or

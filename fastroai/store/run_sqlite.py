@@ -1,4 +1,4 @@
-"""Runs in one SQLite file, for the processes of one machine."""
+"""A store of runs in one SQLite file, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fastroai.store.run_arguments import (
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
 from fastroai.store.sqlite_file import SQLiteFile, file_path
 
-# A value's place is its key's number, shifted by the bits of a position, and its position: so the values of a
-# key are side by side, in order, without an index that would be written too.
+# The place of a value is the number of its key, shifted by the bits of a position, plus its position. So the
+# values of a key are side by side, in order, without another index to write.
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS run_key (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS run_value (place INTEGER PRIMARY KEY, value BLOB NOT NULL)",
@@ -44,8 +44,8 @@ _LIST: Final = (
 class SQLiteRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in a file, for the processes of one machine. It needs no server.
 
-    The file must be on a local disk: SQLite's locks do not hold on network file systems. What is written
-    survives the death of every process, and with `fsync` that of the machine.
+    The file must be on a local disk: SQLite's locks do not hold on network file systems. Stored values
+    survive the death of every process, and with `fsync` that of the machine.
     """
 
     def __init__(
@@ -57,18 +57,19 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         clock: Callable[[], datetime] = utc_now,
         largest_value: int | None = LARGEST_VALUE,
     ) -> None:
-        """Opens the file, and makes it if there is none, when it is first used.
+        """Configure the store. The file is opened, and made if there is none, when the store is first used.
 
         Args:
             path: The file; its folder exists.
-            fsync: Wait for the disk at every write, which takes milliseconds on some. Without it a power
-                failure can lose the last writes, and never damages those before.
+            fsync: Wait for the disk at every write, which takes milliseconds on some disks. Without it, a
+                power failure can lose the last writes, but never damages earlier ones.
             timeout: Seconds to wait for other processes, before the store counts as unavailable.
-            clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
-            largest_value: How many bytes it takes in one value; `None` for as many as SQLite does, 1 GB.
+            clock: Returns the time, with its time zone. It must be the same for all processes, like the clock
+                of a machine.
+            largest_value: Most bytes in one value; `None` for the limit of SQLite, 1 GB.
 
         Raises:
-            ConfigurationError: `path` is no file's, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
         """
         check_largest_value(largest_value)
         self.largest_value = largest_value
@@ -81,7 +82,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             RunStoreUnavailable,
             synchronous="FULL" if fsync else "NORMAL",
         )
-        # One, because SQLite has one writer at a time.
+        # One connection, because SQLite has one writer at a time.
         self._connections = Connections(self._driver, limit=1)
 
     def __repr__(self) -> str:
@@ -157,13 +158,13 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
 
 
 def _find(connection: sqlite3.Connection, name: bytes) -> tuple[int, int]:
-    """The place before a key's first one, and its revision; zeros if there is none."""
+    """Return the place before the first value of a key, and the key's revision; zeros if there is no key."""
     found = connection.execute(_KEY, (name,)).fetchone()
     return (found[0] << 32, found[1]) if found else (0, 0)
 
 
 def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes], revision: int) -> int:
-    """Write, if the key is at this revision. Gives the one that it was at."""
+    """Append values, if the key is at this revision. Return the revision that it had."""
     first, actual = _find(connection, name)
     if actual == revision and values:
         _insert(connection, first or _new_key(connection, name), values, revision)
@@ -171,7 +172,7 @@ def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes]
 
 
 def _replace(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes], revision: int) -> int:
-    """The same, after which the key holds nothing else."""
+    """Replace the values of a key, if it is at this revision. Return the revision that it had."""
     first, actual = _find(connection, name)
     if actual == revision:
         _clear(connection, first)

@@ -1,4 +1,4 @@
-"""What a store of runs promises: five operations on keys, each of which happens whole or not at all."""
+"""The protocol of stores of runs: five operations on keys, each of which happens whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
 LONGEST_KEY: Final = 512
-"""Characters."""
+"""Most characters of a key."""
 LAST_POSITION: Final = 2**32 - 1
 LARGEST_VALUE: Final = 64 * 2**20
-"""Bytes of one value, at most, unless a store has another `largest_value`."""
+"""Most bytes of one value, unless a store has another `largest_value`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredValues:
-    """What a key holds."""
+    """The values of a key that were read."""
 
     values: tuple[bytes, ...]
     revision: int
@@ -47,8 +47,8 @@ class RunStore(Protocol):
     store may repeat it by itself. So a `RevisionConflict` can be with one's own write: read the key and
     compare before you conclude that somebody else has written.
 
-    A store may have an attribute `largest_value`: how many bytes it takes in one value, 64 MiB by default,
-    `None` for any number. Whoever writes a larger one is told before it is given to the store.
+    A store may have an attribute `largest_value`: the most bytes of one value, by default 64 MiB; `None` for
+    any number. A larger value is refused before it is given to the store.
 
     Raises:
         RunStoreUnavailable: from every operation, if the store cannot be reached, does not answer, or cannot
@@ -59,7 +59,7 @@ class RunStore(Protocol):
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """Add values after position `revision`, which must be the last one: all of them or none.
 
-        No values: only the revision is checked.
+        Without values, only the revision is checked.
 
         Raises:
             RevisionConflict: the key's last position is another.
@@ -67,10 +67,10 @@ class RunStore(Protocol):
         ...
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        """Values at positions above `after`, in order. The revision is that of the key in any case.
+        """Return the values at positions above `after`, in order, and always the revision of the key.
 
-        Positions need not begin at 1: `compare_and_set` keeps only the last one. It is the revision minus the
-        number of values that were read.
+        Positions need not begin at 1, because `compare_and_set` keeps only the last value. The position of
+        the first value that was read is the revision minus the number of values, plus 1.
         """
         ...
 
@@ -83,23 +83,23 @@ class RunStore(Protocol):
         ...
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        """At most `limit` keys that begin with `prefix` and come after `after`, in the order of code points.
+        """Return at most `limit` keys that begin with `prefix` and come after `after`, by code points.
 
         The next page begins after the last key of this one.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Forget a key, which starts again at revision 0. There may be none."""
+        """Delete a key, if it exists. It starts again at revision 0."""
         ...
 
 
 @runtime_checkable
 class LeavesOrphans(Protocol):
-    """A `RunStore` that keeps more than its keys, of which something can be left where a process has died."""
+    """A `RunStore` that keeps more than its keys, some of which can be left over when a process dies."""
 
     async def forget_orphans(self) -> None:
-        """Delete what no key refers to, if it is so old that none will."""
+        """Delete data that no key refers to, if it is so old that no key will refer to it any more."""
         ...
 
 

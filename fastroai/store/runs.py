@@ -61,10 +61,10 @@ from fastroai.store.unsealing import unseal_payloads, unseal_texts
 T = TypeVar("T")
 
 _FORESEEN: Final = timedelta(seconds=10)
-"""How long after it was announced a run is due for something that nobody has said has come."""
+"""Time after the announcement of an answer or message at which its run is due in any case."""
 _TRIES: Final = 10
 _PAUSES: Final = (0.1, 0.5, None)
-"""Seconds before a header is written again that could not be; then the log alone says how the run ended."""
+"""Seconds between tries to write a header. After the last try, only the log says how the run ended."""
 _MOST_APPENDS: Final = 1_000
 """The most entries that a process may append while another one takes its run."""
 
@@ -83,7 +83,7 @@ class DurableRun:
         codec: PayloadCodec | None,
         terms: LeaseTerms,
     ) -> None:
-        """Made by `begin` and `take_up`."""
+        """Called by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
         self._scope: Scope | None = None
@@ -92,12 +92,12 @@ class DurableRun:
 
     @property
     def now(self) -> float:
-        """Return the seconds since 1970, by the store's clock: deadlines on record are times of that."""
+        """Seconds since 1970 by the store's clock, by which deadlines are on record."""
         return self.lease.now.timestamp()
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds since the run began, perhaps in another process."""
+        """Seconds since the run began, perhaps in another process."""
         return max(0.0, self.now - self.header.started_at.timestamp())
 
     @property
@@ -115,8 +115,8 @@ class DurableRun:
         This costs a look at a clock. The store is asked only if the lease has ended since it was renewed.
 
         Raises:
-            RunTakenOver: another process has it, or it was deleted.
-            RunStoreUnavailable: that could not be found out; the store has failed each time.
+            RunTakenOver: another process has the run, or the run was deleted.
+            RunStoreUnavailable: the store has failed each time, so nobody knows who has the run.
         """
         if self.lease.has_ended:
             await self._patiently(self.lease.renew)
@@ -145,7 +145,7 @@ class DurableRun:
         return [unseal_payloads(entry, None) for entry in entries]
 
     def place(self, scope: Scope) -> str:
-        """Where a scope of this run is."""
+        """Return the place of a scope of this run."""
         return scope.place_within(self._scope)
 
     @classmethod
@@ -161,10 +161,10 @@ class DurableRun:
         replacing: FoundHeader | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
     ) -> DurableRun:
-        """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
+        """Put a new run on record: `RunStarted` and, for a fork, the facts that it takes over.
 
-        `tags` and `tenant` are for finding the run later. The run that it is `replacing` is gone afterwards:
-        one write of the header decides it, so no process sees none of them, or both.
+        `tags` and `tenant` are for finding the run later. A run given as `replacing` is gone afterwards. One
+        write of the header decides both, so each process sees exactly one of the two runs.
 
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
@@ -197,9 +197,9 @@ class DurableRun:
         were given meanwhile.
 
         Raises:
-            RunInProgress: another process has it, or had it since then.
-            RunNotFound: it was deleted since then.
-            QuestionClosed: a question was answered since then that `also` answers.
+            RunInProgress: another process has the run, or has had it since the header was found.
+            RunNotFound: the run was deleted since then.
+            QuestionClosed: a question that `also` answers was answered since then.
         """
         new = (resumed, *also)
         held = found
@@ -229,7 +229,7 @@ class DurableRun:
         codec: PayloadCodec | None,
         terms: LeaseTerms,
     ) -> DurableRun:
-        """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
+        """Take up a run if its header is still as it was found. Raises `RevisionConflict` if not."""
         with _owned(taken) as header:
             stored = [entry_for(largest_value(store), entry, codec) for entry in new]
             await add_to_index(store, header, before=held.header)
@@ -238,7 +238,7 @@ class DurableRun:
                 with suppress(RevisionConflict):
                     await append_own(store, log_key(header), stored, position)
                     break
-                # Somebody had looked at the header before it was ours, and has answered now.
+                # Somebody looked at the header before it was ours, and has answered since then.
                 position += await _read_answers(store, header, recorded, position, new, codec)
             else:
                 raise await _taken(store, header)
@@ -248,18 +248,18 @@ class DurableRun:
             return cls(store, header, journal, recorded, codec, terms)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
-        """Write down how it ended, and give up the lease.
+        """Put the end of the run on record, and give up the lease.
 
         Raises:
-            RunStoreUnavailable: that could not be written; the run can be resumed.
-            RunTakenOver: another process has it.
+            RunStoreUnavailable: the end could not be written; the run can be resumed.
+            RunTakenOver: another process has the run.
         """
         waits: dict[str, Any] = {}
         try:
             if ended.waits:
                 waits = self._waits(ended)
                 # Before the log says that the run waits, so that no question is missing if the process dies,
-                # and before messages are looked for, so that whoever sends one from now on says so here.
+                # and before messages are looked for, so that a sender from now on makes the run due.
                 await self._write_header(**waits)
                 if await self._has_mail(waits["receives"]):
                     waits["due_at"] = self.header.updated_at  # at once
@@ -283,8 +283,8 @@ class DurableRun:
         """Give up the lease before the run has ended: it is interrupted from here on.
 
         Raises:
-            RunStoreUnavailable: facts are left that could not be written.
-            RunTakenOver: another process has it.
+            RunStoreUnavailable: some facts could not be written.
+            RunTakenOver: another process has the run.
         """
         try:
             await self.journal.aclose()
@@ -294,7 +294,7 @@ class DurableRun:
             await self.release()
 
     async def _write_header(self, **changes: Any) -> None:
-        """The log says it, or will, so whatever fails here does not matter to whoever resumes the run."""
+        """Write changes to the header, if possible. A resume needs only the log, which has them too."""
         for pause in _PAUSES:
             try:
                 return await self.lease.write(**changes)
@@ -306,7 +306,7 @@ class DurableRun:
             await asyncio.sleep(pause)
 
     async def release(self) -> None:
-        """Nothing of it runs in this process any more, whatever is on record."""
+        """End everything of the run in this process. The record stays as it is."""
         try:
             await self.lease.stop()
         finally:
@@ -314,13 +314,13 @@ class DurableRun:
             release_owner(self._owner)
 
     def _halting(self) -> dict[int, AnyFact]:
-        """By position in the log, the facts of which some say what steps wait for."""
+        """Return facts by position in the log, among them all questions and waits of steps."""
         before = dict[int, AnyFact](enumerate(self.recorded.entries, 1))
         new = self.journal.halting.items()
         return before | {len(before) + position: entry for position, entry in new}
 
     def _waits(self, ended: RunFinished) -> dict[str, Any]:
-        """What the header says of a run that waits."""
+        """Return the fields of the header that say what a paused run waits for."""
         entries = self._halting()
         questions = positions_of(ended.waits, entries.items())
         if ended.reason_code not in WAITS:
@@ -338,7 +338,7 @@ class DurableRun:
         }
 
     async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
-        """Whether a message has come that a step has halted for, since it has looked."""
+        """Return whether a message has come that a step waits for, since the step looked."""
         entries = self._halting()
         for position, name in receives:
             started = entries[position]
@@ -350,7 +350,7 @@ class DurableRun:
 
 
 async def seize(store: RunStore, run_id: str) -> None:
-    """Take a run from the process that has it, if one has, whatever its lease says.
+    """Take a run from the process that has it, if any, even before its lease ends.
 
     Afterwards nobody has the run, as if that process had died after it was resumed once more.
 
@@ -430,13 +430,13 @@ async def begin_record(
         ValueNotStorable: an entry is larger than the store takes.
         RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
-    # The header last: nobody sees the others before that.
+    # The header comes last, because nobody sees the other keys before it.
     stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
         await replace_header(store, header, 0 if replacing is None else replacing.revision)
     except RevisionConflict:
-        with suppress(Exception):  # a purge removes them, too
+        with suppress(Exception):  # a purge would remove them, too
             await store.delete(log_key(header))
             await remove_from_index(store, header)
         raise RunExists(header.run_id, "running") from None
@@ -445,7 +445,7 @@ async def begin_record(
 
 
 async def _forget(store: RunStore, replaced: RunHeader) -> None:
-    """Delete what a run has besides its header, which another run has now. A purge deletes it, too."""
+    """Delete the keys of a replaced run, except its header, which another run has now. A purge would, too."""
     try:
         for key in keys_of(replaced):
             await store.delete(key)
@@ -468,7 +468,8 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
 async def foresee(store: RunStore, found: FoundHeader) -> None:
     """Announce that an answer or a message for a run is about to be written.
 
-    If the process dies that gives it before it says so, the run is due all the same, a little later.
+    If this process dies before it says that the answer or message has come, the run is due a little later
+    anyway.
 
     Raises:
         RevisionConflict: another process has written the header since it was read.
@@ -479,7 +480,7 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
 
 
 def halted_no_longer(header: RunHeader) -> RunHeader:
-    """Return the header of a run that waits for nothing, because it goes on."""
+    """Return a header without waits, for a paused run that goes on."""
     return replace(header, status="running", error=None, questions=(), receives=(), due_at=None)
 
 
@@ -498,12 +499,12 @@ async def _read_answers(
     new: Sequence[AnyFact],
     codec: PayloadCodec | None,
 ) -> int:
-    """Add the answers to a record that people have given since it was read; return their number.
+    """Add to a record the answers that were given since it was read. Return their number.
 
     Raises:
         RunInProgress: a process has had the run since then.
-        RunNotFound: it was deleted since then.
-        QuestionClosed: one of `new` is an answer to the same question.
+        RunNotFound: the run was deleted since then.
+        QuestionClosed: one of `new` answers the same question.
     """
     entries = (await read_log(store, header))[position:]
     if not all(isinstance(entry, AnswerGiven) for entry in entries):
@@ -517,7 +518,7 @@ async def _read_answers(
 
 
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
-    """Return why a run could not be taken up: another process took it up or deleted it meanwhile."""
+    """Return the error for a run that could not be taken up: another process took it up, or deleted it."""
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
@@ -535,7 +536,7 @@ def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
 
 @contextmanager
 def _owned(header: RunHeader) -> Iterator[RunHeader]:
-    """The header as that of this process, which has the run unless something fails inside."""
+    """Yield the header with this process as the owner, which it stays unless the block fails."""
     owner = new_owner()
     try:
         yield replace(header, owner=owner)
@@ -545,7 +546,7 @@ def _owned(header: RunHeader) -> Iterator[RunHeader]:
 
 
 async def append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
-    """Append even if the answer to an earlier attempt was lost. Raises `RevisionConflict`."""
+    """Append values, even if the answer to an earlier attempt was lost. Raises `RevisionConflict`."""
     try:
         await store.append(key, values, revision=revision)
     except RevisionConflict:

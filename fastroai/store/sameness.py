@@ -1,4 +1,4 @@
-"""Whether a value that was stored came back as it was, also where `==` cannot tell."""
+"""Comparison of a value with what came back from a store, also where `==` cannot tell."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 
 def difference(one: object, other: object) -> tuple[str, object, object] | None:
-    """Where two values differ, such as `items.0`, with what each has there; `None` if they are the same.
+    """Return where two values differ, such as `items.0`, with the value that each has there, if they differ.
 
-    They are the same if they are equal; but NaN is NaN, and values that have no equality of their own are
-    compared by what they hold.
+    Values are the same if they are equal. Also, NaN is the same as NaN, and values whose type does not define
+    equality are compared by their contents.
     """
     pairs = [("", one, other)]
     while pairs:
@@ -33,7 +33,7 @@ def difference(one: object, other: object) -> tuple[str, object, object] | None:
 
 
 def _parts(value: object) -> Mapping[object, object] | None:
-    """What a value consists of, by name; `None` where it is one piece."""
+    """Return the parts of a value by name; `None` if it has no parts."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What somebody asks of a run that is running in whatever process: a word, left beside its log."""
+"""Signals to a run in any process: to pause, to interrupt, to cancel. A store keeps them beside the log."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fastroai.store.headers import signal_key
 from fastroai.store.run_store import RunStore
 
 Signal: TypeAlias = Literal["pause", "interrupt", "cancel"]
-"""What can be asked of a run."""
+"""A signal to a run."""
 
 EVERY: Final = 0.5
-"""Seconds between two looks at what is asked."""
+"""Seconds between two looks for signals."""
 
 logger = logging.getLogger("fastroai.store")
 
 
 async def send_signal(store: RunStore, header: RunHeader, signal: Signal) -> None:
-    """Leave it for the process that runs the run; a later one takes its place."""
+    """Leave a signal for the process that runs the run. A later signal replaces it."""
     key = signal_key(header)
     while True:
         found = await store.read(key)
@@ -35,7 +35,7 @@ async def send_signal(store: RunStore, header: RunHeader, signal: Signal) -> Non
 
 
 async def last_signal(store: RunStore, header: RunHeader) -> int:
-    """The revision of what was asked of a run last; 0 if nothing was."""
+    """Return the revision of the last signal to a run; 0 if there was none."""
     return (await store.read(signal_key(header))).revision
 
 
@@ -43,8 +43,8 @@ async def last_signal(store: RunStore, header: RunHeader) -> int:
 async def heeding_signals(
     store: RunStore, header: RunHeader, heed: Callable[[Signal], None], *, after: int = 0
 ) -> AsyncGenerator[None]:
-    """Call `heed` with what is asked of a run, each time once; not with what was asked up to `after`."""
-    # Here, because the command line forgets signals, and does not load all of the runtime for it.
+    """Call `heed` once with each signal to a run, except for those up to revision `after`."""
+    # Imported here, because the command line deletes signals, and does not load all of the runtime for it.
     from fastroai.runtime.tasks import end_task
 
     watch = _Watch(store, header, heed, after)
@@ -59,14 +59,14 @@ async def heeding_signals(
 
 
 class _Watch:
-    """Looks at what is asked of a run."""
+    """Looks for signals to a run."""
 
     def __init__(
         self, store: RunStore, header: RunHeader, heed: Callable[[Signal], None], after: int
     ) -> None:
         self._store, self._run_id, self._key, self._heed = store, header.run_id, signal_key(header), heed
         self.revision = after
-        """Of what was asked last, as far as it is known."""
+        """Revision of the last signal that is known."""
 
     async def run(self) -> None:
         while True:

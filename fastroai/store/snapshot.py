@@ -1,4 +1,4 @@
-"""How far a run is, as one value."""
+"""A snapshot of a run: how far it is, as one value."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ or another version of FastroAI wrote it.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """How far a run is, whatever process runs it: `await pipeline.get_state(run_id)`.
+    """How far a run is, in any process: `await pipeline.get_state(run_id)`.
 
     Values are as they are on record: JSON.
     """
 
     status: RunState
     trace: RunTrace = field(repr=False)
-    """What has happened so far, and what it cost: `trace.usage`."""
+    """The trace of the run so far, with its cost: `trace.usage`."""
     questions: tuple[Question, ...] = ()
     """Questions that wait for an answer, in the order in which they were asked."""
 
@@ -62,7 +62,7 @@ class RunSnapshot:
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """What a paused run waits for, and until when."""
+        """The waits of a paused run: what it waits for, and until when."""
         return () if self.finish is None else self.finish.waits
 
     @property

@@ -1,4 +1,4 @@
-"""Shared spending of the processes of many machines, in PostgreSQL."""
+"""A store of shared spending in PostgreSQL, for the processes of many machines."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ _ACCOUNTS_A_PAGE: Final = 1_000
 class PostgresSpendStore(KeptAt):
     """A `SpendStore` in PostgreSQL 12 or later, for the processes of many machines.
 
-    Its tables and functions are in a schema of their own, made on first use; the user needs the right to
-    create it, or to use one that another has made. A pooler in between must pool sessions, not statements.
+    Its tables and functions are in a schema of their own, made on first use. The user of the database needs
+    the right to create that schema, or to use an existing one. A connection pooler in between must pool
+    sessions, not statements.
     """
 
     def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: float = 5.0) -> None:
-        """Connects when it is first used.
+        """Configure the store, which connects when it is first used.
 
         Args:
             dsn: A URL or connection string, as libpq takes it.
-            schema: Where its tables are.
+            schema: The schema for the tables.
             timeout: Seconds to wait for a connection, and for an answer.
 
         Raises:

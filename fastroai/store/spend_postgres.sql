@@ -1,9 +1,9 @@
 -- The rules of fastroai/usage/spend_rules.py, where PostgreSQL runs them as one statement: a function call.
 --
--- Run in a schema of their own, with the search path set to it, which the functions remember. Each of them
--- locks its account first, so what happens to one account happens in one order. A window of `total` closes at
--- infinity. A claim that waits has no window, and neither its number nor that of a window that is not kept any
--- more is found when something is to be counted there.
+-- This script is run with the search path set to a schema of its own, which the functions remember. Each function
+-- locks its account first, so the changes of one account have one order. A window of `total` closes at infinity.
+-- A waiting claim has no window. Amounts for a missing or forgotten window are not counted, because no row has its
+-- number.
 
 CREATE TABLE spend_account (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -114,7 +114,7 @@ BEGIN
     RETURN account;
 END $$;
 
--- Go on with the calendar window that the clock shows.
+-- Turn to the window of the calendar time.
 CREATE FUNCTION spend_turn_to_v1(account spend_account, ends timestamptz) RETURNS spend_account
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -153,7 +153,7 @@ BEGIN
     END IF;
 END $$;
 
--- Let the claim that this one was taken from, if there is one, reserve so much of it again.
+-- Return this amount to the claim from which this claim took its own, if there is such a claim.
 CREATE FUNCTION spend_give_back_v1(account spend_account, claim spend_claim, back numeric) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -185,7 +185,7 @@ BEGIN
     END IF;
 END $$;
 
--- The account, locked and brought up to date. Without an id if there is none and none is to be created.
+-- Return the account, locked and up to date. It has no id if it does not exist and may not be created.
 CREATE FUNCTION spend_open_v1(the_key text, the_window text, may_create boolean) RETURNS spend_account
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -322,7 +322,7 @@ LANGUAGE sql AS $$
     SELECT coalesce(sum(spent_usd), 0) FROM spend_window WHERE account_id = account.id AND number >= account.charged
 $$;
 
--- The shares, in millionths of the limit that holds, that a claim tells of.
+-- Return the shares, in millionths of the limit that holds, about which this claim gives the warning.
 CREATE FUNCTION spend_reached_v1(account spend_account, the_claim_id text, the_limit numeric, shares integer[])
 RETURNS integer[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -360,7 +360,7 @@ BEGIN
         account, true, true, reached => spend_reached_v1(account, claim_id, the_limit, shares));
 END $$;
 
--- What was spent in the windows that count is forgotten, so what lapsed in them cannot be corrected any more.
+-- Set spending in the charged and later windows to zero. Lapsed claims in them can then not be corrected any more.
 CREATE FUNCTION spend_start_from_zero_v1(account spend_account) RETURNS void
 LANGUAGE sql AS $$
     DELETE FROM spend_claim
@@ -403,7 +403,7 @@ BEGIN
     RETURN QUERY SELECT * FROM spend_adjustment WHERE account_id = account.id AND id = change_id;
 END $$;
 
--- What the account holds now, window by window. It changes nothing: what it does to see that is undone.
+-- Return the amounts of the account, window by window. Its changes on the way there are undone.
 CREATE FUNCTION spend_windows_v1(the_key text, the_window text, closed boolean) RETURNS SETOF spend_seen_window
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -453,7 +453,7 @@ BEGIN
     RETURN spend_close_v1(account, true, true);
 END $$;
 
--- Last, because it is looked for to see whether all this is there.
+-- The last function, because its existence shows that this whole script has run.
 CREATE FUNCTION spend_balance_v1(the_key text, the_window text)
 RETURNS spend_answer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

@@ -3,14 +3,14 @@
 -- KEYS  of one account, all in one hash slot:
 --   account  hash    seen, closes (microseconds since 1970), charged, latest, places, keep (microseconds)
 --   windows  hash    number -> "closes spent reserved limit set told": the limit of the latest claim, the one
---                    set by hand or "-", and what was told as JSON: a list of [share, limit, id of the claim]
---   adjusted hash    id of a change -> what it has become, as JSON, with the number of its window
+--                    set by hand or "-", and the warnings as JSON: a list of [share, limit, id of the claim]
+--   adjusted hash    id of a change -> the adjustment as JSON, with the number of its window
 --   claims   hash    id -> "state amount window holder", the window 0 while it waits
 --   within   hash    id -> id of the claim that the amount was taken from
 --   line     sorted  ids that wait, by their places
 --   leases   sorted  ids, by the end of their lease
 --   holders  hash    holder -> number of its claims that have not lapsed
--- ARGV  operation, window, and what the operation takes
+-- ARGV  operation, window, and the arguments of the operation
 --
 -- An amount is "microcents:rest", the rest in 1e-18 dollars: Lua's numbers are exact up to 2^53 only.
 
@@ -63,7 +63,7 @@ local function at_most(a, b)
   return a[1] < b[1] or (a[1] == b[1] and a[2] <= b[2])
 end
 
--- The least amount that is so many millionths of another.
+-- Return the least amount that is at least this many millionths of another.
 local function share_of(a, share)
   local limbs = {a[2] % 1e6, math.floor(a[2] / 1e6), a[1] % 1e6, math.floor(a[1] / 1e6) % 1e6, math.floor(a[1] / 1e12)}
   local product, carry = {}, 0
@@ -204,7 +204,7 @@ local function take_out(claim)
   end
 end
 
--- Let the claim that this one was taken from, if there is one, reserve so much of it again.
+-- Return this amount to the claim from which this claim took its own, if there is such a claim.
 local function give_back(claim, back)
   local other = claim.within and get(claim.within)
   if other and other.state == 'reserved' then
@@ -331,9 +331,9 @@ local function save()
   end
 end
 
--- The limits, and what was told of them
+-- Limits, and warnings about them
 
--- The shares that a claim tells of.
+-- Return the shares of the limit about which this claim gives the warning.
 local function reached_by(id, limit, shares)
   local spent, found, told, window = totals(), {}, {}, charged_window()
   for _, each in ipairs(window.told) do
@@ -382,7 +382,7 @@ end
 
 local operations = {}
 
--- Take the amount of a claim that waits from another one. False if that does not have it.
+-- Take the amount of a waiting claim from another claim. Return false if that one does not have it.
 local function draw(claim, asked, within)
   local other = within ~= '' and get(within)
   if not other or other.state ~= 'reserved' or other.window < charged or not at_most(asked, other.amount) then

@@ -1,4 +1,4 @@
-"""Shared spending of the processes of many machines, in Redis."""
+"""A store of shared spending in Redis, for the processes of many machines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fastroai.usage.spend_store import (
 
 _CONNECTIONS: Final = 4
 _RENEWED_AT_ONCE: Final = 1_000
-"""Claims, each of which is two arguments: Lua takes no more than 8,000."""
+"""Claims that one call renews. Each claim is two arguments, and Lua takes no more than 8,000."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders", "adjusted", "within")
 _LOOKED_AT_ONCE: Final = 1_000
@@ -43,17 +43,16 @@ _Operation = Literal["reserve", "mark_sent", "settle", "renew", "end_leases", "b
 class RedisSpendStore(KeptAt):
     """A `SpendStore` in Redis or Valkey, for the processes of many machines.
 
-    The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence, or a
-    restart starts from zero. A replica that takes over may not know of the last moments.
+    The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence, because a
+    restart without it begins at zero. A replica that takes over may lack the last writes.
     """
 
     def __init__(self, url: str, *, prefix: str = "fastroai:spend", timeout: float = 5.0) -> None:
-        """Connects when it is first used.
+        """Configure the store, which connects when it is first used.
 
         Args:
             url: `redis://`, `rediss://` or `unix://`, as redis-py takes it, options included.
-            prefix: What the names of all keys start with. Stores with different ones know nothing of each
-                other.
+            prefix: Start of the names of all keys. Stores with different prefixes are independent.
             timeout: Seconds to wait for a connection, and for an answer.
 
         Raises:
@@ -136,7 +135,7 @@ class RedisSpendStore(KeptAt):
         return _statuses(account, _verdict(reply).balance, *reply[-1]) if reply[-1] else ()
 
     async def accounts(self, after: str | None = None) -> SpendPage:
-        """See `SpendStore`. All names of the database are looked at, some at a time."""
+        """See `SpendStore`. All names of keys in the database are looked through, some for each page."""
         together, end = f"{self._prefix}:{{", "}:account"
         pattern = re.sub(r"([\\*?\[\]])", r"\\\1", together) + f"*{end}"
         cursor, names = await self._connections.run(
@@ -166,7 +165,7 @@ class RedisSpendStore(KeptAt):
 
 
 def _verdict(reply: list[Any]) -> SpendVerdict:
-    """What the script gives back, whatever the operation."""
+    """Read the reply of the script, which has the same form for all operations."""
     *numbers, set_limit, holders, _ = reply
     granted, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, numbers)
     balance = SpendBalance(

@@ -1,4 +1,4 @@
-"""Shared spending of the processes of one machine, in one SQLite file."""
+"""A store of shared spending in one SQLite file, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class _Seen(Exception):
 class SQLiteSpendStore(KeptAt):
     """A `SpendStore` in a file, for the processes of one machine. It needs no server.
 
-    The file must be on a local disk: SQLite's locks do not hold on network file systems. What was counted
-    survives the death of every process; a power failure can lose the last moments before it.
+    The file must be on a local disk: SQLite's locks do not hold on network file systems. Counted spending
+    survives the death of every process; a power failure can lose the last changes before it.
     """
 
     def __init__(
@@ -126,23 +126,23 @@ class SQLiteSpendStore(KeptAt):
         clock: Callable[[], datetime] = utc_now,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Opens the file, and makes it if there is none, when it is first used.
+        """Configure the store. The file is opened, and made if there is none, when the store is first used.
 
         Args:
             path: The file; its folder exists.
             timeout: Seconds to wait for other processes, before the store counts as unavailable.
-            clock: Gives the time of the calendar, with its time zone. It names windows.
-            steady_clock: Gives seconds that nobody sets. They end leases. Both clocks are the same for all
-                processes, as those of a machine are.
+            clock: Returns the calendar time, with its time zone. It names windows.
+            steady_clock: Returns seconds that nobody can set. They end leases. Both clocks must be the same
+                for all processes, like those of a machine.
 
         Raises:
-            ConfigurationError: `path` is no file's, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
         """
         self._clock, self._steady_clock = clock, steady_clock
         self._driver = SQLiteFile(
             file_path(path, "MemorySpendStore()"), timeout, _SCHEMA, "spend_claim_line", SpendStoreUnavailable
         )
-        # One, because SQLite has one writer at a time.
+        # One connection, because SQLite has one writer at a time.
         self._connections = Connections(self._driver, limit=1)
 
     def __repr__(self) -> str:
@@ -236,7 +236,7 @@ class SQLiteSpendStore(KeptAt):
     def _open(
         self, connection: sqlite3.Connection, account: SpendAccount, *, create: bool = False
     ) -> Iterator[OpenAccount]:
-        """The account, for one transaction."""
+        """Open an account for one transaction, at whose end changes are written."""
         with self._driver.transaction(connection):
             now, steady = self._clock().astimezone(UTC), self._steady_clock()
             kept = _read_account(connection, account)
@@ -281,10 +281,10 @@ def _write_account(connection: sqlite3.Connection, account: SpendAccount, row: A
 
 
 def _forget_old_accounts(connection: sqlite3.Connection, now: datetime, steady: float) -> None:
-    """Delete accounts that are over and hold nothing: more than are opened, and never too many at once.
+    """Delete old accounts that hold nothing: more than are opened, but never too many at once.
 
-    The clock of the calendar alone may have jumped ahead, so the steady one must agree; or it has gone back,
-    because the machine was started again, which no process has survived.
+    The calendar clock alone may have jumped ahead, so the steady clock must agree. It agrees also if it went
+    back, because that means that the machine was started again, which no process has survived.
     """
     old = connection.execute(
         "SELECT account_key, time_window FROM spend_account AS account WHERE kept_until <= :now "
@@ -396,7 +396,7 @@ class _SQLiteWindows:
 
 
 class _SQLiteClaims:
-    """`ClaimRows` in a table. A claim's `place` is above those of all that were there when it was added."""
+    """`ClaimRows` in a table. The `place` of a new claim is above those of all claims in the table."""
 
     def __init__(self, connection: sqlite3.Connection, account: SpendAccount) -> None:
         self._connection = connection
@@ -552,7 +552,7 @@ def _from_time(time: datetime) -> str: ...
 @overload
 def _from_time(time: None) -> None: ...
 def _from_time(time: datetime | None) -> str | None:
-    """Text that is ordered as time is."""
+    """Return a time as text. Such texts have the order of the times."""
     return None if time is None else time.isoformat(timespec="microseconds")
 
 

@@ -22,9 +22,9 @@ Dimension: TypeAlias = Literal["day", "pipeline", "model", "tenant", "tag"]
 
 _DIMENSIONS: Final = get_args(Dimension)
 _EARLIEST: Final = datetime(1970, 1, 2, tzinfo=UTC)
-"""No run is older."""
+"""Time before the start of every run."""
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""How far the clock of a process may be from that of the store, which says when a process had a run."""
+"""Most by which the clock of a process may differ from the store's, which says when a process had a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class SpendingRow:
 
 
 def check_period(since: object, until: object, by: object) -> None:
-    """Raise `ConfigurationError` for a period or a breakdown that is none."""
+    """Raise `ConfigurationError` for an invalid period or an invalid breakdown."""
     for option, at in (("since", since), ("until", until)):
         if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
             raise ConfigurationError(option, at, "a time with a time zone: datetime(2026, 3, 1, tzinfo=UTC)")
@@ -60,12 +60,12 @@ def check_period(since: object, until: object, by: object) -> None:
 async def spending(
     store: RunStore, since: datetime | None, until: datetime | None, by: Sequence[Dimension]
 ) -> tuple[SpendingRow, ...]:
-    """Return the rows of a period that was checked. See `RunHistory.spending`."""
+    """Return the spending in a period. The arguments are checked already. See `RunHistory.spending`."""
     usages: dict[tuple[Any, ...], Usage] = {}
     async for entry in _active(store, since, until):
         held = await held_run(store, entry)
         if held is None or (since is not None and held.header.updated_at + _CLOCKS_DIFFER < since):
-            continue  # it is gone, or was over before
+            continue  # the run is gone, or ended before the period
         try:
             entries = await read_log(store, held.header)
         except RunNotFound:

@@ -26,19 +26,20 @@ _APPLICATION_ID: Final = 0x46524149  # FRAI
 _UNMARKED: Final = {"run_value", "spend_account"}
 """Tables of databases of FastroAI that were made before there was a mark."""
 _OWNER_ONLY: Final = 0o600
-"""The mode of a new file: others must not read what runs hold. SQLite gives it to the files beside it."""
+"""The mode of a new file, so that other users cannot read it. SQLite uses it for the files beside it, too."""
 _OTHERWISE: Final = "see that its disk is there and works"
 _PUT_BACK: Final = "put back the one that was there, or close the store, which then opens what is there"
 
 _Identity: TypeAlias = tuple[int, int]
-"""Return the device and the inode number of a file."""
+"""The device and the inode number of a file."""
 
 
 def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
-    """The absolute path of a file.
+    """Return the absolute path of a file.
 
     Raises:
-        ConfigurationError: it is no file's. `in_memory` is what there is instead.
+        ConfigurationError: the path is not that of a file. `in_memory` names the store to use in memory
+            instead.
     """
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or not name or name.startswith(":memory:"):
@@ -50,38 +51,39 @@ def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
 class SQLiteFile:
     """Opens the file for `Connections`, in WAL mode, and makes the tables where there are none.
 
-    It stays with the file that it has first opened. SQLite itself does not notice when that is deleted or
-    replaced, and what it writes then is lost.
+    Once it has opened a file, it refuses any other file at that path. SQLite itself does not notice when its
+    file is deleted or replaced, and later writes to that file would be lost.
     """
 
     path: str
     timeout: float
     schema: Sequence[str]
-    """The statements that make the tables, if the last one's table or index is not there."""
+    """The statements that make the tables and indexes, run if the last of these does not exist."""
     last_made: str
-    """The name of that."""
+    """The name of the table or index that the last statement makes."""
     error: type[StoreUnavailable]
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     closes_before_fork: bool = True
-    """SQLite keeps a table of its locks for the whole process, which a forked one would take for its own.
+    """SQLite keeps a table of its locks for the whole process, which a forked process would take for its own.
+
     https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
     """
     _opened: _Identity | None = field(default=None, init=False)
     _logs: dict[sqlite3.Connection, _Identity] = field(default_factory=dict, init=False)
-    """The write-ahead log that the connections have open."""
+    """The write-ahead log that each connection has open."""
 
     @property
     def name(self) -> str:
-        """The store, as its errors name it."""
+        """Name of the store in its errors."""
         return f"SQLite {self.path}"
 
     def connect(self) -> sqlite3.Connection:
         """Open the file."""
         if self._opened is not None:
-            self._check_file()  # SQLite would make another where there is none
-        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            self._check_file()  # otherwise, SQLite would make a new file
+        with suppress(OSError):  # it exists, or SQLite reports why it cannot be made
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         connection = sqlite3.connect(
             self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
@@ -90,7 +92,7 @@ class SQLiteFile:
             self._check_application(connection)  # before anything is written: switching to WAL writes
             _switch_to_wal(connection, self.timeout)
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-            # Where syncing alone stops at the disk's cache, which is on macOS.
+            # On macOS, a plain sync stops at the cache of the disk.
             connection.execute(f"PRAGMA fullfsync = {self.synchronous == 'FULL'}")
             self._create_tables(connection)
         except BaseException:
@@ -120,7 +122,7 @@ class SQLiteFile:
     def transaction(
         self, connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
     ) -> Iterator[None]:
-        """The only one that writes, from its beginning; if deferred, one that only reads.
+        """Run a transaction: the only one that writes, from its start; if deferred, one that only reads.
 
         Raises:
             StoreUnavailable: the file was deleted or replaced since it was opened.
@@ -145,9 +147,9 @@ class SQLiteFile:
             raise self.error(self.name, reason, _PUT_BACK)
 
     def _check_log(self, connection: sqlite3.Connection) -> None:
-        """Refuse to go on if the log was deleted: what is written to it is lost with the process."""
+        """Refuse to go on if the write-ahead log was deleted: writes to it would be lost with the process."""
         if connection not in self._logs:
-            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # which opens the log
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # this opens the log
             self._logs[connection] = self._identity(f"{self.path}-wal", "its write-ahead log (-wal)")
         elif self._identity(f"{self.path}-wal", "its write-ahead log (-wal)") != self._logs[connection]:
             reason = "another write-ahead log (-wal) has taken the place of its own since that was opened"
@@ -162,24 +164,24 @@ class SQLiteFile:
         return status.st_dev, status.st_ino
 
     def forget(self) -> None:
-        """Take whatever file is there when it is opened again."""
+        """Accept any file at the path when it is opened again."""
         self._opened = None
 
     def close(self, connection: sqlite3.Connection) -> None:
-        """Close the file."""
+        """Close a connection."""
         self._logs.pop(connection, None)
         connection.close()
 
     def hang_up(self, connection: sqlite3.Connection) -> None:
-        """End a statement that takes too long."""
+        """Interrupt a statement that takes too long."""
         connection.interrupt()
 
     def is_lost(self, error: Exception) -> bool:
-        """Never: a file has no line that could be cut."""
+        """Return `False`, because a connection to a file cannot be lost."""
         return False
 
     def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
-        """The error of the store."""
+        """Return the error of the store for a failure."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return self.error(self.name, reason, _ADVICE.get(code, _OTHERWISE))
 

@@ -1,4 +1,4 @@
-"""Each step of a run at a glance, nested ones beneath the step that runs them."""
+"""Summaries of the steps of a run: nested steps come after the step that runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastroai.store.attempts import AttemptStatus, StepAttempt
 from fastroai.store.definitions import kind_of, needs_of, nested_definition, steps_in
 
 StepStatus = AttemptStatus | Literal["not started", "skipped"]
-"""That of the last attempt, if there was any. `retried`: it waits for the next one."""
+"""Status of the last attempt, if there was any. `retried`: the step waits for its next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,29 +31,29 @@ class StepSummary:
     place: str
     step: str
     depth: int
-    """How many steps are around it."""
+    """Number of steps around this step."""
     needs: tuple[str, ...]
-    """The steps that it needs, by id."""
+    """Ids of the steps that this step needs."""
     status: StepStatus
     attempts: int
-    """How often it was started or retried, interrupted attempts included."""
+    """Number of attempts, interrupted ones included."""
     started_at: datetime | None = None
-    """Of the first attempt."""
+    """Start of the first attempt."""
     ended_at: datetime | None = None
-    """Of the last attempt."""
+    """End of the last attempt."""
     output: JsonValue = None
     failure: FailureFacts | None = None
-    """Of the last attempt."""
+    """Failure of the last attempt."""
     cause: str | None = None
-    """Why it was skipped, or started for the last time."""
+    """Why the step was skipped, or why it was last started."""
     usage: Usage
-    """Of all attempts, at any depth."""
+    """Spending of all attempts, at any depth."""
 
 
 def summarize(
     definition: JsonValue, attempts: Iterable[StepAttempt], skips: Iterable[StepSkipped]
 ) -> tuple[StepSummary, ...]:
-    """All steps of a definition, and those on record, in an order that respects what they need."""
+    """Return summaries of all steps, defined or on record, in an order that respects the needs of steps."""
     return tuple(_Summaries(attempts, skips).of_pipeline("", definition, 0))
 
 
@@ -70,11 +70,11 @@ class _Summaries:
             self._inside[attempt_around(place)].setdefault(pipeline, {})[place] = None
 
     def of_pipeline(self, pipeline: str, definition: JsonValue, depth: int) -> Iterator[StepSummary]:
-        """The steps of one pipeline; `pipeline` is its place, empty for the outermost."""
+        """Yield summaries of the steps of one pipeline. `pipeline` is its place, empty for the outermost."""
         front = f"{pipeline}/" if pipeline else ""
         places = {f"{front}{quoted(step_id)}": step_id for step_id in _in_order(definition)}
         observed = {place: step_name(place) for place in self._observed(pipeline)}
-        # What comes when in a graph or a workflow, and how often, only its run knows.
+        # The order of steps in a graph or workflow, and how often they run, is known only from the run.
         is_pipeline = kind_of(definition) == "pipeline"
         places = {**places, **observed} if is_pipeline else {**observed, **places}
         for place, step_id in places.items():
@@ -86,7 +86,7 @@ class _Summaries:
         return self._inside[around].get(pipeline, ())
 
     def _nested(self, place: str, step: JsonValue, depth: int) -> Iterator[StepSummary]:
-        """What ran in the last attempt that ran anything, and what that has yet to run."""
+        """Yield the steps nested in the last attempt that ran any, with those that have not started."""
         for attempt in reversed(self._attempts.get(place, ())):
             pipelines = self._inside.get(f"{place}@{attempt.attempt}")
             if pipelines:
@@ -127,7 +127,7 @@ class _Summaries:
 
 
 def _in_order(definition: JsonValue) -> Iterable[str]:
-    """Each step after those that it needs."""
+    """Return the ids of the steps, each after those that the step needs."""
     steps: Mapping[str, JsonValue] = steps_in(definition)
     needs = {step_id: [n for n in needs_of(definition, step_id) if n in steps] for step_id in steps}
     try:

@@ -23,7 +23,7 @@ class AsJson(Protocol):
 
 
 _WRAPS = (facts.MessagesAdded, facts.RequestEnded, facts.ToolEnded)
-"""Facts whose values are not of users, but ours."""
+"""Facts whose values are made by FastroAI, not by users."""
 
 
 def as_told(fact: facts.AnyFact) -> facts.AnyFact:

@@ -1,4 +1,4 @@
-"""`RunTrace`: what happened in a run, read from its log."""
+"""The trace of a run: what happened in it, read from its log."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ _OfRun: TypeAlias = (
 )
 """Facts that are about no single step."""
 _SHOWN: Final = 60
-"""Characters of a text that is no trace, in the error about it."""
+"""Most characters of an invalid text in the error about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay first decided something else than the run that is on record."""
+    """The first difference between a replay and the run on record."""
 
     position: int
-    """The entry, from 1; one more than there are, where the log ends too early."""
+    """Position of the entry, from 1; one more than the last position, if the log ends too early."""
     expected: str
-    """What the replay decided."""
+    """The decision of the replay."""
     got: str
-    """What is on record."""
+    """The entry on record."""
 
     def __str__(self) -> str:
         return f"at entry {self.position} the replay has {self.expected}; on record is {self.got}"
 
 
 class Replayable(Protocol):
-    """A pipeline, seen from the trace of one of its runs."""
+    """A pipeline, graph or workflow that can replay the trace of one of its runs."""
 
     def replay(self, trace: RunTrace) -> Divergence | None:
-        """Decide again what that run decided, and give the first difference."""
+        """Repeat the decisions of that run. Return the first difference, if there is one."""
         ...
 
 
@@ -73,14 +73,14 @@ class RunTrace:
         for failure in trace.failures():
             print(failure.place, failure.failure.message)
 
-    It is a value. Of a run that goes on, it says how far that was when it was read.
+    A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
     """
 
     entries: tuple[facts.AnyFact, ...]
-    """The log of the run, of which all else is made."""
+    """The log of the run, from which everything else is computed."""
 
     def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
-        """Of all entries of a log, in order.
+        """Make a trace of all entries of a log, in order.
 
         Raises:
             ConfigurationError: the first entry is not a `RunStarted`.
@@ -121,7 +121,7 @@ class RunTrace:
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The calls of typed functions that have ended, in the order in which they did.
+        """The records of the calls of typed functions that have ended, in the order in which they ended.
 
         Raises:
             ConfigurationError: their records went through a codec, and the trace was read without it.
@@ -130,12 +130,12 @@ class RunTrace:
 
     @property
     def kind(self) -> RunKind:
-        """What it is a run of."""
+        """The kind of the run: of a pipeline, a graph or a workflow."""
         return kind_of(self.opened.definition)
 
     @property
     def version(self) -> str | None:
-        """The version of the pipeline or graph, as it last was, if its author has named it."""
+        """The last version of the pipeline or graph, if its author gave it one."""
         return version_of(self.definition)
 
     @property
@@ -145,7 +145,7 @@ class RunTrace:
 
     @cached_property
     def ended(self) -> facts.RunFinished | None:
-        """How the run ended, unless it goes on or its process died."""
+        """The fact with which the run ended; `None` if it goes on, or if its process died."""
         for entry in reversed(self.entries):
             if isinstance(entry, facts.RunFinished | facts.RunResumed | facts.CheckpointRestored):
                 return entry if isinstance(entry, facts.RunFinished) else None
@@ -153,17 +153,17 @@ class RunTrace:
 
     @property
     def status(self) -> facts.RunStatus:
-        """How the run ended; `running` where that is not on record, which it is not if the process died."""
+        """How the run ended; `running` if no end is on record, as after the death of its process."""
         return "running" if self.ended is None else self.ended.status
 
     @property
     def failure(self) -> facts.FailureFacts | None:
-        """Why it failed, if it did."""
+        """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
 
     @cached_property
     def inputs(self) -> dict[str, JsonValue]:
-        """What it was given, with what was given anew when it was resumed."""
+        """The inputs of the run, with those that were given anew when it was resumed."""
         inputs = dict(self.opened.inputs)
         for entry in self.entries:
             if isinstance(entry, facts.RunResumed):
@@ -172,15 +172,15 @@ class RunTrace:
 
     @cached_property
     def definition(self) -> JsonValue:
-        """The shape of the pipeline, as it last was."""
+        """The last definition of the pipeline."""
         changed = [e.definition for e in self.entries if isinstance(e, facts.RunResumed) and e.definition]
         return changed[-1] if changed else self.opened.definition
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run, that of a graph's terminal that was reached; `None` where it has none.
+        """The output of the run, if it has one. Of a graph, it is that of the terminal that was reached.
 
-        A workflow has one when it is complete: that of its last step.
+        A complete workflow has the output of its last step.
         """
         shape = self.definition if isinstance(self.definition, dict) else {}
         if self.kind == "graph":
@@ -211,7 +211,7 @@ class RunTrace:
 
     @cached_property
     def steps(self) -> tuple[StepSummary, ...]:
-        """Every step at a glance: each after those that it needs, nested ones after the step around them."""
+        """A summary of every step: each after those that it needs, nested ones after the step around them."""
         skips = [entry for entry in self.entries if isinstance(entry, facts.StepSkipped)]
         return summarize(self.definition, self.attempts, skips)
 
@@ -222,15 +222,15 @@ class RunTrace:
 
     @property
     def usage(self) -> Usage:
-        """What the run has spent, in all processes that it was in."""
+        """The spending of the run, in all processes that had it."""
         return Usage.of(list(self.records))
 
     def failures(self) -> tuple[StepAttempt, ...]:
-        """The attempts that failed, those that were retried included, in the order in which they started."""
+        """Return the attempts that failed, also those that were retried, in the order of their start."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
     def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
-        """The entries about a step and what is nested in it, in order.
+        """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
         the outermost pipeline does not have is looked for in nested ones.
@@ -264,16 +264,16 @@ class RunTrace:
     # --- reading ---
 
     def explain(self) -> str:
-        """Why each step started, waited, was retried or was skipped, and how the run ended: a line for each.
+        """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
 
-        The causes are those that were recorded when it was decided. Times are seconds from the start. Texts
-        are redacted if the process does so (`fastroai.set_redaction`).
+        The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
+        redacted if the process redacts them (`fastroai.set_redaction`).
         """
         shown = self._shown
         return explain(shown.entries, shown.attempts)
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
-        """What another run did otherwise, ids and times aside; empty if nothing.
+        """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
 
         Raises:
             ConfigurationError: `other` is no trace.
@@ -297,15 +297,15 @@ class RunTrace:
         )
 
     def replay(self, pipeline: Replayable) -> Divergence | None:
-        """Let a pipeline, graph or workflow decide again what this run decided, on the recorded outcomes.
+        """Let a pipeline, graph or workflow repeat the decisions of this run, with the recorded outcomes.
 
-        No step is run and nothing is sent. `None` if everything is decided as it was; else where it was first
-        not: a changed pipeline, or a log that another one has written.
+        No step runs, and no request is sent. The result is `None` if all decisions are the same. Otherwise it
+        is the first different one, because the pipeline has changed, or another one has written the log.
 
         Raises:
-            ConfigurationError: `pipeline` is none of these, or not what the run is one of.
+            ConfigurationError: `pipeline` is none of these, or not of the kind of which this is a run.
         """
-        # A trace has a method of that name, too: two of them would ask each other without end.
+        # A trace has a method `replay`, too: two traces would call each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
             expected = f"the pipeline, graph or workflow that this is a run of, {self.pipeline!r}"
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
@@ -313,7 +313,7 @@ class RunTrace:
 
     @property
     def _shown(self) -> RunTrace:
-        """The trace as texts show it."""
+        """The trace as texts show it: redacted, if the process redacts."""
         return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
 
     # --- as text ---
@@ -321,7 +321,7 @@ class RunTrace:
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`.
 
-        Texts and values are redacted if the process does so (`fastroai.set_redaction`).
+        Texts and values are redacted if the process redacts them (`fastroai.set_redaction`).
         """
         entries = b",".join(map(encode_entry, self._shown.entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
@@ -362,7 +362,7 @@ class RunTrace:
 
 
 def _place_of(entry: facts.AnyFact, requests: dict[str, str]) -> str | None:
-    """Where something happened; `None` for what is about the whole run."""
+    """Return the place of a fact; `None` if the fact is about the whole run."""
     if isinstance(entry, _OfRun):
         return None
     if isinstance(entry, facts.RequestSent):

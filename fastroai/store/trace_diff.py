@@ -1,4 +1,4 @@
-"""What two runs did otherwise, ids and times aside."""
+"""Comparison of two runs, ignoring ids and times."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fastroai.store.definitions import steps_in
 from fastroai.store.step_summaries import StepSummary
 
 DifferenceKind = Literal["definition", "inputs", "ran", "attempts", "output", "failure", "requests", "end"]
-"""What is different.
+"""The aspect in which two runs differ.
 
-`ran`: whether and how far a step ran. `requests`: what it sent to models. `end`: how the run ended.
+`ran`: whether and how far a step ran. `requests`: the requests that a step sent. `end`: how the run ended.
 """
 
 _LONGEST: Final = 80
-"""Characters of a value in a sentence."""
+"""Most characters of a value in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that two runs did otherwise; as text, a sentence."""
+    """One difference between two runs. As text, it is a sentence."""
 
     kind: DifferenceKind
     place: str
     """The step, as in `write/inner/check`; empty for the run as a whole."""
     what: str
-    """What is compared, for people; empty where the values say it."""
+    """The value that is compared, for people; empty if the values need no name."""
     first: JsonValue
     second: JsonValue
 
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
-    """What is compared of a run."""
+    """The data of a run that is compared."""
 
     run_id: str
     pipeline: str
@@ -56,12 +56,12 @@ class TraceFacts:
     status: RunStatus
     failure: FailureFacts | None
     steps: Mapping[str, StepSummary]
-    """By place without attempts."""
+    """Summaries of steps, by place without attempts."""
     attempts: Sequence[StepAttempt]
 
 
 def differences(first: TraceFacts, second: TraceFacts) -> tuple[Difference, ...]:
-    """All of them: of the run as a whole, then step by step in order."""
+    """Return all differences: of the whole runs first, then step by step in order."""
     found = [*_of_definitions(first, second), *_of_inputs(first.inputs, second.inputs)]
     sent, also_sent = _requests(first.attempts), _requests(second.attempts)
     for place in dict.fromkeys([*first.steps, *second.steps]):
@@ -130,7 +130,7 @@ def _of_steps(
 
 
 def _status(step: StepSummary | None) -> str:
-    """An output that was reused is as good as one that was made."""
+    """Return the status of a step for the comparison. A reused output is as good as a new one."""
     if step is None:
         return "not started"
     return "succeeded" if step.status == "reused" else step.status
@@ -168,9 +168,9 @@ def _differing(
 
 
 def _same(first: JsonValue, second: JsonValue) -> bool:
-    """As JSON, where 1 is not true."""
+    """Return whether two values are the same JSON, where 1 is not true."""
     if isinstance(first, str) and isinstance(second, str):
-        return first == second  # nearly all of them
+        return first == second  # nearly all values are texts
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 

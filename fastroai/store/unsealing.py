@@ -108,7 +108,7 @@ def unseal_log(
     """Return the entries of a log, each unsealed by `unseal`.
 
     Raises:
-        RunCorrupt: the codec cannot decode one.
+        RunCorrupt: the codec cannot decode an entry.
     """
     unsealed = []
     for position, entry in enumerate(entries, 1):
@@ -172,7 +172,7 @@ def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
     """Return an entry, whose payloads are sealed, as it is stored.
 
     Raises:
-        RunStoreUnavailable: the codec fails on a name, or would give back another one.
+        RunStoreUnavailable: the codec fails on a name, or would decode it to another one.
     """
     if isinstance(entry, facts.EdgesResolved):
         if codec is None:  # no condition looks like a text that is sealed
@@ -187,7 +187,7 @@ def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
 
 
 def unseal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
-    """Return an entry with its texts and names as they were; what is sealed stays so without a codec.
+    """Return an entry with its texts and names as they were. Without a codec, sealed ones stay sealed.
 
     Raises:
         RunStoreUnavailable: the codec fails on a name.

@@ -1,4 +1,4 @@
-"""Values as JSON and back, through their declared types. What would not come back is refused."""
+"""Values as JSON and back, through their declared types. A value that would not come back is refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _LONG_NUMBER: Final = 4_000
 _AROUND: Final = 10
 _LONG: Final = 2**63
 _SCALARS = frozenset({str, int, bool})
-"""Equal to what comes back, and never a subclass of what is declared."""
+"""Types whose values come back equal. Subclasses are not among them."""
 
 
 def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
-    """A value as JSON; `declared` is its type, `None` where none is declared, `what` its name in errors.
+    """Return a value as JSON. `declared` is its type or `None`, and `what` names the value in errors.
 
     Raises:
-        ValueNotStorable: it is no plain JSON and has no declared type, or would not come back as it is.
+        ValueNotStorable: the value is not plain JSON and has no declared type, or would not come back as it
+            is.
     """
     kind = type(value)
     if kind in _SCALARS and declared in (None, kind) and _is_short_or_ascii(value):
@@ -61,30 +62,30 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
 
 
 def _is_short_or_ascii(value: object) -> bool:
-    """Whether a number, which is not too long for JSON, or a text without halves of surrogate pairs."""
+    """Return whether JSON can surely hold the value: a number of limited size, or ASCII text."""
     return value.isascii() if isinstance(value, str) else -_LONG < value < _LONG  # type: ignore[operator]
 
 
 def value_from_json(stored: JsonValue, declared: Any) -> object:
-    """The value that was stored.
+    """Return the value that was stored.
 
     Raises:
-        pydantic.ValidationError: it is none of the declared type.
+        pydantic.ValidationError: the value does not fit the declared type.
     """
     adapter = None if declared is None else adapter_of(declared)
-    # As JSON, because only there does a strict model take a date from a string.
+    # From JSON text, because only there does a strict model take a date from a string.
     return stored if adapter is None else adapter.validate_json(to_json(stored, inf_nan_mode="constants"))
 
 
 def _not_plain(value: object) -> Iterator[tuple[str, object]]:
-    """What is not plain JSON in it, with where that is."""
+    """Yield the parts of a value that are not plain JSON, each with the field where it is."""
     waiting: list[tuple[str, object]] = [("", value)]
     seen: set[int] = set()
     while waiting:
         field, part = waiting.pop()
         kind = type(part)
         if kind is list or kind is dict:
-            if id(part) in seen:  # it may hold itself
+            if id(part) in seen:  # a value may hold itself
                 continue
             seen.add(id(part))
         if kind is list:
@@ -100,9 +101,12 @@ def _not_plain(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _text(value: object) -> bytes:
-    """As JSON text. Raises `ValueError` for what could not be read again, such as half a surrogate pair."""
+    """Return a value as JSON text.
+
+    Raises `ValueError` if the text could not be read again, such as one with half a surrogate pair.
+    """
     text = to_json(value, inf_nan_mode="constants")
-    # Depth and digits that can be read have limits, and the value will be inside of others.
+    # The parser limits depth and digits, and the value will be inside of others.
     if len(text) > _LONG_NUMBER or text.count(b"[") + text.count(b"{") > _DEEP:
         from_json(b"[" * _AROUND + text + b"]" * _AROUND)
     return text
@@ -126,7 +130,7 @@ def _reason(error: Exception) -> str:
     if "recursion limit exceeded" in str(error) or "serialization depth exceeded" in str(error):
         return "it is nested too deeply to be read again"
     first, _, rest = str(error).partition("\n")
-    return first if not first.endswith(":") else rest.partition("\n")[0].strip()  # after a heading
+    return first if not first.endswith(":") else rest.partition("\n")[0].strip()  # the line after a heading
 
 
 def _name(declared: Any) -> str:

@@ -1,4 +1,4 @@
-"""A few threads for calls that block."""
+"""A few threads for blocking calls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ResultT = TypeVar("ResultT")
 class Workers:
     """At most `limit` daemon threads, started when needed.
 
-    Not an executor: that one takes no more work once the interpreter has begun to exit, which is when what
-    was spent last is still being settled.
+    An executor would not do: it takes no more work once the interpreter has begun to exit, and by then the
+    last spending is still being settled.
     """
 
     def __init__(self, limit: int) -> None:
@@ -28,7 +28,7 @@ class Workers:
         weakref.finalize(self, self._jobs.put, None).atexit = False
 
     def submit(self, call: Callable[[], ResultT]) -> Future[ResultT]:
-        """Have it called in a thread, as soon as one is free."""
+        """Run a call in a thread, as soon as one is free."""
         future: Future[ResultT] = Future()
         with self._lock:
             if not self._idle.acquire(blocking=False) and self._threads < self._limit:
@@ -42,7 +42,7 @@ class Workers:
 
 
 def _work(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], idle: threading.Semaphore) -> None:
-    """Until nobody has the `Workers` any more, which this thread does not hold on to."""
+    """Run calls until nobody has the `Workers` any more. This thread does not keep them alive."""
     while (job := jobs.get()) is not None:
         future, call = job
         if future.set_running_or_notify_cancel():
@@ -50,6 +50,6 @@ def _work(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], idle:
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-        del job, future, call  # they would be kept alive until the next job
+        del job, future, call  # or they stay alive until the next job
         idle.release()
-    jobs.put(None)  # for the others
+    jobs.put(None)  # ends the other threads

@@ -1,4 +1,4 @@
-"""Which spans are open here: one chain for each task and thread, shared by all tracers.
+"""The open spans: one chain for each task and thread, shared by all tracers.
 
 The chain hangs on a `ContextVar`, so it branches where tasks start and follows into worker threads.
 """
@@ -21,9 +21,9 @@ _TRACED_ATTRIBUTE = "__fastroai_traced__"
 
 
 class OpenSpan(ABC):
-    """One span, from `async with` to its end. A subclass says what that means for its backend.
+    """One span, from `async with` to its end. A subclass implements it for its backend.
 
-    Names and values come redacted to a subclass; it redacts what it shows of errors.
+    A subclass gets names and values redacted; it must redact the errors that it shows.
     """
 
     trace_id: str = ""
@@ -110,7 +110,7 @@ class SpanTracer:
 
 
 def open_span(tracer: object, trace_id: str | None = None) -> OpenSpan | None:
-    """The innermost span of this tracer that is open here, of the given trace if one is given."""
+    """Return the innermost span of a tracer that is open here, of the trace `trace_id` if that is given."""
     for span in _open_spans():
         if span._tracer is tracer and trace_id in (None, span.trace_id):
             return span
@@ -118,7 +118,7 @@ def open_span(tracer: object, trace_id: str | None = None) -> OpenSpan | None:
 
 
 def _open_spans() -> Iterator[OpenSpan]:
-    """From the innermost outwards. A task can outlive the span that it started in, so some may be closed."""
+    """Yield the open spans, innermost first. Some may be closed, as a task can outlive the span around it."""
     span = _innermost.get()
     while span is not None:
         if span._is_open:
@@ -127,7 +127,7 @@ def _open_spans() -> Iterator[OpenSpan]:
 
 
 def first_seen(error: BaseException, trace_id: str) -> bool:
-    """Whether this trace has not recorded the exception yet; from now on it has.
+    """Return whether this trace has not recorded the exception yet, and note that it has now.
 
     An exception passes through every span around it. Recorded at each, one failure would look like many.
     """

@@ -1,6 +1,6 @@
-"""The names on FastroAI's spans, and the attributes that each kind of span carries.
+"""Names of FastroAI's spans, and the attributes of each kind of span.
 
-`gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
+Names of the form `gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/), as strings because the constants of the package are
 deprecated and moving. There is no convention for cost: `operation.cost` is the name that PydanticAI uses.
 
@@ -46,26 +46,26 @@ OPERATION_COST: Final = "operation.cost"
 COST_USD: Final = "fastroai.cost.usd"
 """Exact known cost in US dollars, as a decimal string."""
 COST_MICROCENTS: Final = "fastroai.cost.microcents"
-"""The same in millionths of a US dollar, rounded once."""
+"""Known cost in millionths of a US dollar, rounded once."""
 COST_COMPLETE: Final = "fastroai.cost.complete"
-"""Whether the cost is all that was spent: nothing unpriced, nothing unmeasured."""
+"""Whether the cost is complete: nothing is unpriced or unmeasured."""
 COST_BOUND_USD: Final = "fastroai.cost.bound_usd"
-"""What an unmeasured request can have cost at most, in US dollars, as a decimal string."""
+"""The most that an unmeasured request can have cost, in US dollars, as a decimal string."""
 
 BUDGET_RESERVED_USD: Final = "fastroai.budget.reserved_usd"
-"""What was set aside for a request before it was sent, in US dollars, exact, as a string."""
+"""The amount reserved for a request before it was sent, in US dollars, exact, as a string."""
 BUDGET_SHARE: Final = "fastroai.budget.share"
 """The share that is spent, after a request, of the budget that is nearest to its end."""
 BUDGET_WAITED_MS: Final = "fastroai.budget.waited_ms"
-"""How long a request waited for others under the same budget."""
+"""Milliseconds that a request waited for others under the same budget."""
 LIMIT_WAITED_MS: Final = "fastroai.limit.waited_ms"
-"""How long a request under a `ProviderLimit` or a `CircuitBreaker` waited to be sent, budgets included."""
+"""Milliseconds that a request waited for a `ProviderLimit` or `CircuitBreaker`, and for budgets."""
 BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 
 RUN_ID: Final = "fastroai.run.id"
 TENANT: Final = "fastroai.tenant"
-"""Whose run, call or request it is."""
+"""The tenant of the run, call or request."""
 TAGS: Final = "fastroai.tags"
 """Tags of the run, call or request, outermost first."""
 ROUTER_NAME: Final = "fastroai.router.name"
@@ -76,32 +76,32 @@ GRAPH_NAME: Final = "fastroai.graph.name"
 FLOW_NAME: Final = "fastroai.flow.name"
 WORKFLOW_NAME: Final = "fastroai.workflow.name"
 FLOW_ID: Final = "fastroai.flow.id"
-"""The innermost flow around a call of a typed function."""
+"""The id of the innermost flow around a call of a typed function."""
 FUNCTION_NAME: Final = "fastroai.function.name"
-"""The typed function that is called."""
+"""The name of the typed function that is called."""
 FUNCTION_KIND: Final = "fastroai.function.kind"
-"""`infer` or `compute`."""
+"""The kind of the typed function: `infer` or `compute`."""
 FUNCTION_OUTCOME: Final = "fastroai.function.outcome"
-"""How the call ended, as in `CallRecord`."""
+"""The outcome of the call, as in `CallRecord`."""
 FUNCTION_ATTEMPTS: Final = "fastroai.function.attempts"
 FUNCTION_PROMPT_HASH: Final = "fastroai.function.prompt_hash"
 FUNCTION_CACHE_HIT: Final = "fastroai.function.cache_hit"
 STEP_ID: Final = "fastroai.step.id"
 NODE_VISIT: Final = "fastroai.node.visit"
-"""Which visit to a node of a graph it is, from 1."""
+"""The number of the visit to a node of a graph, from 1."""
 ATTEMPT: Final = "fastroai.attempt"
-"""Which attempt it is, from 1."""
+"""The number of the attempt, from 1."""
 REQUEST_OUTCOME: Final = "fastroai.request.outcome"
-"""`settled`, `unmeasured` or `released`, as in `RequestRecord`."""
+"""The outcome of a request: `settled`, `unmeasured` or `released`, as in `RequestRecord`."""
 REQUEST_COUNT: Final = "fastroai.requests"
 CANCELLED: Final = "fastroai.cancelled"
 """True on a span that cancellation ended."""
 
 AMOUNTS: Final = frozenset({COST_USD, COST_BOUND_USD, BUDGET_RESERVED_USD})
-"""Exact amounts of money, which are texts."""
+"""The attributes that are exact amounts of money, as texts."""
 
 RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
-"""What a run is of."""
+"""The kind of a run."""
 _NAMES: Final[Mapping[RunKind, str]] = {
     "pipeline": PIPELINE_NAME,
     "graph": GRAPH_NAME,
@@ -113,27 +113,27 @@ _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 
 
 def run_span(kind: RunKind, name: str) -> str:
-    """Name of the span of a run."""
+    """Return the name of the span of a run."""
     return f"{kind} {name}"
 
 
 def route_span(router: str) -> str:
-    """Name of the span around a variant of a router."""
+    """Return the name of the span around a variant of a router."""
     return f"router {router}"
 
 
 def step_span(step_id: str) -> str:
-    """Name of a step's span."""
+    """Return the name of a step's span."""
     return f"step {step_id}"
 
 
 def agent_span(name: str | None) -> str:
-    """Name of an agent run's span, by convention."""
+    """Return the name of an agent run's span, by convention."""
     return f"invoke_agent {name}" if name else "invoke_agent"
 
 
 def request_span(model: str) -> str:
-    """Name of a model request's span, by convention."""
+    """Return the name of a model request's span, by convention."""
     return f"chat {model}"
 
 
@@ -143,24 +143,24 @@ def is_client_span(attributes: Attributes) -> bool:
 
 
 def run_attributes(kind: RunKind, *, name: str, run_id: str) -> dict[str, AttributeValue]:
-    """What is known when a pipeline, graph or flow starts."""
+    """Return the attributes of a run that starts."""
     return {_NAMES[kind]: name, RUN_ID: run_id}
 
 
 def call_span(kind: Literal["infer", "compute"], function: str) -> str:
-    """Name of the span of a call of a typed function."""
+    """Return the name of the span of a call of a typed function."""
     return f"{kind} {function}"
 
 
 def call_attributes(
     *, kind: Literal["infer", "compute"], function: str, run_id: str, flow_id: str
 ) -> dict[str, AttributeValue]:
-    """What is known when a typed function is called."""
+    """Return the attributes of a call of a typed function that starts."""
     return _given({FUNCTION_NAME: function, FUNCTION_KIND: kind, RUN_ID: run_id, FLOW_ID: flow_id or None})
 
 
 def ended_call_attributes(record: CallRecord) -> dict[str, AttributeValue]:
-    """What is known when the call has ended, besides what was spent in it."""
+    """Return the attributes of a call of a typed function that has ended, besides its usage."""
     known: dict[str, AttributeValue | None] = {
         FUNCTION_OUTCOME: record.outcome,
         FUNCTION_ATTEMPTS: record.attempts,
@@ -171,19 +171,19 @@ def ended_call_attributes(record: CallRecord) -> dict[str, AttributeValue]:
 
 
 def label_attributes(tags: tuple[str, ...], tenant: str | None) -> dict[str, AttributeValue]:
-    """Whose a run, call or request is, and its tags."""
+    """Return the tenant and the tags of a run, call or request."""
     return _given({TENANT: tenant, TAGS: tags or None})
 
 
 def route_attributes(*, router: str, route: str, run_id: str) -> dict[str, AttributeValue]:
-    """What is known when a variant of a router starts."""
+    """Return the attributes of a variant of a router that starts."""
     return {ROUTER_NAME: router, ROUTE: route, RUN_ID: run_id}
 
 
 def step_attributes(
     *, step_id: str, run_id: str | None = None, visit: int | None = None
 ) -> dict[str, AttributeValue]:
-    """What is known when a step starts; `visit` of one that is a node of a graph."""
+    """Return the attributes of a step that starts; `visit` is given for a node of a graph."""
     return _given({STEP_ID: step_id, RUN_ID: run_id, NODE_VISIT: visit})
 
 
@@ -194,7 +194,7 @@ def agent_attributes(
     run_id: str | None = None,
     attempt: int | None = None,
 ) -> dict[str, AttributeValue]:
-    """What is known when an agent run starts."""
+    """Return the attributes of an agent run that starts."""
     return _given(
         {
             OPERATION_NAME: "invoke_agent",
@@ -214,7 +214,7 @@ def request_attributes(
     streamed: bool = False,
     attempt: int | None = None,
 ) -> dict[str, AttributeValue]:
-    """What is known when a model request starts. `base_url` gives the server's address and port."""
+    """Return the attributes of a model request that starts. `base_url` gives address and port."""
     address, port = _server(base_url)
     return _given(
         {
@@ -230,9 +230,9 @@ def request_attributes(
 
 
 def response_attributes(record: RequestRecord) -> dict[str, AttributeValue]:
-    """What is known when a model request has ended: outcome, response, tokens and cost.
+    """Return the attributes of a model request that has ended: outcome, response, tokens and cost.
 
-    What was not measured or is not priced is left out, never reported as zero.
+    Unmeasured and unpriced values are left out, never reported as zero.
     """
     outcome: dict[str, AttributeValue] = {REQUEST_OUTCOME: record.outcome}
     if record.outcome == "released":
@@ -261,7 +261,7 @@ def response_attributes(record: RequestRecord) -> dict[str, AttributeValue]:
 def budget_attributes(
     *, reserved_usd: Decimal | None, share: Decimal, waited_ms: float, lowered: bool
 ) -> dict[str, AttributeValue]:
-    """What the budgets had to do with a request."""
+    """Return the attributes of a request about its budgets."""
     return _given(
         {
             BUDGET_RESERVED_USD: None if reserved_usd is None else _exact(reserved_usd),
@@ -273,7 +273,7 @@ def budget_attributes(
 
 
 def usage_attributes(usage: Usage) -> dict[str, AttributeValue]:
-    """The sums of a pipeline, step or agent run, when it has ended."""
+    """Return the sums of a pipeline, step or agent run that has ended."""
     tokens = {
         USAGE_INPUT_TOKENS: usage.input_tokens,
         USAGE_OUTPUT_TOKENS: usage.output_tokens,
@@ -290,7 +290,7 @@ def usage_attributes(usage: Usage) -> dict[str, AttributeValue]:
 
 
 def error_type(error: BaseException) -> str:
-    """The value of `error.type`: the name of the exception's class, with its module unless built in."""
+    """Return the value of `error.type`: the exception's class, with its module unless it is built in."""
     if isinstance(error, RecordedError):
         return error.error_type
     kind = type(error)
@@ -298,7 +298,7 @@ def error_type(error: BaseException) -> str:
 
 
 def error_summary(error: BaseException) -> str:
-    """An exception as one text: class and message."""
+    """Return an exception as one text: class and message."""
     message = str(error)
     name = error_type(error).rpartition(".")[2]
     return f"{name}: {message}" if message else name
@@ -309,12 +309,12 @@ def _given(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeV
 
 
 def _exact(usd: Decimal) -> str:
-    """Without an exponent, which not every reader of decimals takes."""
+    """Return an amount without an exponent, which not every reader of decimals accepts."""
     return format(usd, "f")
 
 
 def _server(base_url: str | None) -> tuple[str | None, int | None]:
-    """Host and port of a URL; nothing of one that cannot be read, as a trace must not fail a request."""
+    """Return the host and port of a URL, or nothing if it is unreadable: a trace must not fail a request."""
     try:
         parts = urlsplit(base_url or "")
         return parts.hostname, parts.port

@@ -37,7 +37,7 @@ class LogfireTracer(SpanTracer):
         self._logfire = (instance or DEFAULT_LOGFIRE_INSTANCE).with_settings(custom_scope_suffix="fastroai")
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """A span; its trace id is the one that Logfire shows, 32 hexadecimal digits."""
+        """Return a span; its trace id is the one that Logfire shows, 32 hexadecimal digits."""
         return _Span(self, self._logfire, name, attributes)
 
 

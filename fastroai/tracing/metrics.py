@@ -1,8 +1,8 @@
-"""OpenTelemetry metrics of requests and of what budgets refuse, wherever a meter provider is set.
+"""OpenTelemetry metrics of requests and of refusals by budgets, if a meter provider is set.
 
 Names of the form `gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
 (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/), with the boundaries that they advise.
-There is none for cost, waits and refusals.
+The conventions have no names for cost, waits and refusals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUDGET_REFUSALS: Final = "fastroai.budget.refusals"
 
 TOKEN_TYPE: Final = "gen_ai.token.type"
 BUDGET_KIND: Final = "fastroai.budget.kind"
-"""`budget` or `spend_limit`."""
+"""The kind of budget that refused: `budget` or `spend_limit`."""
 
 _TOKENS: Final = [4**power for power in range(14)]
 _SECONDS: Final = [0.01 * 2**power for power in range(14)]
@@ -73,12 +73,12 @@ class _Instruments:
         )
 
 
-get_meter_provider()  # sets the one that the environment names, if any
+get_meter_provider()  # sets the provider that the environment names, if any
 _CAN_LOOK: Final = hasattr(_internal, "_METER_PROVIDER")
 """Whether a request can see at once that no provider is set: `get_meter_provider` looks at the environment
 each time. The name is private, so it may go."""
 _latest: _Instruments | None = None
-"""Those of the provider that was global when something was last recorded."""
+"""The instruments of the meter provider that was global when something was last recorded."""
 
 
 def record_request(record: RequestRecord) -> None:
@@ -117,7 +117,7 @@ def _record_sizes(instruments: _Instruments, record: RequestRecord, what: dict[s
     for kind, tokens in (("input", record.tokens.input_tokens), ("output", record.tokens.output_tokens)):
         if tokens or record.outcome == "settled":
             instruments.tokens.record(tokens, what | {TOKEN_TYPE: kind})
-    if record.duration_ms:  # none of what `record_usage` adds
+    if record.duration_ms:  # records of `record_usage` have no duration
         failed = {} if record.error is None else {names.ERROR_TYPE: record.outcome}
         instruments.duration.record(record.duration_ms / 1000, {**what, **failed})
         instruments.wait.record(record.waited_ms / 1000, what)
@@ -132,7 +132,7 @@ def _instruments() -> _Instruments:
 
 
 def _is_placeholder(provider: MeterProvider) -> bool:
-    """Return whether it is what the API gives until a provider is set; its class has no public name."""
+    """Return whether a provider is the API's placeholder for one not set yet; its class is private."""
     return type(provider).__module__ == "opentelemetry.metrics._internal"
 
 

@@ -1,4 +1,4 @@
-"""The tracer for when nobody looks."""
+"""A tracer that records nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastroai.tracing.protocol import AttributeValue
 
 
 class _NoSpan:
-    """Does nothing, any number of times, nested or at once; so one is enough."""
+    """A span that does nothing, any number of times, nested or at once; so one object is enough."""
 
     __slots__ = ()
 
@@ -29,13 +29,13 @@ class NoOpTracer:
     __slots__ = ()
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """A span that is not recorded."""
+        """Return a span that is not recorded."""
         return _NO_SPAN
 
     def log_metric(self, trace_id: str, name: str, value: AttributeValue) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def log_error(
         self, trace_id: str, error: BaseException, context: Mapping[str, AttributeValue] | None = None
     ) -> None:
-        """Nothing."""
+        """Do nothing."""

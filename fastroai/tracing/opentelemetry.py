@@ -16,11 +16,11 @@ from fastroai.tracing.redaction import is_redacting, redacted, redacted_error
 
 
 class OpenTelemetryTracer(SpanTracer):
-    """Records spans with OpenTelemetry, under whatever OpenTelemetry span is current.
+    """Records spans with OpenTelemetry, under the current OpenTelemetry span.
 
     Args:
-        tracer_provider: Where the spans go; the global provider if not given. Without an SDK
-            (the extra `otel`) that is nowhere, and the trace id is empty.
+        tracer_provider: The provider that takes the spans; the global one if not given. Without an SDK
+            (the extra `otel`), spans are dropped, and the trace id is empty.
 
     An exception that leaves a span gives it status `ERROR` and `error.type`. It is recorded as an event once,
     on the innermost span. Cancellation leaves the status unset and sets `fastroai.cancelled`: the operation
@@ -31,12 +31,12 @@ class OpenTelemetryTracer(SpanTracer):
         self._otel_tracer = trace.get_tracer("fastroai", tracer_provider=tracer_provider)
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """A span; its trace id is OpenTelemetry's, 32 hexadecimal digits."""
+        """Return a span; its trace id is OpenTelemetry's, 32 hexadecimal digits."""
         return _Span(self, self._otel_tracer, name, attributes)
 
 
 class OpenTelemetrySpan(OpenSpan):
-    """A span on which values and errors are recorded as OpenTelemetry has them, however it is opened."""
+    """A span that records values and errors as OpenTelemetry does, however it is opened."""
 
     _span: Span
 
@@ -96,6 +96,6 @@ class _Span(OpenTelemetrySpan):
 
 
 def trace_id_of(span: Span) -> str:
-    """The span's trace id in hexadecimal; empty if it has none."""
+    """Return the span's trace id in hexadecimal; empty if it has none."""
     where = span.get_span_context()
     return trace.format_trace_id(where.trace_id) if where.is_valid else ""

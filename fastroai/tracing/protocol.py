@@ -1,4 +1,4 @@
-"""What FastroAI asks of a tracer: three methods, so that any object can be one."""
+"""The interface of tracers: three methods, so that any object can be a tracer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 AttributeValue: TypeAlias = (
     str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 )
-"""What an attribute can hold, as in OpenTelemetry."""
+"""The values that an attribute can have, as in OpenTelemetry."""
 
 Attributes: TypeAlias = Mapping[str, AttributeValue]
 """Attributes by name; the names are in `fastroai.tracing.attributes`."""
@@ -23,7 +23,7 @@ class Tracer(Protocol):
     """
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """A span for the time inside `async with`, under the span that is open around it.
+        """Return a span for the time inside `async with`, under the span that is open around it.
 
         Yields the id of its trace, which all spans of one trace share; an empty id says that nobody records,
         so that collecting attributes can be skipped. Open and close a span in the same task.
@@ -46,6 +46,6 @@ class Tracer(Protocol):
 
 
 def log_metrics(tracer: Tracer, trace_id: str, values: Attributes) -> None:
-    """`log_metric` for each of several values."""
+    """Call `log_metric` for each of several values."""
     for name, value in values.items():
         tracer.log_metric(trace_id, name, value)

@@ -1,4 +1,4 @@
-"""Redaction: what spans, log records and traces show instead of texts with users' data.
+"""Redaction: secrets and users' data are replaced in texts of spans, log records and traces.
 
 There is one redactor for the process, because its log and its spans are those of the process too.
 """
@@ -21,7 +21,7 @@ Redact: TypeAlias = Callable[[str], str] | Iterable[str | re.Pattern[str]]
 """A function that returns a text without its secrets, or regular expressions of them."""
 
 REDACTED: Final = "[redacted]"
-"""What stands for a match of a pattern, and for a text on which the redactor has failed."""
+"""The text shown for a match of a pattern, and for a text on which the redactor has failed."""
 
 LOGGERS: Final = tuple(
     f"fastroai.{name}"
@@ -47,7 +47,7 @@ class _Redactor:
     def __call__(self, text: str) -> str:
         try:
             shown: object = self._redact(text)
-        except Exception as error:  # whatever a function of a user raises; its message may quote the text
+        except Exception as error:  # the user's function may raise anything; its message may quote the text
             return self._failed(f"raised {type(error).__name__}")
         return shown if isinstance(shown, str) else self._failed(f"returned {type(shown).__name__}, not str")
 
@@ -171,7 +171,7 @@ def redacted_json(value: JsonValue) -> JsonValue:
 
 
 def _in_records(record: logging.LogRecord) -> bool:
-    """Redact a log record before any handler sees it. A filter of loggers."""
+    """Redact a log record before any handler sees it. This is a filter of loggers."""
     if _redactor is None:
         return True
     record.msg, record.args = _redacted_message(record), None
@@ -195,7 +195,7 @@ def _redacted_message(record: logging.LogRecord) -> str:
 
 
 def _redacted_extra(value: object) -> object:
-    """Return a value of `extra=`, of which handlers write any kind."""
+    """Return a value of `extra=` redacted. Handlers write values of any kind."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
@@ -204,5 +204,5 @@ def _redacted_extra(value: object) -> object:
         return [_redacted_extra(one) for one in value]
     try:
         return redacted(str(value))
-    except Exception:  # of a `__str__` of a user
+    except Exception:  # raised by a user's `__str__`
         return REDACTED

@@ -12,7 +12,7 @@ from fastroai.tracing.protocol import Attributes, AttributeValue
 from fastroai.tracing.redaction import redacted_error
 
 _LONGEST_VALUE = 200
-"""Characters of a value that are shown; prompts can be long, lines should not be."""
+"""The most characters of a value that are shown; prompts can be long, lines should not be."""
 
 
 class SimpleTracer(SpanTracer):
@@ -23,8 +23,8 @@ class SimpleTracer(SpanTracer):
     is one line at level ERROR, where it happened.
 
     Args:
-        logger: Where to; `logging.getLogger("fastroai.tracing")` if not given.
-        level: Of all lines but errors. To see INFO, Python must be told: `logging.basicConfig(level="INFO")`.
+        logger: The logger to write to; `logging.getLogger("fastroai.tracing")` if not given.
+        level: The level of all lines but errors. To see INFO, call `logging.basicConfig(level="INFO")`.
     """
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
@@ -32,7 +32,7 @@ class SimpleTracer(SpanTracer):
         self.level = level
 
     def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
-        """A span; its trace id is random, 32 hexadecimal digits."""
+        """Return a span; its trace id is random, 32 hexadecimal digits."""
         return _Span(self, name, attributes)
 
 
@@ -82,7 +82,7 @@ class _Span(OpenSpan):
 
 
 def _shown(text: str) -> str:
-    """On one line, and no longer than a line should be."""
+    """Return a text on one line, cut to the length that a line should have."""
     line = text.replace("\r", "\\r").replace("\n", "\\n")
     return line if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]}..."
 

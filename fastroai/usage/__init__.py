@@ -1,4 +1,4 @@
-"""What requests cost, and how much may be spent: prices, budgets, and conversions of money."""
+"""Prices of requests, and limits on spending: prices, bounds, budgets, quotes, and conversions of money."""
 
 from fastroai.usage.bounds import RequestBound, base_url_of, prepare_bound, request_bound
 from fastroai.usage.budget import Admission, Budget, ModelFallback, OnUncertain

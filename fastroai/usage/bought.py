@@ -1,4 +1,4 @@
-"""What a response says was used: tokens, and what is bought besides them."""
+"""The usage that a response reports: tokens, and other units that are billed, such as searches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def used_units(response: ModelResponse) -> dict[str, int | float]:
-    """What a response used, by the names of genai-prices' units, and by names of ours where it has none."""
+    """Return how much a response used of each unit, named as by genai-prices, or else by us."""
     details = response.usage.details
     used: dict[str, int | float] = {}
     billed = BILLED_UNITS.get(response.provider_name or "")
@@ -46,7 +46,7 @@ def used_units(response: ModelResponse) -> dict[str, int | float]:
 
 
 def cached_tokens(response: ModelResponse) -> int:
-    """Input tokens read from a cache, also where PydanticAI leaves them in the details, as of Mistral."""
+    """Return the input tokens read from a cache, also if PydanticAI leaves them in the details (Mistral)."""
     details = response.usage.details
     return response.usage.cache_read_tokens or (details.get("num_cached_tokens", 0) if details else 0)
 
@@ -60,18 +60,18 @@ def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _untold(response: ModelResponse) -> Iterator[str]:
-    """What is billed and not said by the answer, or not passed on by PydanticAI."""
+    """Yield the billed units that the answer does not report, or that PydanticAI does not pass on."""
     url = response.provider_url
     if response.provider_name == "openai" and SEARCHES_UNTOLD.names.match(response.model_name or ""):
         yield "web_searches"
     if url and HIDES_THINKING.names.match(url) and not response.usage.output_reasoning_tokens:
         yield "thinking tokens"
     if "is_byok" in response.usage.details and "is_byok" not in (response.provider_details or {}):
-        yield "bill of OpenRouter"  # PydanticAI passes it on from an OpenRouterModel only
+        yield "bill of OpenRouter"  # PydanticAI passes the bill on only from an OpenRouterModel
 
 
 def _native_calls(response: ModelResponse) -> dict[str, int]:
-    """Calls of the provider's own tools that are billed one by one, and that the usage does not count."""
+    """Return the calls of the provider's own tools that are billed one by one, and that the usage omits."""
     provider = response.provider_name or ""
     calls: dict[str, int] = {}
     for part in response.parts:

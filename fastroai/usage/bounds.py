@@ -1,16 +1,16 @@
-"""The most that one request can use and cost, told before it is sent.
+"""An upper bound on the tokens and the cost of one request, computed before the request is sent.
 
-A bound must hold, so what is not known to be harmless has none. It stands on this:
+A bound must hold, so a request with a part that is not known to be harmless has none. The rules:
 
 - A token is at least one byte of text; for OpenAI's models, it is counted by their own encodings
   (`tokenizers`). Around texts, providers add tokens of their own (`allowances`, `definitions`, `images`).
 - `max_tokens` limits everything that is billed as output, thinking included (`output_bounds`).
 - No request is larger than the model's context window, for providers refuse it.
-- Of all prices that can apply to a token, the highest is taken (`upper_prices`): of all service tiers,
-  unless the request names a standard one; for cache writes, if the request can make any.
+- The price of a token is the highest that can apply to it (`upper_prices`): of all service tiers, unless
+  the request names a standard one; with the price of cache writes, if the request can make any.
 
-It does not hold for a model that is answered by a more expensive one under the same name, nor for a
-provider or gateway that bills more than the prices that are known here, or other than it documents.
+A bound does not hold for a model that is answered by a more expensive one under the same name, nor for
+a provider or gateway that charges more than the known prices, or bills in an undocumented way.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ __all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "reques
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBound:
-    """What one request can use and cost at most; `None` where nothing bounds it."""
+    """The most tokens and money that one request can use; `None` where nothing bounds them."""
 
     input_tokens: int | None
     output_tokens: int | None
     cost_usd: Decimal | None
-    """In US dollars."""
+    """The highest cost of the request, in US dollars."""
     prices: FlatPrices | None = None
-    """What a token costs at most; `None` if that is not known."""
+    """The highest prices of input and output; `None` if they are not known."""
     least_output_tokens: int | None = None
-    """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
+    """The smallest `max_tokens` that the provider accepts here; `None` if `max_tokens` cannot be lowered."""
     most_output_tokens: int | None = None
-    """The largest `max_tokens` that makes sense, by the name of the model; `None` if that is not known."""
+    """The longest answer, in tokens, of the model with this name; `None` if that is not known."""
     why: str | None = field(default=None, compare=False)
-    """Why there is no bound, or one far above what the request is likely to cost, and what helps."""
+    """Why there is no bound, or why it is far above the likely cost, and how to lower it."""
 
     @property
     def tokens(self) -> int | None:
@@ -82,11 +82,12 @@ class RequestBound:
         return self.input_tokens + self.output_tokens
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
-        """The same request with the longest answer that costs at most `usd`, and is in all at most `tokens`.
+        """Return this bound with the longest answer that fits: at most `usd` of cost, and `tokens` in all.
 
-        `None` limits nothing. The `output_tokens` of the answer are the `max_tokens` to send; it is this
-        bound itself where that fits, and nothing needs to be sent. `None` if there is none: the input alone
-        is too much, the answer would be shorter than the provider accepts, or it cannot be limited.
+        A limit of `None` limits nothing. The `output_tokens` of the result are the `max_tokens` to send. If
+        this bound fits already, it is returned itself, and no `max_tokens` needs to be sent. The result is
+        `None` if no answer fits: the input alone is too much, the answer would be shorter than the provider
+        accepts, or the length of the answer cannot be limited.
         """
         if (usd is None or (self.cost_usd is not None and self.cost_usd <= usd)) and (
             tokens is None or (self.tokens is not None and self.tokens <= tokens)
@@ -103,9 +104,9 @@ class RequestBound:
         return None if output < self.least_output_tokens else self._of_answer(output)
 
     def shortened(self, output_tokens: int) -> RequestBound:
-        """The same request with an answer of at most so many tokens, or of as few as the provider accepts.
+        """Return this bound with an answer of `output_tokens`, or of the fewest that the provider accepts.
 
-        It is this bound itself where the answer is not longer, or cannot be limited.
+        The result is this bound itself if its answer is not longer, or cannot be limited.
         """
         if self.least_output_tokens is None:
             return self
@@ -119,7 +120,7 @@ class RequestBound:
 
 
 def _affordable(prices: FlatPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
-    """The most output that so much pays for, besides the input; `None` if output is free."""
+    """Return the most output tokens that `usd` pays for besides the input; `None` if output is free."""
     with localcontext(prec=100):  # exact: a difference of amounts can have more than 28 digits
         rest = None if prices is None else prices.cost(input_tokens, 0)
         if prices is None or rest is None or rest > usd:
@@ -136,13 +137,13 @@ def request_bound(
     *,
     added_input: int = 0,
 ) -> RequestBound:
-    """The most that a request can use and cost. Takes what `Model.request` takes, of a model of one provider.
+    """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
-    `added_input` are the most tokens of what else is sent or added to the input.
+    `added_input` is the most tokens that are sent or added to the input besides these arguments.
 
-    Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
-    headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
-    the body, the model's context window bounds it, if that is known. `prepare_bound` makes it tight.
+    Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
+    any count of tokens. If the input has more than text and images in the body, the model's context window
+    bounds it, if that is known. `prepare_bound` makes the bound tight.
     """
     model = _leaf(model)
     host = calculator.host(model)
@@ -192,9 +193,9 @@ def note_input(
     parameters: ModelRequestParameters,
     input_tokens: int,
 ) -> None:
-    """Remember what a provider reported for the input of a request: it bounds later ones that begin alike.
+    """Remember the input tokens that a provider reported: they bound later requests that begin alike.
 
-    Takes what `request_bound` takes.
+    The other arguments are those of `request_bound`.
     """
     model = _leaf(model)
     KNOWN_INPUTS.note(calculator.host(model), model, messages, settings, parameters, input_tokens)
@@ -209,7 +210,7 @@ def _why(
     output_tokens: int | None,
     prices: FlatPrices | None,
 ) -> str | None:
-    """What makes a bound large, or is missing for one."""
+    """Return why a bound is large, or missing, and how to lower it; `None` if it is neither."""
     reasons = []
     if prices is None:
         reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
@@ -232,11 +233,11 @@ async def prepare_bound(
     messages: Sequence[ModelMessage],
     parameters: ModelRequestParameters,
 ) -> None:
-    """Do beforehand, in a thread, what would hold up the event loop in `request_bound`.
+    """Do in a thread, beforehand, the work that would block the event loop in `request_bound`.
 
-    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without it the bound holds as
-    well, but texts count as bytes: all of them before the tokenizer is loaded, then the long ones that it has
-    not seen. And a PDF counts as the largest that the provider takes.
+    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without this call, bounds hold as
+    well, but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones
+    that it has not seen), and a PDF counts as the largest that the provider takes.
     """
     host = calculator.host(_leaf(model))
     if host.facts is not None and host.facts.pdf is not None:
@@ -276,14 +277,14 @@ def _leaf(model: Model) -> Model:
 
 
 def _count_of(host: Host) -> Count:
-    """How to count: loading a tokenizer takes a second, which `prepare_bound` waits for in a thread."""
+    """Return the tokenizer's `count` if it is loaded (`prepare_bound` does that), else `bytes_of`."""
     name = host.encoded_model
     tokenizer: Tokenizer | None = tokenizer_of(name) if name is not None and is_loaded(name) else None
     return bytes_of if tokenizer is None else tokenizer.count
 
 
 def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | None:
-    """Which setting may ask for what tokens of the request and its answer do not bound."""
+    """Name the settings that may cost more than the tokens of request and answer; `None` if none does."""
     headers, body = settings.get("extra_headers"), settings.get("extra_body")
     unknown = [name for name in settings if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS]
     if isinstance(headers, Mapping):
@@ -307,7 +308,7 @@ def _bound_of_searches(
     input_tokens: int | None,
     conditions: PriceConditions,
 ) -> RequestBound:
-    """Of a request with native tools: there is one for Anthropic's web search with `max_uses`, no other."""
+    """Return the bound of a request with native tools: only Anthropic's web search with `max_uses` has it."""
     window, rounds = host.window, None if host.rules is None else host.rules.search_rounds
     searches = _most_searches(parameters) if rounds is not None else None
     if rounds is None or window is None or searches is None:
@@ -315,8 +316,8 @@ def _bound_of_searches(
         return RequestBound(
             input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
         )
-    # The first time the model reads the request, and then what it found as well. Prices of large inputs are
-    # for those of one time.
+    # In the first round the model reads the request, and in later rounds the search results as well. Prices
+    # for large inputs depend on the input of one round.
     output = output_limit(host, model, settings, parameters).tokens
     prices = calculator.upper_prices(model.model_name, host.provider, host.url, window, conditions)
     total = (input_tokens or window) + (rounds - 1) * window
@@ -340,7 +341,7 @@ _UNBOUNDED_TOOLS: Final = (
 
 
 def _most_searches(parameters: ModelRequestParameters) -> int | None:
-    """How many searches a request can pay for; `None` if it has other tools, or no limit."""
+    """Return the most searches that a request allows; `None` if it has other tools, or no limit."""
     searches = 0
     for tool in parameters.native_tools:
         if not isinstance(tool, WebSearchTool) or tool.max_uses is None:
@@ -352,7 +353,7 @@ def _most_searches(parameters: ModelRequestParameters) -> int | None:
 def _price_conditions(
     host: Host, messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> PriceConditions:
-    """What the request, and the owner of the host, rule out of the prices of its model."""
+    """Return the conditions with which the request and the owner of the host rule out prices of the model."""
     audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(service_tiers=tiers, audio=audio)
@@ -369,13 +370,13 @@ def _price_conditions(
 
 
 def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str] | None:
-    """The service tiers at whose prices a request can be billed; `None` for any."""
+    """Return the service tiers that a request can be billed at; `None` if it can be any."""
     asked = settings.get("openai_service_tier") or settings.get("service_tier")
     tier = host.service_tier if asked in (None, "auto") else asked
     tiers = None if host.rules is None else host.rules.tiers
     if tiers is not None and tier in tiers.standard:
         return tiers.standard
-    # The owner of a host knows the tier of requests that name none; what others are billed as, nobody says.
+    # The owner of a host states the tier of requests that name none. How others are billed, nobody states.
     owned = host.service_tier
     return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None
 
@@ -383,9 +384,9 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
 def _cached_for(
     messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> Iterator[Literal["5m", "1h"]]:
-    """For how long each thing is cached that a request to Anthropic asks to cache.
+    """Yield the cache lifetime of each part that a request to Anthropic asks to cache.
 
-    PydanticAI has translated its own `cache` setting into these.
+    PydanticAI has already translated its own `cache` setting into Anthropic's settings.
     """
     for setting, value in settings.items():
         if setting.startswith("anthropic_cache") and setting != "anthropic_cache_diagnostics" and value:

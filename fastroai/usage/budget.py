@@ -1,4 +1,4 @@
-"""How much a scope may spend."""
+"""Budgets: limits on the spending of a scope."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 OnUncertain = Literal["refuse", "allow"]
-"""What a budget does with a request that it cannot reckon with."""
+"""A budget's policy for requests of unknown price or unbounded use: refuse them, or allow them."""
 
 Admission = Literal["bound", "expected"]
-"""What a budget sets aside for a request: the most that it can use, or what it is expected to use."""
+"""The amount that a budget reserves for a request: the most that it can use, or its expected use."""
 
 OnWarning = Callable[[Any], object]
-"""Called with the `fastroai.BudgetWarning` of each share that is reached; it may be async."""
+"""A function that is called with a `fastroai.BudgetWarning` for each share reached; it may be async."""
 
 DEFAULT_WARNING: Final = 0.8
-"""The share of a budget or a spend limit that is warned of, unless others are given."""
+"""The share of a budget or a spend limit at which a warning is given by default."""
 
 _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFallback:
-    """Stepping down to a cheaper model before a budget stops the run.
+    """A switch to a cheaper model before a budget stops the run.
 
         Budget(usd=1, fallback=ModelFallback(at=0.8, use="openai:gpt-5-nano"))
 
@@ -56,16 +56,16 @@ class ModelFallback:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """What a scope, and everything below it, may spend: money, tokens, requests, time, or several of them.
+    """Limits on the spending of a scope and all below it: money, tokens, requests, time, or several of them.
 
         Budget(usd="0.50")
         Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
         Budget(usd="0.50", requests=20, ms=60_000)
 
-    Before each request, the most that it can use is reserved here and in every budget above, so that what is
-    spent never exceeds the limit, however many requests run at once. With `admission="expected"` it is what
-    the request is expected to use: more run at once, and the limit can be exceeded by what the requests that
-    are in flight together use beyond that.
+    Before each request, the most that it can use is reserved here and in every budget above, so that the
+    spending never exceeds the limit, however many requests run at once. With `admission="expected"`, the
+    expected use of the request is reserved instead: more requests run at once, and the limit can be exceeded
+    by the amount that the requests in flight together use beyond their expectations.
     """
 
     usd: Decimal | None
@@ -73,23 +73,23 @@ class Budget:
     tokens: int | None
     """The limit of input and output tokens together."""
     requests: int | None
-    """The limit of provider requests; each attempt that is not refused unbilled counts."""
+    """The limit of provider requests. Each attempt counts, except one that is refused without a bill."""
     ms: int | None
-    """The limit of wall time, in milliseconds: what runs then is cancelled. Waiting for people is not
-    counted."""
+    """The limit of wall time, in milliseconds; work that still runs then is cancelled. Time in which the run
+    waits for people is not counted."""
     on_unpriced: OnUncertain
-    """What to do with a model without a known price: `refuse` its requests, or `allow` them uncounted."""
+    """Policy for a model without a known price: `refuse` its requests, or `allow` them uncounted."""
     on_unbounded: OnUncertain
-    """What to do with a request whose use nothing bounds: `refuse` it, or `allow` it unreserved."""
+    """Policy for a request whose use nothing bounds: `refuse` it, or `allow` it unreserved."""
     fallback: ModelFallback | None
     """The cheaper model to use when the budget runs low."""
     admission: Admission
-    """What to reserve for a request: its `bound`, which holds, or what is `expected` of it."""
+    """The amount to reserve for a request: its `bound`, which holds, or its `expected` use."""
     max_tokens_per_request: int | None
-    """The longest answer that any request may ask for, in tokens, as if the agent had said so as
+    """The longest answer that any request may ask for, in tokens, as if the agent had set it as
     `max_tokens`; it changes nothing where the provider accepts no such limit."""
     warn_at: tuple[float, ...]
-    """The shares of the budget, above 0 and at most 1, at which a `BudgetWarning` is told, each once."""
+    """The shares of the budget, above 0 and at most 1, at which a `BudgetWarning` is given, once each."""
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
 
@@ -162,7 +162,7 @@ def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
 
 
 def warning_shares(warn_at: object) -> tuple[float, ...]:
-    """Return the shares to warn of, lowest first. Raises `ConfigurationError` for one that is none."""
+    """Return the shares to warn of, lowest first. Raises `ConfigurationError` for an invalid share."""
     given = () if warn_at is None else warn_at if isinstance(warn_at, Iterable) else (warn_at,)
     shares: set[float] = set()
     for share in given:
@@ -174,14 +174,14 @@ def warning_shares(warn_at: object) -> tuple[float, ...]:
 
 
 def warning_handler(handler: object) -> object:
-    """Return a handler of warnings. Raises `ConfigurationError` for what cannot be called."""
+    """Return a handler of warnings. Raises `ConfigurationError` if it cannot be called."""
     if handler is not None and not callable(handler):
         raise ConfigurationError("on_warning", handler, "a function of one argument, a BudgetWarning")
     return handler
 
 
 def check_policy(option: str, value: object) -> None:
-    """Refuse what is neither `refuse` nor `allow`. Raises `ConfigurationError`."""
+    """Check that a policy is `refuse` or `allow`. Raises `ConfigurationError`."""
     if value not in get_args(OnUncertain):
         raise ConfigurationError(option, value, "'refuse' or 'allow'")
 

@@ -1,4 +1,4 @@
-"""How many input tokens the definition of a tool, or the schema of an answer, can be."""
+"""An upper bound on the input tokens of the definition of a tool, or the schema of an answer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fastroai.usage.tokenizers import Count
 
 
 def definition_tokens(count: Count, definition: Mapping[str, object]) -> int:
-    """No fewer tokens than a definition has as JSON, or as TypeScript, or with its references expanded.
+    """Return an upper bound on a definition's tokens: as JSON, as TypeScript, or with expanded references.
 
     OpenAI renders functions as TypeScript, with descriptions as comments, and does not say how schemas are
-    rendered otherwise. As far as it is documented and can be measured, neither is more than compact JSON,
-    but for what is added here for each object, item of a list and line of a text (`DEFINITION_MARGINS`).
+    rendered otherwise. As far as it is documented and can be measured, both have at most the tokens of
+    compact JSON and of a margin for each object, item of a list and line of a text (`DEFINITION_MARGINS`).
     """
     text = to_json(definition).decode()
     schema = _schema(text)
@@ -32,7 +32,7 @@ def definition_tokens(count: Count, definition: Mapping[str, object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A schema without what it refers to."""
+    """A schema without the definitions that it refers to."""
 
     text: str
     margin: int
@@ -46,7 +46,7 @@ class _Schema:
 
 
 def _expanded(count: Count, node: _Node, definitions: Mapping[str, _Node], sizes: dict[str, int]) -> int:
-    """The size of a schema with each reference replaced by what it refers to; recursive ones stay."""
+    """Return the size of a schema with its references expanded, except recursive ones."""
     total = count(node.text) + node.margin
     for name in node.references:
         if name in definitions and name not in sizes:
@@ -84,7 +84,7 @@ def _node(value: object) -> _Node:
 
 
 def _walk(value: object) -> Iterator[tuple[str, str]]:
-    """Every object, item, line and reference in a schema."""
+    """Yield every object, item, line and reference in a schema."""
     if isinstance(value, dict):
         yield "object", ""
         for key, each in value.items():

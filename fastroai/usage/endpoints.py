@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PORTS: Final = {"http": 80, "https": 443}
 COST_HEADERS: Final = tuple(bill.name for bill in BILLING_HEADERS)
-"""Response headers in which gateways state what this request cost, in US dollars."""
+"""Response headers in which gateways state the cost of a request, in US dollars."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Endpoint:
         gateway = Endpoint(like="openai", service_tier="default")
         calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})
 
-    Without it, nothing is known of a host that is not the maker's own: bounds allow for tokens that it may
+    Without it, only the maker's own host is known. For any other host, bounds allow for tokens that it may
     add, and for its highest price.
 
     Raises:
@@ -58,15 +58,15 @@ class Endpoint:
     It is a name that a provider gives to a tier, or one of the `service_tiers` in `prices`.
     """
     allowance: int | None = None
-    """The most tokens that it adds to each request. `None`: none where the rules of `like` hold, else as many
-    as at a host that nothing is known of.
+    """The most tokens that the endpoint adds to each request. `None`: none where the rules of `like` hold,
+    else as many as at an unknown host.
     """
     prices: Mapping[str, PricingOverride] = field(default_factory=dict)
-    """Prices that hold there, as in `CostCalculator(pricing_overrides=…)`; they come before those."""
+    """Prices at the endpoint, in the form of `CostCalculator(pricing_overrides=…)`; they win over those."""
     regional_factor: Amount | None = None
-    """What tokens cost there, as a multiple of list prices. `None`: as documented for the host."""
+    """The price of tokens at the endpoint, as a multiple of list prices. `None`: as the host documents it."""
     cost_headers: Sequence[str] = COST_HEADERS
-    """Response headers in which it states the cost of a request in US dollars; `()` to read none."""
+    """Response headers in which the endpoint states a request's cost in US dollars; `()` to read none."""
 
     def __post_init__(self) -> None:
         if self.like is not None and self.like not in PROVIDERS:
@@ -85,12 +85,12 @@ class Endpoint:
 
 
 class RegionalFactor(NamedTuple):
-    """What tokens cost at a host, as a multiple of list prices."""
+    """Prices of tokens at a host, as a multiple of list prices."""
 
     known: Decimal | None
-    """`None` if a premium may apply, and nothing tells."""
+    """The factor that applies; `None` if a premium may apply, and it is not known whether it does."""
     most: Decimal | None
-    """The highest that can apply; `None` if nothing bounds it."""
+    """The highest factor that can apply; `None` if nothing bounds it."""
 
 
 class _Address(NamedTuple):
@@ -110,7 +110,7 @@ class _Address(NamedTuple):
         return self[:3] == other[:3] and self.path[: len(other.path)] == other.path
 
     def nearly_within(self, other: _Address) -> str | None:
-        """Return what differs, if this address is probably meant to be within the other; else `None`.
+        """Return the part that differs if this address is probably meant to be within the other; else `None`.
 
         Two different ports that are both named are two servers, and so are two diverging paths.
         """
@@ -157,7 +157,7 @@ class Endpoints:
         return None if found is None else found.prices
 
     def host(self, model: Model) -> Host:
-        """Return what is known of the host of a model. Warns if its URL nearly matches an endpoint."""
+        """Return the `Host` that serves a model. Warns if its URL nearly matches an endpoint."""
         url = base_url_of(model)
         endpoint = self.at(url)
         if endpoint is None:
@@ -178,7 +178,7 @@ class Endpoints:
     def listings(
         self, model: str, provider: str | None, url: str | None
     ) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield where to look for the list price of a model: at its provider, the one it is like, its maker.
+        """Yield where a model's list price may be: at its provider, at the provider it is like, at its maker.
 
         Charges and bounds look in the same places, so that no charge is above its bound.
         """
@@ -195,7 +195,7 @@ class Endpoints:
             yield name, maker, None
 
     def region(self, url: str | None, provider: str, model: str, inference_geo: str | None) -> RegionalFactor:
-        """Return what tokens of a model cost at a URL, as a multiple of list prices.
+        """Return the prices of a model's tokens at a URL, as a multiple of list prices.
 
         `inference_geo` is the region that the request asks Anthropic for.
         """

@@ -1,4 +1,4 @@
-"""Prices of a model with one figure for all input and one for all output: the most, or the least, of all."""
+"""Prices of a model as one figure for all input and one for all output: the highest, or the lowest."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _ZERO: Final = Decimal(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatPrices:
-    """Prices in US dollars that hold for each kind of token, and what a request costs besides."""
+    """Prices in US dollars: for a million tokens of any input or output, for a request, and for a search."""
 
     input_per_mtok: Decimal = _ZERO
     output_per_mtok: Decimal = _ZERO
     per_request: Decimal = _ZERO
     per_web_search: Decimal | None = None
-    """For one search by the provider's own tool; `None` if it is not known."""
+    """The price of one search by the provider's own tool; `None` if it is not known."""
 
     @overload
     def cost(self, input_tokens: int, output_tokens: int) -> Decimal: ...
     @overload
     def cost(self, input_tokens: int | None, output_tokens: int | None) -> Decimal | None: ...
     def cost(self, input_tokens: int | None, output_tokens: int | None) -> Decimal | None:
-        """What a request with so many tokens costs; `None` if a count that costs money is not known."""
+        """Return the cost of a request in US dollars; `None` if a token count that matters is not known."""
         total = self.per_request
         for tokens, per_mtok in ((input_tokens, self.input_per_mtok), (output_tokens, self.output_per_mtok)):
             if per_mtok:
@@ -38,7 +38,7 @@ class FlatPrices:
         return total
 
     def charged(self, share: Decimal, *, fee: Decimal = _ZERO) -> FlatPrices:
-        """Return a share of these prices, and a fee for each request besides."""
+        """Return a share of these prices, plus a fee for each request."""
         search = self.per_web_search
         return FlatPrices(
             input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
@@ -59,7 +59,7 @@ class FlatPrices:
     def chosen(
         cls, choose: Callable[[Iterable[Decimal]], Decimal], prices: Iterable[FlatPrices | None]
     ) -> FlatPrices | None:
-        """The highest (`max`) or the lowest (`min`) of each of some prices; `None` if one is not known."""
+        """Return the highest (`max`) or lowest (`min`) price of each kind; `None` if one is not known."""
         known: list[FlatPrices] = []
         for price in prices:
             if price is None:

@@ -1,4 +1,4 @@
-"""What is known of whoever serves a model, and whose rules hold there."""
+"""Hosts that serve models, and the provider whose documented rules hold there."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _WITHOUT_URLS: Final = frozenset({"xai"})
-"""Providers that are asked at one place only."""
+"""Providers with a single API, which is recognized without a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What is known of whoever serves a model at a URL."""
+    """The known facts about the host that serves a model at a URL."""
 
     provider: str
-    """The provider as PydanticAI names it: the maker of the API that is spoken, whoever answers."""
+    """PydanticAI's name of the provider: the maker of the API, even if another host answers."""
     url: str | None
     model: str
-    """The model, as its maker names it."""
+    """The model's name at its maker; the name in the request if `maker` is `None`."""
     maker: str | None = None
     """The provider whose documented rules hold for the model there; `None` if none do."""
     context_window: int | None = None
-    """The most input tokens that PydanticAI knows of."""
+    """The most input tokens of the model, as PydanticAI knows them."""
     service_tier: str | None = None
     """The service tier of requests that name none; `None` if it can be any."""
     allowance: int | None = None
-    """The most tokens that it adds to each request, besides the rules of `maker`; `None` if not known."""
+    """The most tokens that the host adds to each request, besides `maker`'s rules; `None` if not known."""
 
     @classmethod
     def of(
@@ -47,7 +47,7 @@ class Host:
         service_tier: str | None = None,
         allowance: int | None = None,
     ) -> Host:
-        """Return what is known of the host of a model, with what its owner says of it; see `Endpoint`."""
+        """Return the host of a model, with the facts that the host's owner states; see `Endpoint`."""
         provider, url = model.system, base_url_of(model)
         name = model.model_name.rpartition("/")[2]  # gateways call it `openai/gpt-4o`
         owner = provider if is_first_party(provider, url) or provider in _WITHOUT_URLS else like
@@ -64,12 +64,12 @@ class Host:
 
     @property
     def rules(self) -> ProviderFacts | None:
-        """What is documented of the API, where documented rules hold."""
+        """The documented facts of the API; `None` where no documented rules hold."""
         return None if self.maker is None else PROVIDERS.get(self.maker)
 
     @property
     def allowances(self) -> Allowances:
-        """The tokens that may be added to the input."""
+        """The tokens that the provider or the host may add to the input."""
         rules = self.rules
         if rules is not None:
             known, request = rules.allowances, rules.allowances.request + (self.allowance or 0)
@@ -80,7 +80,7 @@ class Host:
 
     @property
     def facts(self) -> ModelFacts | None:
-        """What is documented of the model, where documented rules hold."""
+        """The documented facts of the model; `None` where no documented rules hold."""
         return None if self.maker is None else model_facts(self.maker, self.model)
 
     @property
@@ -91,12 +91,12 @@ class Host:
 
     @property
     def encoded_model(self) -> str | None:
-        """The model, if the encodings of OpenAI's models count its tokens."""
+        """The model's name, if the encodings of OpenAI's models count its tokens; else `None`."""
         return self.model if MAKERS.get(self.maker or "") == ("openai",) else None
 
     @property
     def longest_answer_by_name(self) -> int | None:
-        """The most output tokens of the model that has this name at its maker, whoever serves it here."""
+        """The most output tokens that the maker documents for a model of this name, on any host."""
         name = self.model.rpartition("/")[2]
         maker = first_party_provider(name)
         facts = None if maker is None else model_facts(maker, name)
@@ -107,7 +107,7 @@ def base_url_of(model: Model) -> str | None:
     """Return the URL that a model sends to, if it has one."""
     try:
         return model.base_url
-    except (AttributeError, UserError):  # what PydanticAI's models raise that have none
+    except (AttributeError, UserError):  # PydanticAI's models without a URL raise these
         return None
 
 
@@ -126,7 +126,7 @@ def is_first_party(provider: str, url: str | None) -> bool:
 
 
 def _can_be_made_by(provider: str | None, model: str) -> bool:
-    """Whether a provider can serve a model by its own rules, as far as the name of the model tells."""
+    """Return whether a provider can serve a model by its own rules, as far as the model's name tells."""
     if provider is None:
         return False
     named = first_party_provider(model)

@@ -1,4 +1,4 @@
-"""Width and height of an image, as the first bytes of its file say."""
+"""Width and height of an image, read from the first bytes of its file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastroai.usage.facts.images import Size
 
 
 def image_size(data: bytes, media_type: str) -> Size | None:
-    """The size of a PNG, JPEG, GIF or WebP image; `None` if it cannot be told.
+    """Return the size of a PNG, JPEG, GIF or WebP image; `None` if it cannot be told.
 
-    Read where decoders read it, of a file that is what its media type says; others have no size here.
+    The size is read where decoders read it. A file that is not of its media type has no size.
     """
     reader = _READERS.get(media_type)
     try:
@@ -36,7 +36,7 @@ def _gif(data: bytes) -> Size | None:
 
 
 _NO_FRAMES: Final = frozenset({0xC4, 0xC8, 0xCC})
-"""Markers of JPEG among those of frames that begin none: tables, and one that is reserved."""
+"""Markers of JPEG in the range of frame markers that begin no frame: tables, and a reserved one."""
 
 
 def _jpeg(data: bytes) -> Size | None:

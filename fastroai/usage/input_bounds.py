@@ -1,11 +1,12 @@
-"""The most input tokens that a request can have.
+"""An upper bound on the input tokens of a request.
 
-What is tokenized by itself is counted by itself: the text of each message, between tokens that delimit it.
-Where texts may be joined first, the largest count of both ways is taken, for two texts together can have
-more tokens than apart. Parameters of the request (temperature, stop sequences, ...) are no input.
+Texts that are tokenized separately are counted separately: the text of each message, between tokens that
+delimit it. Where texts may be joined first, both ways are counted and the larger count is taken, for
+joined texts can have more tokens than separate ones. Parameters of the request (temperature, stop
+sequences, ...) are no input.
 
-What models thought earlier comes back as input in a form whose size says nothing (encrypted, or by
-reference), but it was billed as output once, so it is no more tokens than that.
+Earlier thoughts of models come back as input in a form whose size says nothing (encrypted, or by
+reference). They were billed as output once, so they are at most that many tokens.
 """
 
 from __future__ import annotations
@@ -54,26 +55,26 @@ if TYPE_CHECKING:
     from fastroai.usage.known_inputs import KnownBeginning
 
 _FRAME: Final = 256
-"""More than what PydanticAI puts around a text that it renders: tags, and a line that says who speaks."""
+"""More bytes than PydanticAI puts around a text that it renders: tags, and a line that names the speaker."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
-"""What OpenAI tells of a text, and is not sent back, or as one word."""
+"""Details that OpenAI gives with a text. They are not sent back, or only as one word."""
 
 
 class _NotInBody(Exception):
-    """Some input is at the provider already, or of a size that nothing here tells. Says which."""
+    """Raised for input that is already at the provider, or of unknown size. The message says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRules:
-    """How to count the input of requests to one model."""
+    """Rules for counting the input of requests to one model."""
 
     provider: str
     count: Count
     pdf_size: Callable[[bytes], PdfSize | None]
-    """How much there is in a PDF."""
+    """A function that returns the size of a PDF; `None` if it cannot be told."""
     allowances: Allowances
     facts: ModelFacts | None
-    """What is documented of the model."""
+    """The documented facts of the model."""
     resolution: str = "auto"
     """The media resolution for all files of a request to Google."""
 
@@ -85,7 +86,7 @@ class InputRules:
         pdf_size: Callable[[bytes], PdfSize | None],
         settings: Mapping[str, object] | None = None,
     ) -> InputRules:
-        """The rules for a host, where `count` counts the tokens of a text, and `pdf_size` knows PDFs."""
+        """Return the rules for a host, with functions that count a text's tokens and measure a PDF."""
         asked = (settings or {}).get("google_video_resolution")
         return cls(
             provider=host.provider,
@@ -99,12 +100,12 @@ class InputRules:
 
 @dataclass(frozen=True, slots=True)
 class InputBound:
-    """No fewer tokens than a request has as input."""
+    """An upper bound on the input tokens of a request."""
 
     tokens: int | None
-    """`None` if that cannot be told from the request."""
+    """The most tokens; `None` if they cannot be told from the request."""
     why: str | None = None
-    """What cannot be told, and of what."""
+    """Why there is no bound; `None` if there is one."""
 
 
 def most_input(
@@ -114,10 +115,10 @@ def most_input(
     parameters: ModelRequestParameters,
     known: KnownBeginning | None = None,
 ) -> InputBound:
-    """The most input of a request.
+    """Return the upper bound on the input of a request.
 
-    Takes what a model is given, with settings and parameters as `Model.prepare_request` leaves them. Of what
-    a request begins with, the count that the provider reported for it is taken, if it is `known`.
+    Settings and parameters are those that `Model.prepare_request` returns. If the beginning of the request
+    is `known`, the tokens that the provider reported for it are taken instead of a count.
     """
     remembered = SERVER_SIDE_INPUT_SETTINGS.intersection(settings)
     if remembered:
@@ -136,7 +137,7 @@ def most_input(
 
 
 def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> bool:
-    """Whether some of the input may be audio or video, which can cost more than text."""
+    """Return whether some of the input may be audio or video, which can cost more than text."""
     if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
         return True
     if any(part.part_kind in _SOUNDS for message in messages for part in message.parts):
@@ -145,7 +146,7 @@ def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> b
 
 
 def files_in(messages: Sequence[ModelMessage]) -> list[object]:
-    """Return what was sent along with prompts and results of tools; texts of prompts are among them."""
+    """Return the files sent with prompts and with results of tools; texts of prompts are among them."""
     files: list[object] = []
     for message in messages:
         for part in message.parts:
@@ -181,7 +182,7 @@ def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
         return _texts(rules, [part.content])
     if part.part_kind == "speech":
         raise _NotInBody("the size of speech in tokens is not documented")
-    # PydanticAI renders all others as text of its own before they are sent.
+    # PydanticAI renders parts of other kinds as text before it sends them.
     rendered = _FRAME + bytes_of(_dumped(part))
     if isinstance(part, RetryFeedbackPart | RetryPromptPart):
         rendered += bytes_of(part.model_response())
@@ -193,7 +194,7 @@ def _dumped(part: ModelRequestPart) -> str:
 
 
 def _texts(rules: InputRules, texts: Sequence[str]) -> int:
-    """Texts of one message, which may be tokenized one by one or together, with or without empty lines."""
+    """Return the tokens of a message's texts, tokenized one by one or joined, with or without empty lines."""
     tokens = sum(map(rules.count, texts))
     if len(texts) > 1:
         tokens = max(tokens, rules.count("".join(texts)), rules.count("\n\n".join(texts)))
@@ -211,7 +212,7 @@ def _user_prompt(rules: InputRules, content: Iterable[UserContent]) -> int:
 
 
 def _file(rules: InputRules, item: object) -> int:
-    """A file, inline or by its URL: an image, a PDF, or a text."""
+    """Return the tokens of a file, inline or by its URL: an image, a PDF, or a text."""
     media_type = _media_type(item)
     if isinstance(item, BinaryContent) and media_type.startswith("text/"):
         tokens = _FRAME + bytes_of(item.data.decode(errors="replace")) + bytes_of(item.identifier)
@@ -262,12 +263,12 @@ def _media_type(item: object) -> str:
         return "uploaded"
     try:
         return str(getattr(item, "media_type", "unknown"))
-    except ValueError:  # what PydanticAI raises for a URL whose ending it does not know
+    except ValueError:  # PydanticAI raises this for a URL whose ending it does not know
         return "unknown"
 
 
 def _detail(rules: InputRules, item: ImageUrl | DocumentUrl | BinaryContent) -> str:
-    """How closely a file is to be looked at, in the words of the provider."""
+    """Return the level of detail at which a file is to be read, as the provider names it."""
     asked = item.vendor_metadata or {}
     if rules.provider in ("google", "google-cloud"):
         detail = asked.get("media_resolution", rules.resolution)
@@ -324,7 +325,7 @@ def _tool_call(rules: InputRules, part: ToolCallPart) -> int:
 
 
 def _hidden(rules: InputRules, message: ModelResponse) -> int:
-    """What comes back with a response besides its text: its thoughts, once billed as output."""
+    """Return the tokens of an earlier response besides its text: its thoughts, once billed as output."""
     usage = message.usage
     if not usage.output_tokens:
         raise _NotInBody("an earlier answer holds thoughts of the model, and not the usage that bounds them")
@@ -338,7 +339,7 @@ def _instructions(
 ) -> int:
     if parameters.instruction_parts is not None:
         return _texts(rules, [part.content for part in parameters.instruction_parts])
-    # Each request of a history has the instructions of its time; those of one of the last two are sent.
+    # Each request of a history has the instructions of its time; only those of one of the last two are sent.
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     candidates = [message.instructions for message in requests[-2:] if message.instructions]
     return max((_texts(rules, [instructions]) for instructions in candidates), default=0)
@@ -350,7 +351,7 @@ def _definitions(rules: InputRules, parameters: ModelRequestParameters) -> int:
     if tools:
         tokens += rules.allowances.tools
     for tool in tools:
-        # A tool that the model is told of later can be defined there once more.
+        # A tool that the model is told of later can be defined once more at that point.
         times = 1 if parameters.visibility_of(tool.name) == "visible" else 2
         tokens += times * _tool(rules, tool)
     if parameters.output_mode in ("native", "prompted"):

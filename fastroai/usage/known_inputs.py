@@ -1,13 +1,13 @@
-"""What providers reported for the input of earlier requests: a bound for what later ones begin with.
+"""Input tokens that providers reported for earlier requests: bounds for later requests that begin alike.
 
 A request that begins with the same tools, instructions, settings and messages as an earlier one begins
 with no more tokens than the earlier one had in all. That holds where a provider tokenizes the same
-beginning the same each time, on which cached prefixes rest (`ProviderFacts.same_prefix`), within limits:
+beginning the same way each time, as cached prefixes require (`ProviderFacts.same_prefix`), within limits:
 
-- The same model at the same URL, within an hour: an alias can be given to another model.
-- Everything is in the request, and none of it by URL, for a URL can bring something else each time.
-- Thoughts of the model are dropped from turns that are over. So a beginning that holds any counts only for
-  what continues the whole request that was measured: of it no thoughts come back that were dropped.
+- The same model at the same URL, within an hour: later, an alias may name another model.
+- Everything is in the request, and nothing is named by a URL, which can bring something else each time.
+- Thoughts of the model are dropped from turns that are over. So a beginning with thoughts counts only for
+  requests that continue the whole measured request: then no dropped thoughts come back.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
 
 _REMEMBERED: Final = 16_384
-"""Beginnings that are remembered, each with some hundred bytes."""
+"""The most beginnings that are remembered, of some hundred bytes each."""
 _SECONDS: Final = 3_600.0
 _DROPS_INPUT: Final = SERVER_SIDE_INPUT_SETTINGS | DROP_INPUT.names
-"""Settings with which the input that is reported may not be that of the messages."""
+"""Settings with which the reported input may differ from the input in the messages."""
 _NOT_SENT: Final = {"timestamp", "run_id", "conversation_id"}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBeginning:
-    """What a request begins with, and no fewer tokens than that is."""
+    """A beginning of a request, and an upper bound on its tokens."""
 
     messages: int
-    """How many of its messages, as `separated`, besides tools and instructions."""
+    """The number of its messages, as `separated`, besides tools and instructions."""
     tokens: int
 
 
 class KnownInputs:
-    """Counts of tokens that were reported for beginnings of requests. For several threads."""
+    """Token counts that providers reported, by beginning of a request. Threads can share one instance."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -77,9 +77,9 @@ class KnownInputs:
         parameters: ModelRequestParameters,
         input_tokens: int,
     ) -> None:
-        """Remember the input that was reported for a request; takes what `Model.request` takes."""
+        """Remember the input tokens reported for a request; other arguments are as for `Model.request`."""
         if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
-            return  # after an answer, it may be what was reported for the request that this one continues
+            return  # after an answer, the count may be that of the request before
         messages = separated(messages)
         thoughts, now, last = False, self._clock(), len(messages)
         digests = list(_beginnings(host, model, messages, settings, parameters))
@@ -89,8 +89,8 @@ class KnownInputs:
                 if thoughts and number < last:
                     continue
                 known, noted = self._known.pop(digest, (input_tokens, now))
-                # A whole request has the tokens that were reported for it. What others begin with has no
-                # more than any of them, and it stays known for an hour after the one that says so.
+                # A whole request has the tokens that were reported for it. A beginning has no more than any
+                # request that begins with it. The lowest count stays known for an hour after its request.
                 lowest = known < input_tokens and number < last and now - noted <= _SECONDS
                 self._known[digest] = (known, noted) if lowest else (input_tokens, now)
             while len(self._known) > _REMEMBERED:
@@ -104,7 +104,7 @@ class KnownInputs:
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
     ) -> KnownBeginning | None:
-        """The longest beginning of a request of which the tokens are known; `None` if there is none."""
+        """Return the longest beginning of a request whose tokens are known; `None` if there is none."""
         if not self._known:
             return None
         messages = separated(messages)
@@ -118,11 +118,11 @@ class KnownInputs:
 
 
 KNOWN_INPUTS: Final = KnownInputs()
-"""Those of this process."""
+"""The token counts of this process."""
 
 
 def separated(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-    """The messages of a request, with the system prompt by itself, with which all calls of an agent begin."""
+    """Return the messages with the system prompt apart, since all calls of an agent begin with it."""
     first = messages[0] if messages else None
     if not isinstance(first, ModelRequest):
         return messages
@@ -140,9 +140,9 @@ def _beginnings(
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
 ) -> Iterator[bytes]:
-    """A digest of tools, instructions and settings alone, then with one message more each time.
+    """Yield a digest of tools, instructions and settings alone, then with one message more each time.
 
-    None where they do not say all that is sent, or where a count says nothing of other requests.
+    Yields none where the request does not show all its input, or its count says nothing of other requests.
     """
     given: Mapping[str, object] = {**(model.settings or {}), **(settings or {})}
     if host.rules is None or host.rules.same_prefix is None:
@@ -152,7 +152,7 @@ def _beginnings(
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
     instructions: set[str | None] = set()
-    if parameters.instruction_parts is None:  # those of one of the last two requests are sent
+    if parameters.instruction_parts is None:  # instructions of one of the last two requests are sent
         requests = [message for message in messages if isinstance(message, ModelRequest)]
         instructions = {message.instructions for message in requests[-2:]}
     if len(instructions) > 1:
@@ -161,7 +161,7 @@ def _beginnings(
     base = [*served_by, asked, tools, list(instructions)]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
-    except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same
+    except PydanticSerializationError:  # such as a tool's metadata, which cannot be compared
         return
     yield digest.digest()
     for message in messages:
@@ -169,7 +169,7 @@ def _beginnings(
             return
         try:
             digest.update(ModelMessagesTypeAdapter.dump_json([message], exclude=_VOLATILE))
-        except (PydanticSerializationError, ValueError):  # it cannot be sent either
+        except (PydanticSerializationError, ValueError):  # such a request cannot be sent either
             return
         yield digest.digest()
 
@@ -180,19 +180,19 @@ _VOLATILE: Final[Mapping[str, Any]] = {
 
 
 def _in_order(value: object) -> object:
-    """Sets have another order in each process."""
+    """Return a set as a sorted list, since its order differs between processes; any other value as it is."""
     return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def _holds_thoughts(message: ModelMessage) -> bool:
-    """Whether something of an answer is kept or dropped according to what follows it."""
+    """Return whether an answer has a part that is kept or dropped depending on the messages after it."""
     return isinstance(message, ModelResponse) and any(
         not isinstance(part, TextPart | ToolCallPart) or part.provider_details for part in message.parts
     )
 
 
 def _is_elsewhere(message: ModelMessage) -> bool:
-    """Whether a message names files that are not part of it."""
+    """Return whether a message names files that are not part of it."""
     if not isinstance(message, ModelRequest):
         return False
     return any(isinstance(item, FileUrl | UploadedFile) for part in message.parts for item in _items(part))

@@ -1,4 +1,4 @@
-"""What `budget=` can be, in one form."""
+"""The limits of a scope: the arguments `budget=` and `cost_budget=` in one form."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a scope: its own budget, and spend limits that it shares with others."""
+    """The limits on the spending of a scope: its own budget, and spend limits that it shares with others."""
 
     budget: Budget | None = None
     spend_limits: tuple[SpendLimit, ...] = ()
 
     def over(self, other: Limits | None) -> Limits:
-        """These in the place of less specific ones: another budget, but all the spend limits of both.
+        """Return these limits merged with less specific ones: one budget, but the spend limits of both.
 
-        A ceiling that is shared with others is not lifted by a budget for one call.
+        This budget comes first. A budget for one call does not lift a spend limit that is shared with others.
         """
         if other is None:
             return self
@@ -42,9 +42,9 @@ class Limits:
     def ceilings(
         self, deps: object, tenant: str | None = None, *, within: tuple[Ceiling, ...] = ()
     ) -> tuple[Ceiling, ...]:
-        """The spend limits that hold under these and those of `within`, each account once.
+        """Return the ceilings of these limits and those of `within`: for each account once, the lowest.
 
-        Sorted, so that all requests everywhere reserve in the same order: none waits for another in a circle.
+        They are sorted, so that all requests reserve in the same order: none wait for each other in a circle.
 
         Raises:
             ConfigurationError: a key function failed, or gave no key; or there is no tenant, and a limit
@@ -68,7 +68,7 @@ def _place(ceiling: Ceiling) -> tuple[str, str, str]:
 
 
 def limits_of(budget: BudgetLike | None, cost_budget: int | None = None) -> Limits | None:
-    """The one form of `budget=`, or of its short form `cost_budget=` in microcents; `None` for neither.
+    """Return the limits of `budget=`, or of its short form `cost_budget=` in microcents; `None` without both.
 
     Raises:
         ConfigurationError: both are given, or one of them is invalid.

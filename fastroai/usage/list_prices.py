@@ -1,4 +1,4 @@
-"""Which list prices of genai-prices apply to a request."""
+"""The search for the list prices of genai-prices that apply to a request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fastroai.usage.references import first_party_provider
 
 _FUNCTION_MODEL: Final = "function:"
 _SHARES_A_URL: Final = "openai-decisions"
-"""A provider that is not the one that its URL belongs to."""
+"""A provider whose URL belongs to another provider in the price list."""
 
 
 def is_local(model: str | None, provider: str | None) -> bool:
-    """Whether it is a `TestModel` or a `FunctionModel`, whose responses have no provider but such a name."""
+    """Return whether a model is a `TestModel` or a `FunctionModel`, by its provider, or else by its name."""
     return provider in LOCAL_PROVIDERS or (provider is None and (model or "").startswith(_FUNCTION_MODEL))
 
 
@@ -32,7 +32,7 @@ class ListedModel(NamedTuple):
     """Whether its prices for service tiers and the like hold: not where another provider resells it."""
 
     def lasting_card(self, conditions: Mapping[str, str]) -> RateCard | None:
-        """The prices under conditions, if they do not depend on the time."""
+        """Return the prices under some conditions; `None` if they depend on the time."""
         variants = self.variants(conditions)
         dated = not isinstance(self.info.prices, ModelPrice)
         if dated or any(variant.constraint is not None for _, variant in variants):
@@ -40,15 +40,15 @@ class ListedModel(NamedTuple):
         return self.card(datetime.now(UTC), conditions)
 
     def card(self, at: datetime, conditions: Mapping[str, str]) -> RateCard:
-        """The prices for a request at a time and under conditions, such as `{"service_tier": "flex"}`."""
+        """Return the prices at a time and under conditions, such as `{"service_tier": "flex"}`."""
         return _cards.of(self, at, conditions)
 
     def knows(self, condition: str, value: str) -> bool:
-        """Whether it lists prices of their own for a condition."""
+        """Return whether the model has separate prices for a condition, such as a service tier."""
         return any(variant.when.get(condition) == value for variant in self._all_variants)
 
     def variants(self, conditions: Mapping[str, str]) -> Sequence[tuple[int, PriceVariant]]:
-        """The separate prices that the model lists for some conditions, at any time, with their numbers."""
+        """Return the separate prices, with their numbers, that the model lists for conditions at any time."""
         return [
             (number, variant)
             for number, variant in enumerate(self._all_variants)
@@ -61,22 +61,22 @@ class ListedModel(NamedTuple):
 
 
 def listed_model(model: str | None, provider: str | None, provider_url: str | None) -> ListedModel | None:
-    """Find a model in genai-prices, by the URL that it is asked at, else by the name of its provider.
+    """Find a model in genai-prices, by the URL of its API, else by the name of its provider.
 
-    `None` if it is not there, or is there without prices and not free. A bare name is looked up at its maker
-    only: genai-prices would guess a provider from the name.
+    Return `None` if it is not listed, or listed without prices and not free. A bare name is looked up only at
+    its maker: genai-prices would guess a provider from the name.
     """
     if not model:
         return None
     if provider == "function":
-        provider = None  # as in the answer of a FunctionModel
+        provider = None  # the answer of a FunctionModel says so
     if not (provider or provider_url or first_party_provider(model)):
         return None
     return _models.of(model, provider, provider_url)
 
 
 class _Models:
-    """Models that were looked up, for as long as the list prices stay the same."""
+    """Models that were looked up. They are forgotten when the list prices change."""
 
     def __init__(self) -> None:
         self._snapshot: DataSnapshot | None = None
@@ -115,7 +115,7 @@ def _has_prices(info: ModelInfo) -> bool:
 
 
 def _is_free(provider: str, model: str) -> bool:
-    """Whether a model that is listed without prices costs nothing; others were taken off the market."""
+    """Return whether a model that is listed without prices is free; others were taken off the market."""
     free = (FREE_MODELS.get(provider), FREE_MODELS["*"])
     return any(each is not None and each.names.match(model) for each in free)
 
@@ -136,7 +136,7 @@ class _Cards:
         )
         key = (id(info), id(standard), chosen)
         made = self._made.get(key)
-        if made is None:  # what has an id is kept beside it, so that the id stays its own
+        if made is None:  # objects whose ids are in the key are kept, so that no others get these ids
             if len(self._made) > _MOST_KEPT:
                 self._made.clear()
             card = RateCard(info.get_prices(at, conditions) if chosen else standard)

@@ -1,4 +1,4 @@
-"""The least that tokens of a model can cost."""
+"""The lowest prices that tokens of a model can have."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ZERO: Final = Decimal(0)
 def lower_override(pricing: ModelPricing, listed: FlatPrices | None) -> FlatPrices | None:
     """Return the lowest of a user's own prices for a model.
 
-    `listed` are the lowest list prices, which hold where the user gives none; `None` if they are needed and
-    not known.
+    `listed` are the lowest list prices, which hold where the user gives none. The result is `None` if they
+    are needed and not known.
     """
     lowest: list[FlatPrices | None] = []
     for variant in pricing.variants():
@@ -49,15 +49,15 @@ def _lower(prices: TokenPrices) -> FlatPrices:
 
 
 def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> FlatPrices | None:
-    """The lowest list prices that a request can be billed at; `None` if there is no list price.
+    """Return the lowest list prices that a request can be billed at; `None` if there is no list price.
 
-    Over every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
+    Compares every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
     every date and hour that prices are known for.
     """
     listed = listed_model(model, provider, provider_url)
     if listed is None:
         return None
-    # Variants list only what differs from the other prices, so all prices are compared one by one.
+    # Variants list only the prices that differ from the others, so all prices are compared one by one.
     lowest: dict[str, Decimal] = {}
     for kind, price in _prices(listed.info):
         lowest[kind] = min(price, lowest.get(kind, price))
@@ -68,7 +68,7 @@ def lower_list_prices(model: str, provider: str | None, provider_url: str | None
 
 
 def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
-    """Every price of a model: what it is for, and US dollars for one of it."""
+    """Yield every price of a model: the kind of its unit, and US dollars for one unit."""
     given = [model.prices] if isinstance(model.prices, ModelPrice) else [each.prices for each in model.prices]
     for prices in (*given, *(variant.prices for variant in model.price_variants or ())):
         for key, value in vars(prices).items():

@@ -28,24 +28,24 @@ from fastroai.usage.spend_store import (
 
 _SWEEP_EVERY: Final = 3600.0
 _gate: Final = ForkGate()
-"""No fork comes in between, so that a forked process has whole copies."""
+"""Held while the store changes: no process forks meanwhile, so that a forked process has whole copies."""
 
 
 def utc_now() -> datetime:
-    """The clock of this machine."""
+    """Return the time of this machine, in UTC."""
     return datetime.now(UTC)
 
 
 @functools.cache
 def default_spend_store() -> MemorySpendStore:
-    """The store of every `SpendLimit` of this process that is given none."""
+    """Return the store of every `SpendLimit` of this process that is given none."""
     return MemorySpendStore()
 
 
 class MemorySpendStore:
-    """A `SpendStore` for the runs of one process, whatever their threads and event loops.
+    """A `SpendStore` for the runs of one process, in any of its threads and event loops.
 
-    What it counts is gone when the process ends, and a forked process goes on with a count of its own.
+    Its counts are gone when the process ends. A forked process goes on with a count of its own.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class _MemoryWindows:
         self._adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
 
     def copied(self) -> _MemoryWindows:
-        """The same, to be changed apart."""
+        """Return an independent copy."""
         windows = _MemoryWindows()
         windows._rows = {number: copy(row) for number, row in self._rows.items()}
         windows._adjustments = self._adjustments.copy()
@@ -183,7 +183,7 @@ class _MemoryWindows:
 
 
 class _MemoryClaims:
-    """`ClaimRows` in dicts, which keep the order of what is added to them."""
+    """`ClaimRows` in dicts, which keep the order of insertion."""
 
     def __init__(self) -> None:
         self._rows: dict[str, ClaimRow] = {}
@@ -191,7 +191,7 @@ class _MemoryClaims:
         self._none_over_before: float | None = None
 
     def copied(self) -> _MemoryClaims:
-        """The same, to be changed apart."""
+        """Return an independent copy."""
         claims = _MemoryClaims()
         for row in self._rows.values():
             claims.add(copy(row))
@@ -247,4 +247,4 @@ class _MemoryClaims:
 
 
 _Rows: TypeAlias = tuple[AccountRow, _MemoryWindows, _MemoryClaims]
-"""What is kept of an account."""
+"""The rows of an account."""

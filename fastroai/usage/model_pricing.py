@@ -31,7 +31,7 @@ class PricesPerMtok(TypedDict, total=False):
     cache_write_per_mtok: Amount | None
     """Input tokens written to the provider's cache; without it they cost what other input costs."""
     cache_write_1h_per_mtok: Amount | None
-    """... for one hour; without it they cost what other cache writes cost."""
+    """Input tokens written to the cache for one hour; without it they cost what other cache writes cost."""
     input_audio_per_mtok: Amount | None
     output_audio_per_mtok: Amount | None
     cache_audio_read_per_mtok: Amount | None
@@ -119,9 +119,9 @@ class ModelPricing:
     """A checked `PricingOverride`; the fields are documented there."""
 
     prices: TokenPrices | None = None
-    """`None`: those of the price list."""
+    """Prices of tokens; `None` for those of the price list."""
     tiers: Sequence[tuple[int, TokenPrices]] = ()
-    """The input tokens above which prices hold, in ascending order."""
+    """Thresholds of input tokens in ascending order, each with the prices that hold above it."""
     discount: Decimal = _ZERO
     per_request: Decimal = _ZERO
     service_tiers: Mapping[str, ModelPricing] = field(default_factory=lambda: MappingProxyType({}))
@@ -171,23 +171,23 @@ class ModelPricing:
 
     @classmethod
     def _of_service_tier(cls, where: str, base: Mapping[str, object], given: object) -> ModelPricing:
-        """The pricing of a model with the differences of a service tier."""
+        """Return the pricing of a model with the differences of a service tier."""
         known = [name for name in _OF_A_MODEL if name != "service_tiers"]
         own = _checked_mapping(where, given, known, "a mapping such as {'discount': '0.5'}")
-        # Prices for larger inputs belong to the prices that they raise.
+        # Tiers belong to the prices that they raise, so they go when other prices replace those.
         kept = {name: value for name, value in base.items() if name != "tiers" or not own.keys() & {*_PRICES}}
         return cls._without_service_tiers(where, {**kept, **own})
 
     def in_service_tier(self, service_tier: object) -> ModelPricing:
-        """Return the pricing of a response that says it was served in a tier; `None` if it says nothing."""
+        """Return the pricing for the service tier that a response names; `None` if it names none."""
         of_tier = self.service_tiers.get(service_tier) if isinstance(service_tier, str) else None
         return of_tier or self
 
     def cost(self, usage: RequestUsage, *, list_usd: Decimal | None = None) -> Decimal | None:
         """Return what one request costs in US dollars, exactly.
 
-        `list_usd` is its list price, which counts where this has no prices. The cost is `None` if neither is
-        known.
+        `list_usd` is its list price, which counts where this pricing has no prices. The cost is `None` if
+        neither is known.
 
         Raises:
             ValueError: if the parts of a token count exceed it.
@@ -207,7 +207,7 @@ class ModelPricing:
         return EXACT.subtract(_ONE, self.discount)
 
     def variants(self, service_tiers: Collection[str] | None = None) -> Sequence[ModelPricing]:
-        """Return this pricing, and those that can apply instead of it in some service tiers, or in any."""
+        """Return this pricing, and those that replace it in the given service tiers, or in all for `None`."""
         others = (
             pricing
             for tier, pricing in self.service_tiers.items()
@@ -217,17 +217,17 @@ class ModelPricing:
 
     @property
     def uses_list_prices(self) -> bool:
-        """Whether it needs the price list, in some service tier at least."""
+        """Whether this pricing needs the price list, in some service tier at least."""
         return any(variant.prices is None for variant in self.variants())
 
     def prices_within(self, input_tokens: int | None = None) -> Sequence[TokenPrices]:
-        """Return its own prices that can apply to at most so many input tokens; `None` for any number."""
+        """Return its own prices that can apply up to `input_tokens` of input; `None` is any number."""
         tiers = (prices for above, prices in self.tiers if input_tokens is None or input_tokens > above)
         return () if self.prices is None else (self.prices, *tiers)
 
 
 def _checked_mapping(where: str, given: object, known: Sequence[str], expected: str) -> dict[str, object]:
-    """What is given under known names, without those that are `None`."""
+    """Return the values given under known names, without those that are `None`."""
     if not isinstance(given, Mapping):
         raise ConfigurationError(where, given, expected)
     for name in given:

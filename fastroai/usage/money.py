@@ -36,12 +36,12 @@ class Costed(Protocol):
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """US dollars, as far as they are known."""
+        """The known cost, in US dollars."""
         ...
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is all of the cost."""
+        """Whether `cost_usd` is the whole cost."""
         ...
 
 
@@ -63,7 +63,7 @@ def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decim
 
 
 def exact_decimal(option: str, value: object, expected: str) -> Decimal:
-    """The finite, non-negative number that was written, exactly: the float `0.1` is one tenth.
+    """Return the finite, non-negative number that was written, exactly: the float `0.1` is one tenth.
 
     Raises:
         ConfigurationError: naming `option`, for anything else.
@@ -90,7 +90,7 @@ def signed_decimal(option: str, value: object, expected: str) -> Decimal:
     if not number.is_finite():
         raise ConfigurationError(option, value, expected)
     exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)  # of finite numbers it is one
+    assert isinstance(exponent, int)  # as it is for every finite number
     if number.adjusted() >= _MOST_DIGITS or exponent < -_MOST_PLACES:
         limits = f"below 10 to the power of {_MOST_DIGITS}, with at most {_MOST_PLACES} decimal places"
         raise ConfigurationError(option, value, f"{expected}, {limits}")
@@ -109,7 +109,7 @@ def dollars_to_microcents(dollars: Amount) -> int:
 
 
 def microcents_to_dollars(microcents: int) -> Decimal:
-    """Whole microcents as exact US dollars.
+    """Return whole microcents as exact US dollars.
 
     Raises:
         ConfigurationError: if `microcents` is negative or not a whole number.
@@ -156,7 +156,7 @@ def _format_usd(usd: Decimal) -> str:
 
 
 def whole_number(option: str, value: object, expected: str = "a whole number, 0 or more") -> int:
-    """An `int` of 0 or more.
+    """Check that a value is an `int` of 0 or more, and return it.
 
     Raises:
         ConfigurationError: naming `option`, for anything else.

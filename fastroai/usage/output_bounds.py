@@ -1,4 +1,4 @@
-"""The most output tokens that a request can have, and how far that can be lowered."""
+"""An upper bound on the output tokens of a request, and how far `max_tokens` can lower it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """The most output of a request."""
+    """An upper bound on the output of a request."""
 
     tokens: int | None
-    """Everything that is billed as output, thinking included; `None` if nothing limits it."""
+    """The most tokens billed as output, thinking included; `None` if nothing limits them."""
     floor: int | None
     """The smallest `max_tokens` that the provider accepts; `None` where it does not limit the output."""
 
@@ -29,7 +29,7 @@ class OutputLimit:
 def output_limit(
     host: Host, model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
 ) -> OutputLimit:
-    """What limits the output of a request; takes what `Model.prepare_request` gives.
+    """Return the limit on the output of a request. Takes the results of `Model.prepare_request`.
 
     `max_tokens` limits all output where a provider honours it, thinking included (`LIMITS_ALL_OUTPUT`).
     """
@@ -50,7 +50,7 @@ def output_limit(
 def _honours_max_tokens(
     model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
 ) -> bool:
-    """Whether `max_tokens` is sent and limits everything that is billed as output."""
+    """Return whether `max_tokens` is sent and limits everything that is billed as output."""
     ignored = {
         *model.unsupported_settings,
         *_strings(_profile(model).get("openai_unsupported_model_settings")),
@@ -63,9 +63,9 @@ def _honours_max_tokens(
 
 
 def thinks_besides(model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters) -> bool:
-    """Whether a model may think beyond `max_tokens`.
+    """Return whether a model may think beyond `max_tokens`.
 
-    Grok does, but in answers of the Responses API, and where it is told not to think and can be told so.
+    Grok does. Exceptions are the Responses API, and a Grok that can be told not to think and is told so.
     """
     if not outputs.THINKS_BESIDES.names.match(model.model_name) or _is_responses(model):
         return False
@@ -85,9 +85,9 @@ def _is_responses(model: Model) -> bool:
 
 
 def _thinking_budget(model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters) -> int:
-    """The tokens that Claude is given to think with; 0 if it is not given any, or decides by itself.
+    """Return the tokens that Claude is given to think with; 0 if it is given none, or decides by itself.
 
-    As PydanticAI sends it: `anthropic_thinking`, else `thinking` for models that do not adapt.
+    PydanticAI sends `anthropic_thinking`, else `thinking` for models that do not adapt.
     """
     given = settings.get("anthropic_thinking")
     if isinstance(given, Mapping) and given:

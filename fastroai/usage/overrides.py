@@ -1,4 +1,4 @@
-"""Which of the user's own prices apply to a model: they come before any list price."""
+"""The user's own prices of models, found by model and provider: they come before any list price."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PROVIDERS_OF_REFERENCES: Final = {
 class PricingOverrides:
     """Overrides by model; the most specific key wins.
 
-    That is `provider:model`, then `model`, then the key with a wildcard `*` that has the most other letters
-    (`openai:gpt-4o*`, `ollama:*`, `*`). Names match with their case. A key also stands for the dated
+    The order is `provider:model`, then `model`, then the key with a wildcard `*` that has the most letters
+    besides it (`openai:gpt-4o*`, `ollama:*`, `*`). Names match with their case. A key also stands for dated
     snapshots of a model: `gpt-4o` for `gpt-4o-2024-08-06`, `claude-sonnet-4-5` for
     `claude-sonnet-4-5-20250929`. A wildcard is compared with the name without the date.
     """
@@ -72,7 +72,7 @@ class PricingOverrides:
                 )
 
     def find(self, models: Iterable[str | None], providers: Iterable[str | None]) -> ModelPricing | None:
-        """Return the prices for the first of some names of a model that has any; wildcards come last."""
+        """Return the prices of the first name that has an override; all exact keys come before wildcards."""
         found = self._find(models, providers)
         return None if found is None else found[1]
 

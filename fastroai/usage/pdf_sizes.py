@@ -1,4 +1,4 @@
-"""How many pages PDFs have, and how much text: read by `pypdf` (extra `pdf`), if it is installed."""
+"""Sizes of PDFs, in pages and bytes of text: read by `pypdf` (extra `pdf`), if it is installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pypdf import PageObject
 
 _MOST_PAGES: Final = 1_000
-"""No provider takes more in one file."""
+"""The most pages: no provider takes more in one file."""
 _MOST_TEXT: Final = 4_000_000
-"""Bytes of text beyond which no context window is left that the file could fit into."""
+"""The most bytes of text: no context window has room for a file with more."""
 
 logger = logging.getLogger("fastroai.usage")
 
 
 class PdfSizes:
-    """The sizes of the PDFs that were read last. For several threads."""
+    """The sizes of the PDFs that were read last. Threads can share one instance."""
 
     def __init__(self, kept: int = 256) -> None:
         self._kept = kept
@@ -44,7 +44,7 @@ class PdfSizes:
         return sha256(data).digest() in self._sizes
 
     def prepare(self, data: bytes) -> None:
-        """Read a PDF. Not on an event loop: a page can take 50 ms."""
+        """Read a PDF, and keep its size. Do not call it on an event loop: a page can take 50 ms."""
         size = read_pdf(data)
         with self._lock:
             self._sizes[sha256(data).digest()] = size
@@ -53,7 +53,7 @@ class PdfSizes:
 
 
 PDF_SIZES: Final = PdfSizes()
-"""Those of this process."""
+"""The sizes of PDFs that this process has read."""
 
 
 def can_read_pdfs() -> bool:
@@ -76,7 +76,7 @@ def read_pdf(data: bytes) -> PdfSize | None:
 
     text = []
     try:
-        # What a file says of the number of its pages is not taken for true: pypdf walks through them.
+        # The number of pages that a file states is not trusted: pypdf walks through the pages.
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted or len(reader.pages) > _MOST_PAGES:
             return None
@@ -91,7 +91,7 @@ def read_pdf(data: bytes) -> PdfSize | None:
 
 
 def _text_of(page: PageObject) -> int:
-    """The bytes of what can be read on a page: its text, and what stands in notes and fields of forms."""
+    """Return the bytes of readable text on a page: its text, its notes, and its fields of forms."""
     texts = [page.extract_text()]
     for annotation in page.annotations or ():
         given = annotation.get_object()

@@ -1,4 +1,4 @@
-"""What the prices of genai-prices are for: which tokens, or what else is billed."""
+"""The units of the prices in genai-prices: kinds of tokens, and other things that are billed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from genai_prices.data_units import unit_data
 
 @dataclass(frozen=True, slots=True)
 class PriceUnit:
-    """What one kind of price is for."""
+    """The unit of one kind of price."""
 
     kind: str
     """`input` or `output` tokens; for anything else that is billed, its family in genai-prices."""
     per: int
-    """How many units the price is for."""
+    """The number of units that the price is for."""
 
 
 def _unit(per: int, dimensions: dict[str, str]) -> PriceUnit:
@@ -26,4 +26,4 @@ def _unit(per: int, dimensions: dict[str, str]) -> PriceUnit:
 PRICE_UNITS: Final = {
     unit["price_key"]: _unit(unit["per"], unit["dimensions"]) for unit in unit_data.values()
 }
-"""By the name that the price has in genai-prices."""
+"""Units by the name that their price has in genai-prices."""

@@ -1,4 +1,4 @@
-"""What requests cost: exact, each by itself, the user's prices before list prices."""
+"""The prices of requests: exact, each request by itself, the user's prices before list prices."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _Served: TypeAlias = tuple[str | None, str | None, str | None, str | None, str | None, Conditions, Conditions]
-"""What prices depend on besides the time and the usage: the model and the provider that were asked, and those
-that have answered; the URL; the conditions that the answer names, and those that are known besides.
+"""The key of prices that are kept: the asked model and provider, those that have answered, the URL, the
+conditions that the answer names, and those that are known besides.
 """
 
 logger = logging.getLogger("fastroai.usage")
@@ -52,7 +52,7 @@ _LIST_PRICES: Final = ModelPricing()
 _ONE: Final = Decimal(1)
 _MOST_KEPT: Final = 4_096
 _ROUNDING: Final = Decimal("0.000001")
-"""US dollars by which a bill may differ from prices without being told: a microcent."""
+"""US dollars by which a bill may differ from known prices without a log message: a microcent."""
 
 
 class UnpricedModelWarning(UserWarning):
@@ -71,10 +71,10 @@ class CostCalculator:
     tokens, and a price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input
     costs. `PricingOverride` has tiers by the size of the input, discounts and fees for each request, too.
 
-    `endpoints` says what gateways and servers of your own are, by their URLs; see `Endpoint`.
+    `endpoints` describes your own gateways and servers, by their URLs; see `Endpoint`.
 
-    Keys that are probably misspelt, such as `opnai:gpt-4o`, are a `NearMissWarning` and no error, because a
-    provider of your own can have any name.
+    Keys that are probably misspelt, such as `opnai:gpt-4o`, cause a `NearMissWarning` and no error, because
+    a provider of your own can have any name.
 
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
@@ -95,7 +95,7 @@ class CostCalculator:
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
         self._found: tuple[DataSnapshot | None, dict[_Served, ServedPrices]] = (None, {})
-        """Return the prices of the service, and the list prices from which they were made."""
+        """The list prices of genai-prices, and the prices that were found with them."""
 
     refresh_prices = staticmethod(refresh_prices)
     refresh_prices_async = staticmethod(refresh_prices_async)
@@ -135,7 +135,7 @@ class CostCalculator:
         *,
         timestamp: datetime | None = None,
     ) -> int:
-        """What one request costs in microcents ($1 = 1,000,000), rounded once, half to even.
+        """Return the cost of one request in microcents ($1 = 1,000,000), rounded once, half to even.
 
         `model` is `provider:model`, a bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`), or
         the key of an override. Parts are included in their totals: cached and audio tokens in
@@ -196,11 +196,11 @@ class CostCalculator:
         provider_url: str | None = None,
         timestamp: datetime | None = None,
     ) -> Decimal | None:
-        """Work out what one request costs, in exact US dollars; `None` if a part of it has no known price.
+        """Return the cost of one request in exact US dollars; `None` if a part of it has no known price.
 
         A response is priced by the model, provider, URL, service tier and time that it carries itself.
         `model` and `provider` say which model was asked, so that overrides for its name count as well.
-        `cost_of` takes the provider's own bill into account, and says more.
+        `cost_of` also takes the provider's own bill into account, and returns more details.
 
         Raises:
             ConfigurationError: for the usage of a whole run, because each request is priced by itself; and
@@ -229,7 +229,7 @@ class CostCalculator:
         provider_url: str | None = None,
         timestamp: datetime | None = None,
     ) -> RequestCost:
-        """Work out what so much usage of a model costs, by the prices of `timestamp`, by default now."""
+        """Return the cost of some usage of a model, at the prices of `timestamp`, by default now."""
         provider, model = provider_and_name(model, provider)
         measured = _request_usage(usage) if isinstance(usage, Tokens) else usage
         response = _response(measured, model, provider, provider_url, timestamp)
@@ -244,15 +244,15 @@ class CostCalculator:
         stated_usd: Decimal | None = None,
         conditions: Mapping[str, str] | None = None,
     ) -> RequestCost:
-        """Work out what one request cost, where that is from, and what of it is not known.
+        """Return the cost of one request, the source of this cost, and the parts whose price is not known.
 
         Args:
-            response: Its response, which says the model, the provider, the URL, the time and the usage.
+            response: The response of the request, with its model, provider, URL, time and usage.
             model: The model that was asked, so that overrides for its name count. The list price of an asked
-                model is never taken for an answer of another one.
+                model is never used for an answer of another one.
             provider: The provider that was asked.
             stated_usd: The bill that the provider or a gateway states, in US dollars. It wins over prices.
-            conditions: What is known besides the response of how it was served, as in `{"speed": "fast"}`.
+            conditions: Conditions of service that the response does not tell, such as `{"speed": "fast"}`.
         """
         priced = self._priced(response, model, provider, conditions)
         return priced if stated_usd is None else priced.billed(stated_usd)
@@ -307,7 +307,7 @@ class CostCalculator:
             provider, model = provider_and_name(model, provider)
         tier = self._endpoints.service_tier(url)
         served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
-        inference_geo = served.pop("inference_geo", None)  # it is no condition of list prices
+        inference_geo = served.pop("inference_geo", None)  # list prices have no such condition
         found = self._find((model, answered), (provider, answered_by), url)
         own = None if found is None else found.in_service_tier(served.get("service_tier"))
         asked, name = answered_by or provider, _full_name(answered, model)
@@ -320,7 +320,7 @@ class CostCalculator:
     def _find(
         self, models: Sequence[str | None], providers: Sequence[str | None], url: str | None
     ) -> ModelPricing | None:
-        """The user's own prices; those that were given for an endpoint come first there."""
+        """Return the user's own prices of a model; prices for the endpoint at the URL come first."""
         at_endpoint = self._endpoints.prices(url)
         pricing = None if at_endpoint is None else at_endpoint.find(models, providers)
         return pricing or self._overrides.find(models, providers)
@@ -335,7 +335,7 @@ class CostCalculator:
         return self._endpoints.listings(model, canonical_provider(provider) if provider else None, url)
 
     def host(self, model: Model) -> Host:
-        """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
+        """Return the host that serves a model: the rules that hold there, and the tokens that it adds."""
         return self._endpoints.host(model)
 
     def warn_of_near_miss(self, url: str | None) -> None:
@@ -347,7 +347,7 @@ class CostCalculator:
         return self._endpoints.cost_headers(url)
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
-        """Whether requests to a model can be priced: by an override, a list price, or as free."""
+        """Return whether requests to a model can be priced: by an override, a list price, or as free."""
         provider, model = provider_and_name(model, provider)
         pricing = self._find((model,), (provider,), provider_url)
         if pricing is not None and pricing.prices is not None:
@@ -362,10 +362,10 @@ class CostCalculator:
         input_tokens: int | None = None,
         conditions: PriceConditions = ANY_PRICE,
     ) -> FlatPrices | None:
-        """Prices that no token of a request to a model exceeds; `None` if that cannot be told.
+        """Return prices that no token of a request to a model exceeds; `None` if that cannot be told.
 
-        Where prices rise with the size of the input, only what `input_tokens` can reach counts, and of
-        service tiers and cache writes only what the `conditions` leave.
+        Where prices rise with the size of the input, only the prices that `input_tokens` can reach count. Of
+        service tiers and cache writes, only those count that the `conditions` leave.
         """
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
@@ -387,7 +387,7 @@ class CostCalculator:
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> FlatPrices | None:
-        """Prices below which no token of a request to a model is billed; `None` if no price is known."""
+        """Return prices below which no token of a request to a model is billed; `None` if none is known."""
         provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None
@@ -402,16 +402,16 @@ class CostCalculator:
         return FlatPrices.chosen(min, (lower_override(pricing, listed) for pricing in pricings))
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
-        """The pricings that can apply when a model is asked: its own, and those of its snapshots."""
+        """Return the pricings that can apply when a model is asked: its own, and those of its snapshots."""
         asked = self._find([model], [provider], url) or _LIST_PRICES
         at_endpoint = self._endpoints.prices(url)
         of_snapshots = [] if at_endpoint is None else at_endpoint.of_snapshots(model)
         return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
-        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model.
+        """Warn that a cost is incomplete, and why: one `UnpricedModelWarning` for each reason and model.
 
-        It names the line of the user's code that led to the request, where that can be found.
+        The warning names the line of the user's code that led to the request, where that can be found.
         """
         provider, model = provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
@@ -451,7 +451,7 @@ def calculator_of(given: CostCalculator | None, default: CostCalculator | None =
 
 @lru_cache(maxsize=4096)
 def _full_name(answered: str | None, asked: str | None) -> str | None:
-    """The name by which a model is listed where it answers with a part of its id, as Claude on Bedrock does.
+    """Return the name under which a model is listed, even if it answers with a part of it (as on Bedrock).
 
     `eu.anthropic.claude-haiku-4-5-20251001-v1:0` answers as `claude-haiku-4-5-20251001`.
     """
@@ -481,7 +481,7 @@ def _response(
     provider_url: str | None,
     timestamp: datetime | None = None,
 ) -> ModelResponse:
-    """The form in which PydanticAI prices things."""
+    """Return the usage as a response, which is the form that prices are computed for."""
     response = ModelResponse(
         parts=[],
         usage=usage,

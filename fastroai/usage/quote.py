@@ -1,4 +1,4 @@
-"""What something may cost, said before it runs: at least, expected, at most, and why."""
+"""Estimates of a cost before it arises: the least, the expected and the most, with reasons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USD: Final = "a finite number of US dollars, 0 or more"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """What a call, a step or a pipeline costs, in US dollars, told before it runs.
+    """The estimated cost of a call, a step or a pipeline, in US dollars, made before it runs.
 
         quote = await agent.estimate("What is the capital of France?")
         print(quote)  # all three amounts, and the reasons for each
@@ -34,18 +34,18 @@ class Quote:
     """
 
     name: str = ""
-    """What it is a quote for."""
+    """The name of the call, step or pipeline."""
     lower_usd: Decimal
-    """The least that it costs when it succeeds."""
+    """The lowest cost if it succeeds."""
     expected_usd: Decimal
-    """What it is likely to cost. What is not known counts as nothing here; `expected_reasons` say so."""
+    """The likely cost. Unknown costs count as nothing here; `expected_reasons` say so."""
     upper_usd: Decimal | None
-    """The most that it costs, whatever happens; `None` where nothing bounds it."""
+    """The highest cost, whatever happens; `None` where nothing bounds it."""
     lower_reasons: Reasons = ()
     expected_reasons: Reasons = ()
     upper_reasons: Reasons = ()
     parts: Mapping[str, Quote] = field(default_factory=dict, hash=False)
-    """Of a pipeline: the quotes of its steps, by id."""
+    """The quotes of a pipeline's steps, by id."""
 
     def __post_init__(self) -> None:
         amounts = [self.lower_usd, self.expected_usd]
@@ -76,7 +76,7 @@ class Quote:
 
     @classmethod
     def unknown(cls, because: str, *, name: str = "") -> Quote:
-        """A cost of which nothing can be said: from nothing, without an upper limit."""
+        """Return a quote for an unknown cost: from nothing, without an upper limit."""
         return cls(
             name=name,
             lower_usd=_ZERO,
@@ -89,7 +89,7 @@ class Quote:
 
     @classmethod
     def total(cls, name: str, parts: Mapping[str, Quote]) -> Quote:
-        """The sum of parts that all run."""
+        """Return the sum of the quotes of parts that all run."""
         unbounded = [part for part in parts if parts[part].upper_usd is None]
         summed = ("the sum of its steps",)
         return cls(
@@ -126,7 +126,7 @@ class Quote:
     # --- arithmetic ---
 
     def __add__(self, other: Quote) -> Quote:
-        """The quote for both."""
+        """Return the quote for both together."""
         if not isinstance(other, Quote):
             return NotImplemented
         bounded = self.upper_usd is not None and other.upper_usd is not None
@@ -141,11 +141,11 @@ class Quote:
         )
 
     def __radd__(self, other: object) -> Quote:
-        """What `sum` begins with."""
+        """Return this quote when `sum` adds it to the 0 that it begins with."""
         return self if other == 0 else NotImplemented
 
     def __mul__(self, count: int) -> Quote:
-        """The quote for doing it so many times."""
+        """Return the quote for `count` repetitions."""
         times = whole_number("count", count)
         return replace(
             self,
@@ -160,16 +160,16 @@ class Quote:
     __rmul__ = __mul__
 
     def retried(self, retries: int) -> Quote:
-        """The same where a failure is followed by so many extra attempts, each of which may be billed."""
+        """Return the quote with up to `retries` extra attempts, each of which may be billed."""
         if not whole_number("retries", retries) or self.upper_usd is None:
             return self
         reasons = (f"{1 + retries} attempts, as retries={retries}, each of", *self.upper_reasons)
         return replace(self, upper_usd=EXACT.multiply(self.upper_usd, 1 + retries), upper_reasons=reasons)
 
     def within(self, budget: Budget | None) -> Quote:
-        """The same under a budget, which stops it before it costs more.
+        """Return the quote under a budget, which stops the work before it costs more.
 
-        A budget that lets requests pass which it cannot reckon with (`"allow"`) bounds nothing unknown.
+        A budget that allows requests of unknown price or unbounded use (`"allow"`) does not bound their cost.
         """
         limit = None if budget is None else budget.usd
         if budget is None or limit is None or (self.upper_usd is not None and self.upper_usd <= limit):
@@ -191,16 +191,16 @@ class Quote:
         )
 
     def optional(self, because: str) -> Quote:
-        """The same where it may not run at all."""
+        """Return the quote for work that may not run at all: its lowest cost is zero."""
         return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
 
     def unbounded(self, because: str) -> Quote:
-        """The same, and whatever else it costs."""
+        """Return the quote without an upper limit, for work with additional costs that nothing bounds."""
         reasons = (because,) if self.upper_usd is not None else (because, *self.upper_reasons)
         return replace(self, upper_usd=None, upper_reasons=reasons)
 
     def expecting(self, usd: Decimal, *because: str) -> Quote:
-        """The same with another expectation, in US dollars, as far as it is within the limits."""
+        """Return the quote with another expected cost, in US dollars, moved within the limits if needed."""
         usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))
         return replace(self, expected_usd=usd, expected_reasons=because)
 
@@ -210,7 +210,7 @@ class Quote:
     # --- for people ---
 
     def __str__(self) -> str:
-        """All of it, parts included, one reason a line."""
+        """Return the whole quote as text, parts included, one reason a line."""
         return "\n".join(self._lines(""))
 
     def _lines(self, indent: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""List prices of one model, prepared for exact arithmetic on what a response reports.
+"""List prices of one model, prepared for exact arithmetic on the usage that a response reports.
 
 The arithmetic is that of genai-prices (https://github.com/pydantic/genai-prices): each unit that was used is
 billed once, at the price of the most specific unit that has one, and a tier that the input reaches applies
 to all of it. It is done here because `genai_prices.calc_price` computes in the decimal context of the
-application, and spends most of its time on what is the same for every response.
+application, and spends most of its time on work that is the same for every response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genai_prices.types import ModelPrice, TieredPrices
 from fastroai.records import EXACT
 
 Used = Mapping[str, int | float]
-"""What was used, by the name of its unit in genai-prices: `input_tokens`, `web_searches`, ..."""
+"""Amounts that were used, by the name of the unit in genai-prices: `input_tokens`, `web_searches`, ..."""
 
 _DIMENSIONS: Final = {name: frozenset(unit["dimensions"].items()) for name, unit in unit_data.items()}
 _UNIT_OF_PRICE: Final = {unit["price_key"]: name for name, unit in unit_data.items()}
@@ -29,9 +29,9 @@ UNITS: Final = frozenset(_DIMENSIONS)
 """The names of all units that genai-prices knows."""
 
 _FLOAT_DIGITS: Final = Context(prec=12)
-"""Digits of a number that a float holds without noise, and more than any price has."""
+"""Precision for list prices: more digits than any price has, and few enough to drop the noise of floats."""
 _DIVISION: Final = Context(prec=60)
-"""Divides by a power of ten exactly; by the seconds of an hour, as exactly as matters."""
+"""Precision for divisions: exact by powers of ten, and exact enough by the seconds of an hour."""
 
 _SPOKEN: Final = ("modality", "audio")
 _DRAWN: Final = frozenset({("modality", "image"), ("direction", "output")})
@@ -49,10 +49,10 @@ class _Rate:
     price: Decimal | TieredPrices
     per: Decimal
     within: tuple[int, ...]
-    """The positions of the more specific rates, whose units are not billed at this one as well."""
+    """The positions of more specific rates. Units that are billed there are not billed here as well."""
 
     def at(self, input_tokens: int | float) -> Decimal:
-        """The price with so much input."""
+        """Return the price for a request with so many input tokens."""
         price = self.price
         if isinstance(price, TieredPrices):
             reached = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
@@ -72,7 +72,7 @@ class RateCard:
         self.unknown: tuple[str, ...] = tuple(
             key for key, value in vars(prices).items() if value is not None and key not in _UNIT_OF_PRICE
         )
-        """Prices of units that this version of genai-prices does not define."""
+        """Names of prices whose units this version of genai-prices does not define."""
         self.units: frozenset[str] = frozenset(given)
         """The units that have a price."""
         self._covers = frozenset(name for name in UNITS if _covered(name, self.units))
@@ -80,7 +80,7 @@ class RateCard:
         self._flat = [None if isinstance(rate.price, TieredPrices) else rate.at(0) for rate in self._rates]
 
     def cost(self, used: Used) -> Decimal:
-        """Exact US dollars for what was used, without the units that have no price.
+        """Return the cost of the used units that have a price, in exact US dollars.
 
         Raises:
             ContradictoryUsage: parts of a count exceed it.
@@ -100,11 +100,11 @@ class RateCard:
         return total
 
     def uncovered(self, used: Used) -> tuple[str, ...]:
-        """The names of what was used and is in no price.
+        """Return the names of used units that no price covers.
 
-        Tokens of a kind without a price cost what tokens cost; but not those of audio, nor those of images
-        that a model makes, which no provider sells at the price of text. Tokens of a model that is sold by
-        the hour, the page or the character are in that price.
+        Tokens of a kind without a price are billed as ordinary tokens. Exceptions are tokens of audio, and of
+        images that a model makes, which no provider sells at the price of text. If a model is sold by the
+        hour, the page or the character, that price covers its tokens.
         """
         if used.keys() <= self._covers:
             return ()
@@ -136,7 +136,7 @@ def _family(name: str) -> str | None:
 
 
 def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
-    """The most specific first, so that each knows those within it."""
+    """Return the rates, the most specific first, so that each knows the rates within it."""
     names = sorted(given, key=lambda name: (-len(_DIMENSIONS[name]), name))
     return [
         _Rate(
@@ -150,7 +150,7 @@ def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
 
 
 def add_up(used: Used) -> bool:
-    """Whether tokens that were read from a cache and written to one are part of the input together.
+    """Return whether the tokens read from a cache and those written to one fit into the input together.
 
     `check_parts` checks that each of the two is part of the input.
     """
@@ -160,19 +160,19 @@ def add_up(used: Used) -> bool:
 
 
 def without_noise(price: Decimal) -> Decimal:
-    """Return the price that was meant: some list prices went through floats, as 0.18000000000000002 did."""
+    """Return the intended price: some list prices went through floats, such as 0.18000000000000002."""
     return _FLOAT_DIGITS.plus(price)
 
 
 def check_parts(used: Used) -> None:
-    """Check what holds for all usage, whatever has a price.
+    """Check the rules that hold for all usage, whether it has a price or not.
 
     Raises:
         ContradictoryUsage: a count is negative, not a number, or absurd, or parts of it exceed it.
     """
     for name, count in used.items():
         number = type(count) is int or (isinstance(count, int | float) and not isinstance(count, bool))
-        if not number or not 0 <= count <= MOST_OF_A_UNIT:  # not true of NaN either
+        if not number or not 0 <= count <= MOST_OF_A_UNIT:  # false for NaN, too
             raise ContradictoryUsage(f"{name} is {count!r:.40}")
     for part, wholes in _PARTS:
         if part in used:
@@ -182,7 +182,7 @@ def check_parts(used: Used) -> None:
 
 
 MOST_OF_A_UNIT: Final = 10**9
-"""No request uses more of anything: the largest context windows are a hundredth of it."""
+"""The most of any unit that a request can use: the largest context windows are a hundredth of it."""
 _PARTS: Final = (
     ("cache_read_tokens", ("input_tokens",)),
     ("cache_write_tokens", ("input_tokens",)),
@@ -193,7 +193,7 @@ _PARTS: Final = (
     ("output_audio_tokens", ("output_tokens",)),
     ("output_reasoning_tokens", ("output_tokens",)),
 )
-"""Counts that are part of others."""
+"""Counts that are part of other counts, with the names of these."""
 TOKEN_UNITS: Final = frozenset(name for name in UNITS if _family(name) == "tokens")
 """The names of all units that are tokens."""
 _ZERO: Final = Decimal(0)
@@ -206,7 +206,7 @@ def _less(count: int | float | Decimal, part: int | float | Decimal) -> int | fl
 
 
 def _exact(count: int | float | Decimal) -> Decimal:
-    # As it is printed: the float 0.1 is one tenth of a second of audio.
+    # A float means the number that Python prints: 0.1 is one tenth of a second of audio.
     return Decimal(repr(count)) if isinstance(count, float) else Decimal(count)
 
 

@@ -1,4 +1,4 @@
-"""Which provider a model reference means."""
+"""Model references: the provider and the model that they name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NEAR: Final = 0.8
 
 
 class ModelReference(NamedTuple):
-    """A provider as PydanticAI's references name it, and the name of its model."""
+    """A provider, named as in PydanticAI's references, and the name of its model."""
 
     provider: str
     model: str
 
     def __str__(self) -> str:
-        """What PydanticAI accepts as a model."""
+        """Return the reference, as PydanticAI accepts it as a model."""
         return "test" if self == ("test", "test") else f"{self.provider}:{self.model}"
 
 
@@ -44,7 +44,7 @@ def model_reference(reference: str) -> ModelReference:
 
 
 def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
-    """The provider of a model, as far as somebody says it or the name tells, and the name without it."""
+    """Return the provider of a model, if it is given or the name tells, and the name without it."""
     if provider is None and ":" in model:
         provider, _, model = model.partition(":")
         return provider, model
@@ -53,7 +53,7 @@ def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str
 
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
-    """The maker that serves a model under this bare name itself, if the name tells."""
+    """Return the maker that itself serves a model under this bare name, if the name tells."""
     if ":" in model or model != model.strip():
         return None
     return next((maker for maker, own in FIRST_PARTY.items() if own.names.match(model)), None)
@@ -70,7 +70,7 @@ def near_reference(provider: str, model: str) -> str | None:
 
 
 def _candidates(name: str) -> tuple[str, ...]:
-    """Known references to a model of this name, else of the nearest names."""
+    """Return known references to a model of this name, else of the nearest names."""
     from pydantic_ai.models import (
         known_model_names,
     )  # slow to import, and only needed when something is wrong

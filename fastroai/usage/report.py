@@ -1,4 +1,4 @@
-"""The account of a run: what its requests cost, by step, agent, model, tool, tenant and so on."""
+"""The usage report of a run: the cost of its requests by step, agent, model, tool, tenant and so on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class UsageReport:
-    """Where the money of a run went: `result.usage.report()`, or `response.report()` of one agent call.
+    """The costs of a run, by their origin: `result.usage.report()`, or `response.report()` of one agent call.
 
         report = result.usage.report()
         print(report)
@@ -41,33 +41,33 @@ class UsageReport:
 
     total: UsageRow
     by_step: Mapping[str, UsageRow]
-    """By the innermost step around a request; `(no step)` if there is none."""
+    """Rows by the innermost step around a request; `(no step)` if there is none."""
     by_agent: Mapping[str, UsageRow]
-    """By the agent that made the request; `(no agent)` for what `record_usage` added."""
+    """Rows by the agent that made the request; `(no agent)` for costs that `record_usage` added."""
     by_model: Mapping[str, UsageRow]
-    """By the `provider:model` that was asked; by `model` alone where no provider is known."""
+    """Rows by the `provider:model` that was asked; by `model` alone where no provider is known."""
     by_tool: Mapping[str, UsageRow]
-    """What the requests cost that brought tools' returns to a model: they exist because of these.
+    """Rows by the tool whose return a request brought to a model: the request exists because of the tool.
 
     A request that brought the returns of several tools counts in the row of each, and its tokens, cost and
     bound are divided among them: equally, rounded down to whole tokens and to 12 decimals of a dollar (or to
-    the last digit of the amount, if it has more). What is left over goes to the tools that are named first,
-    a unit to each, so that the parts are exactly the whole. Requests that brought no return are not here.
+    the last digit of the amount, if it has more). The remainder goes to the tools that are named first, one
+    unit to each, so that the parts are exactly the whole. Requests that brought no return are not here.
     """
     by_variant: Mapping[str, UsageRow]
-    """By the variant that a router chose around a request; `(no variant)` outside of routers' variants."""
+    """Rows by the variant that a router chose around a request; `(no variant)` if there is none."""
     by_tenant: Mapping[str, UsageRow]
-    """By the tenant of the run or scope around a request; `(no tenant)` where none is named."""
+    """Rows by the tenant of the run or scope around a request; `(no tenant)` where none is named."""
     by_tag: Mapping[str, UsageRow]
-    """By tag. A request is in the row of each of its tags; requests without tags are not here."""
+    """Rows by tag. A request is in the row of each of its tags; requests without tags are not here."""
     by_outcome: Mapping[str, UsageRow]
-    """By what became of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
+    """Rows by outcome of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
     stated_over_priced_usd: Decimal = Decimal(0)
     """US dollars that providers bill beyond the prices known here, where they state it; negative if less."""
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> UsageReport:
-        """The account of some requests."""
+        """Return the report of some requests."""
         records = list(records)
         total = Usage.of(records)
         return cls(
@@ -98,7 +98,7 @@ class UsageReport:
         }
 
     def to_json(self) -> str:
-        """Everything as a JSON object; amounts are exact US dollars, as strings.
+        """Return the report as a JSON object; amounts are exact US dollars, as strings.
 
         Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and a
         list of rows for each group, such as `by_step`. A row has the fields of `UsageRow`, and
@@ -107,14 +107,14 @@ class UsageReport:
         return as_json(self)
 
     def to_csv(self) -> str:
-        """Everything as one table, whose first column is the group; amounts are exact US dollars.
+        """Return the report as one CSV table, whose first column is the group; amounts are exact US dollars.
 
-        Names are made harmless for spreadsheets: an apostrophe is put before what they take for a formula.
+        Names are made harmless for spreadsheets: an apostrophe is put before text that looks like a formula.
         """
         return as_csv(self)
 
     def to_markdown(self) -> str:
-        """A table for people; amounts are rounded."""
+        """Return the report as a Markdown table for people; amounts are rounded."""
         return as_markdown(self)
 
     def __str__(self) -> str:
@@ -128,9 +128,9 @@ class UsageReport:
         )
 
     def __rich__(self) -> RenderableType:
-        """What rich prints."""
+        """Return the report as rich prints it."""
         return as_rich(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Return the report as HTML, for notebooks."""
         return as_html(self)

@@ -13,17 +13,17 @@ from fastroai.usage.report_rows import Rows, UsageRow
 from fastroai.usage.report_tables import printable
 
 FORMAT_VERSION: Final = 2
-"""Goes up when a field changes its meaning or goes away; new ones may be added without that."""
+"""The version of the format. It goes up when a field changes its meaning or goes away, not for new fields."""
 
-# What spreadsheets take for the start of a formula (https://owasp.org/www-community/attacks/CSV_Injection),
-# where a cell starts: also after what some of them take for the end of the cell before.
+# Where spreadsheets see the start of a formula (https://owasp.org/www-community/attacks/CSV_Injection): at
+# the start of a cell, and after a character that some of them take for the end of a cell.
 _FORMULA: Final = re.compile(r"(?:^|(?<=[,;]))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 
 _Value = str | int | float | bool | None
 
 
 def as_json(report: Rows) -> str:
-    """The whole report as a JSON object."""
+    """Return the whole report as a JSON object."""
     data: dict[str, object] = {
         "version": FORMAT_VERSION,
         "currency": "USD",
@@ -37,7 +37,7 @@ def as_json(report: Rows) -> str:
 
 
 def as_csv(report: Rows) -> str:
-    """The whole report as one table; the first line has the names of the columns."""
+    """Return the whole report as one CSV table; the first line has the names of the columns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["group", *_data(report.total)])
@@ -78,5 +78,5 @@ def _cell(value: _Value) -> _Value:
 
 
 def inert(name: str) -> str:
-    """Return a name that spreadsheets take for no formula."""
+    """Return a name that no spreadsheet takes for a formula."""
     return _FORMULA.sub("'", printable(name))

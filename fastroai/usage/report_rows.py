@@ -22,7 +22,7 @@ _SHARE_EXPONENT: Final = -12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What some requests of a run have used and cost together. The counts are those of `Usage`."""
+    """The usage and the cost of some requests of a run. The counts are those of `Usage`."""
 
     name: str
     """Name of the step, agent, model (`provider:model`), tool, variant, tenant, tag or outcome; `total` for
@@ -40,9 +40,9 @@ class UsageRow:
     cost_usd: Decimal
     """Exact sum of the known costs, in US dollars."""
     unpriced_requests: int
-    """Requests for which no price is known, or not for all that they used."""
+    """Requests with units whose price is not known."""
     unpriced_units: tuple[str, ...]
-    """What was used or bought without a known price, each name once."""
+    """Names of used or bought units without a known price, each once."""
     unmeasured_requests: int
     """Requests that were sent, and whose usage never came or contradicts itself."""
     uncertain_usd: Decimal
@@ -50,18 +50,18 @@ class UsageRow:
     unbounded_requests: int
     """Unpriced and unmeasured requests for which no bound is known; they are not in `uncertain_usd`."""
     committed_usd: Decimal
-    """`cost_usd` and `uncertain_usd` together: what budgets read."""
+    """`cost_usd` and `uncertain_usd` together: the amount that budgets read."""
     share: float | None
     """`cost_usd` as a part of the report's total, from 0 to 1, for display; `None` if that total is zero."""
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is all of the cost: nothing unpriced, nothing unmeasured."""
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
         return not (self.unpriced_requests or self.unmeasured_requests)
 
     @classmethod
     def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
-        """The row of a sum, beside the sum of everything."""
+        """Return the row for a sum of requests, with its share of the `total`."""
         return cls(
             name=name,
             request_count=usage.request_count,
@@ -101,7 +101,7 @@ class Rows(Protocol):
 
 
 def ranked(total: Usage, requests: Iterable[tuple[str, RequestRecord]]) -> dict[str, UsageRow]:
-    """The rows of named requests: the most expensive first, else in the order of their first requests."""
+    """Return a row for each name: the most expensive first, equal ones in order of their first requests."""
     usages: dict[str, Usage] = {}
     for name, record in requests:
         usages.setdefault(name, Usage()).add(record)
@@ -110,7 +110,7 @@ def ranked(total: Usage, requests: Iterable[tuple[str, RequestRecord]]) -> dict[
 
 
 def outcomes(total: Usage, records: Iterable[RequestRecord]) -> dict[str, UsageRow]:
-    """A row for each outcome, in their fixed order, also for those that did not occur."""
+    """Return a row for each outcome, in their fixed order, also for outcomes that did not occur."""
     usages = {name: Usage() for name in OUTCOMES}
     for record in records:
         usages[RELEASED if record.outcome == "released" else record.use].add(record)
@@ -118,7 +118,7 @@ def outcomes(total: Usage, records: Iterable[RequestRecord]) -> dict[str, UsageR
 
 
 def stated_over_priced(records: Iterable[RequestRecord]) -> Decimal:
-    """How much more the stated bills are than what the same requests cost by the prices known here."""
+    """Return how much stated bills exceed the prices known here for the same requests, in US dollars."""
     return exact_sum(
         EXACT.subtract(record.stated_usd, record.priced_usd)
         for record in records
@@ -127,12 +127,12 @@ def stated_over_priced(records: Iterable[RequestRecord]) -> Decimal:
 
 
 def model_of(record: RequestRecord) -> str:
-    """`provider:model`; what `record_usage` added may have no provider."""
+    """Return `provider:model`, or `model` alone for a record of `record_usage` without a provider."""
     return f"{record.provider}:{record.model}" if record.provider else record.model
 
 
 def by_returned_tool(record: RequestRecord) -> Iterator[tuple[str, RequestRecord]]:
-    """A request, divided among the tools whose returns it brought, as `UsageReport.by_tool` says."""
+    """Yield a request's shares of the tools whose returns it brought, as `UsageReport.by_tool` describes."""
     tools = tuple(dict.fromkeys(record.tools))
     if len(tools) < 2:
         yield from ((tool, record) for tool in tools)
@@ -168,7 +168,7 @@ def _last_digit(amount: Decimal) -> int:
 
 
 def _divided_usd(amount: Decimal | None, number: int, digit: int) -> list[Decimal | None]:
-    """Divide in units of one digit, the same for all amounts of a record: parts compare as wholes do."""
+    """Divide in units of one digit, which all amounts of a record share: so parts compare as wholes do."""
     if amount is None:
         return [None] * number
     units = int(amount.scaleb(-digit, EXACT))

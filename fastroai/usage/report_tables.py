@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-# Written as entities, which every flavour of Markdown takes for plain text. A dollar sign can begin a
+# Characters that are written as entities, which all dialects take for plain text. A dollar sign can begin a
 # formula; an underscore within a word is plain text already.
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 
@@ -41,7 +41,7 @@ class _Table:
 
 
 def as_text(report: Rows) -> str:
-    """In columns of plain text."""
+    """Return the report as columns of plain text."""
     table = _table(report)
     empty = [""] * (len(table.header) - 1)
     lines = [table.header]
@@ -59,7 +59,7 @@ def as_text(report: Rows) -> str:
 
 
 def as_markdown(report: Rows) -> str:
-    """As a table of GitHub's Markdown, which most others read as well."""
+    """Return the report as a table in GitHub's Markdown, which most other dialects read as well."""
     table = _table(report)
     columns = len(table.header) - 1
     lines = [table.header, [":---", *["---:"] * columns]]
@@ -73,7 +73,7 @@ def as_markdown(report: Rows) -> str:
 
 
 def as_html(report: Rows) -> str:
-    """As a table of HTML."""
+    """Return the report as an HTML table."""
     table = _table(report)
     left = ' style="text-align: left"'
     lines = ["<table>", f"<thead>{_html_row(table.header, 'th')}</thead>"]
@@ -93,7 +93,7 @@ def _html_row(cells: list[str], tag: str) -> str:
 
 
 def as_rich(report: Rows) -> RenderableType:
-    """As a table of rich."""
+    """Return the report as a table of rich."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -116,7 +116,7 @@ def as_rich(report: Rows) -> RenderableType:
 
 
 def printable(name: str) -> str:
-    """A name on one line and without control characters: those are written as in Python's strings.
+    """Return a name on one line, with control characters written as in Python's strings.
 
     Names of models, agents and tools may come from outside, and terminals obey control characters.
     """
@@ -126,7 +126,7 @@ def printable(name: str) -> str:
 
 
 def _table(report: Rows) -> _Table:
-    """Without rows of what did not occur, groups that tell nothing, and columns that are empty."""
+    """Return the table, without rows of zeros, groups without a named row, and empty columns."""
     groups = {"": [report.total]}
     for group, rows in report.groups.items():
         if rows.keys() - {NO_STEP, NO_AGENT, NO_VARIANT, NO_TENANT}:
@@ -173,7 +173,7 @@ def _share(row: UsageRow) -> str:
 
 
 def _notes(total: UsageRow) -> list[str]:
-    """What the table leaves out, in words: nobody shall take its total for all of the cost."""
+    """Return notes on the cost that the table omits, so that nobody takes its total for the whole cost."""
     if total.cost_complete:
         return []
     notes = ["The cost is not complete, and shares are those of the known cost."]
@@ -188,7 +188,7 @@ def _notes(total: UsageRow) -> list[str]:
 
 
 def _bound(total: UsageRow) -> str:
-    """What unpriced and unmeasured requests, which are not told apart here, can cost beyond what is known."""
+    """Return a sentence on how much all unpriced and unmeasured requests can cost beyond the known cost."""
     counts = {"unpriced": total.unpriced_requests, "unmeasured": total.unmeasured_requests}
     kinds = " and ".join(kind for kind, count in counts.items() if count)
     number, unbounded = sum(counts.values()), total.unbounded_requests
@@ -231,4 +231,4 @@ _COLUMNS: Final[dict[str, Callable[[UsageRow], str]]] = {
     "cached": lambda row: f"{row.cache_read_tokens:,}" if row.cache_read_tokens else "",
     _NOT_IN_THE_COST: _left_out,
 }
-"""The columns, and how their cells are written."""
+"""The columns, each with the function that writes its cells."""

@@ -1,4 +1,4 @@
-"""What one request cost, as far as it is known."""
+"""The cost of one request, as far as it is known."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _SAY_REGION: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCost:
-    """What one request cost, where that is from, and what of it is not known."""
+    """The cost of one request, the source of this cost, and the units whose price is not known."""
 
     cost_usd: Decimal | None = None
     """Exact US dollars, without `unpriced_units`; `None` if no part of the cost is known."""
     source: CostSource = "unknown"
     priced_usd: Decimal | None = None
-    """What it costs by the prices known here, in US dollars; `None` if they do not cover it."""
+    """The cost at the prices known here, in US dollars; `None` if they do not cover it."""
     most_usd: Decimal | None = None
-    """The most that it can be, if it is not complete; `None` if prices do not tell."""
+    """The highest cost, if `cost_usd` is not complete, in US dollars; `None` if prices do not tell."""
     stated_usd: Decimal | None = None
-    """What the provider or a gateway says that it bills, in US dollars."""
+    """The bill that the provider or a gateway states, in US dollars."""
     unpriced_units: tuple[str, ...] = ()
-    """What was used and has no known price."""
+    """Names of used units that have no known price."""
     contradiction: str | None = None
-    """Why the reported usage cannot be true."""
+    """Why the reported usage cannot be true; `None` if it can."""
 
     @property
     def complete(self) -> bool:
-        """Whether `cost_usd` is all of the cost, beyond doubt."""
+        """Whether `cost_usd` is surely the whole cost."""
         return self.cost_usd is not None and not self.unpriced_units and self.contradiction is None
 
     @property
     def difference_usd(self) -> Decimal | None:
-        """How much more the stated bill is than the prices known here, in US dollars; `None` without both."""
+        """The stated bill minus the cost at the prices known here, in US dollars; `None` without both."""
         if self.stated_usd is None or self.priced_usd is None:
             return None
         return EXACT.subtract(self.stated_usd, self.priced_usd)
 
     def on(self, record: RequestRecord) -> RequestRecord:
-        """The record of the request with this cost."""
+        """Return the record of a request with this cost."""
         return replace(
             record,
             cost_usd=self.cost_usd,
@@ -58,7 +58,7 @@ class RequestCost:
         )
 
     def billed(self, stated_usd: Decimal) -> RequestCost:
-        """The same with the bill that the provider states, which covers everything."""
+        """Return the cost with the bill that the provider states, which covers everything."""
         return replace(
             self,
             cost_usd=stated_usd,
@@ -69,7 +69,7 @@ class RequestCost:
         )
 
     def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
-        """The same at a share of its prices, and with a fee besides, as the user says."""
+        """Return the cost at a share of its prices and with a fee, as the user's override says."""
 
         def of(usd: Decimal | None) -> Decimal | None:
             return None if usd is None else EXACT.add(EXACT.multiply(usd, share), fee)
@@ -105,8 +105,8 @@ class RequestCost:
 
 
 OVERLAPPING: Final = RequestCost(unpriced_units=("token counts that overlap",))
-"""Of usage whose parts are more than their whole together, so that some tokens are counted twice."""
+"""The cost of usage whose parts exceed their whole, so that some tokens are counted twice."""
 UNKNOWN_COST: Final = RequestCost()
-"""Of a request of which no price, or no usage, is known."""
+"""The cost of a request without known usage, or without any known price."""
 FREE: Final = RequestCost(cost_usd=Decimal(0), source="priced", priced_usd=Decimal(0))
-"""Of a request to a model for tests."""
+"""The cost of a request to a model for tests."""

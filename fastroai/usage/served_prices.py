@@ -1,7 +1,8 @@
 """The prices of a model as it is asked for and served: found once, and kept for its next responses.
 
-Most of what a price depends on is the same for many responses: the model, the provider, the URL, the service
-tier, the region. Their usage is not, and neither is their time, where list prices change by date or hour.
+Most of the conditions of a price are the same for many responses: the model, the provider, the URL, the
+service tier, the region. Responses differ in their usage, and in their time, where list prices change by
+date or hour.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fastroai.usage.model_pricing import ModelPricing
 
 Conditions = tuple[tuple[str, str], ...]
-"""What prices depend on besides the model, by the names of genai-prices and of PydanticAI's responses."""
+"""Conditions of a price besides the model, named as in genai-prices and in PydanticAI's responses."""
 
 _ONE: Final = Decimal(1)
 _CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
@@ -43,7 +44,7 @@ class ServedPrices:
         self._own, self._listed, self._is_free = own, listed, is_free
 
     def cost(self, response: ModelResponse, used: Used) -> RequestCost:
-        """Return what the request of a response costs.
+        """Return the cost of the request that a response answers.
 
         Raises:
             ContradictoryUsage: parts of a count exceed it.
@@ -72,7 +73,7 @@ class ListedPrices:
         self._card = listed.lasting_card(served)
 
     def cost(self, at: datetime, used: Used) -> RequestCost:
-        """Return what a request costs that was answered at a time.
+        """Return the cost of a request that was answered at a time.
 
         Raises:
             ContradictoryUsage: parts of a count exceed it.

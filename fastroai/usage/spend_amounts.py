@@ -13,7 +13,7 @@ UNITS_PER_MICROCENT: Final = 10**12
 MILLION: Final = 10**6
 
 TOO_MUCH_USD: Final = Decimal(10) ** 9
-"""The least amount in US dollars that stores refuse."""
+"""The smallest amount, in US dollars, that stores refuse as too large."""
 
 _DECIMALS: Final = 18
 _UNIT: Final = Decimal(1).scaleb(-_DECIMALS)
@@ -22,10 +22,12 @@ _ROUNDING: Final = {"reservation": ROUND_CEILING, "cost": ROUND_HALF_EVEN, "limi
 
 
 def spend_units(usd: Decimal, what: Literal["reservation", "cost", "limit"]) -> int:
-    """An amount in units. Up to 18 decimals nothing is rounded; beyond, reservations up and limits down.
+    """Return an amount in units, exact to 18 decimals of a dollar.
+
+    Beyond these, reservations are rounded up, limits down, and costs half to even.
 
     Raises:
-        ConfigurationError: for what is not finite, negative, or a billion dollars and more.
+        ConfigurationError: for an amount that is not finite, negative, or a billion dollars and more.
     """
     if not usd.is_finite() or not 0 <= usd < TOO_MUCH_USD:
         raise ConfigurationError(what, usd, "a finite number of US dollars, 0 or more and below a billion")
@@ -33,12 +35,12 @@ def spend_units(usd: Decimal, what: Literal["reservation", "cost", "limit"]) -> 
 
 
 def exact_units(usd: Decimal) -> int:
-    """An amount that `spend_usd` gave, or a sum of such, in units."""
+    """Return in units an amount that `spend_usd` returned, or a sum of these amounts."""
     return int(usd.scaleb(_DECIMALS, _EXACT))
 
 
 def spend_usd(units: int) -> Decimal:
-    """Units as exact US dollars, without needless zeros."""
+    """Return units as exact US dollars, without trailing zeros."""
     usd = Decimal(units).scaleb(-_DECIMALS, _EXACT)
     whole = usd.to_integral_value()
     return whole if usd == whole else usd.normalize(_EXACT)

@@ -1,4 +1,4 @@
-"""The spend limits of a store: what is spent and left of each, now and before, and changes by hand."""
+"""The spend limits of a store: their spent and remaining amounts, now and before, and changes by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for t
 
 
 class SpendBook:
-    """What all `SpendLimit`s that count in one store have spent and have left.
+    """The spent and remaining amounts of all `SpendLimit`s that count in one store.
 
         book = SpendBook(SQLiteSpendStore("spend.db"))
         for status in await book.list():
@@ -62,7 +62,7 @@ class SpendBook:
     ) -> SpendStatus:
         """Raise or lower the limit of the open window of a key, for all processes from their next request on.
 
-        The next window has the amount in code again. What is spent and reserved stays: if it is more than the
+        The next window has the amount in code again. The spent and reserved amounts stay: if they exceed the
         new limit, no request is admitted until the window ends.
 
         Args:

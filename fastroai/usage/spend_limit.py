@@ -40,7 +40,7 @@ _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
-    """A ceiling that runs, threads and processes share: whoever uses the same store, key and window.
+    """A ceiling that runs, threads and processes share if they use the same store, key and window.
 
         SpendLimit(usd=20)                                         # this process, all together, a day
         SpendLimit(usd=5, key="tenant", store=RedisSpendStore("redis://localhost"))  # for each tenant
@@ -55,25 +55,25 @@ class SpendLimit:
     usd: Decimal
     """The limit in US dollars."""
     window: Window
-    """The time for which it holds: each hour, day or month, or all time."""
+    """The period for which the limit holds: each hour, day or month, or all time."""
     key: str | Callable[[Any], str]
-    """Names whose spending it counts; or a function that returns this name for the `deps` of a run.
+    """The name under which spending counts; or a function that returns this name for the `deps` of a run.
     `"tenant"` counts by the tenant of the run (`execute(tenant=...)`), with the key `tenant:NAME` for each.
     """
     warn_at: tuple[float, ...]
-    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told. Each share is told
-    once in a window, by one of the processes that share the limit: the one that settles the first request
-    after it is reached."""
+    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is given, once in a window
+    for each share. The process that settles the first request after a share is reached gives the warning.
+    """
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
-    """Where it is counted; by default in the memory of this process."""
+    """The store that counts the spending; by default the memory of this process."""
     on_unpriced: OnUncertain
-    """`refuse` requests to a model without a known price, or `allow` them uncounted."""
+    """Policy for requests to a model without a known price: `refuse` them, or `allow` them uncounted."""
     on_unbounded: OnUncertain
-    """`refuse` a request whose cost nothing bounds, or `allow` it unreserved."""
+    """Policy for a request whose cost nothing bounds: `refuse` it, or `allow` it unreserved."""
     on_unavailable: OnUncertain
-    """`refuse` requests while the store cannot be reached, or `allow` them uncounted."""
+    """Policy for requests while the store cannot be reached: `refuse` them, or `allow` them uncounted."""
     lease: float
     """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
@@ -145,7 +145,7 @@ class SpendLimit:
         return SpendAccount(key=key, window=self.window)
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
-        """Return what is spent and left in the current window.
+        """Return the spent and remaining amounts of the current window.
 
         Args:
             deps: The argument for the key function, if the limit has one.

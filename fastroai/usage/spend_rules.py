@@ -1,21 +1,22 @@
-"""How the claims on one account are decided: the rules of `SpendStore`, without clock, I/O or locks.
+"""The rules of `SpendStore` for the claims on one account, as pure code without clock, I/O or locks.
 
-The stores in memory and in SQLite run these. Redis and PostgreSQL have them in the language of the server,
-where they must be atomic; the tests hold all four to one model.
+The stores in memory and in SQLite run this code. Redis and PostgreSQL have the rules in the language of the
+server, where they must be atomic; the tests hold all four to one model.
 
     waiting ── reserve ──▶ reserved ── mark_sent ──▶ sent ── lease over ──▶ lapsed
        └──────────────────────┴──── settle ────────────┴──── settle ──────────┴──▶ gone
 
-The first two are gone when their lease is over, a lapsed one after `CORRECTION_TIME`.
+A waiting or reserved claim is gone when its lease is over, a lapsed one after `CORRECTION_TIME`.
 
-There are two clocks. That of the calendar names windows, and may be set forward and back by any amount. The
-steady one, in seconds, ends leases; a store that has only one clock uses it for both. Where the steady clock
+There are two clocks. The calendar clock names windows, and may be set forward and back by any amount. The
+steady clock, in seconds, ends leases; a store that has only one clock uses it for both. If the steady clock
 goes back (the machine was started again, or a server has no other clock), leases go back with it.
 
 An account keeps its windows for the time that the claims on it ask for, and in any case the latest
-`WINDOWS_KEPT`. A clock that comes back to one of them makes it count again, together with those that were
-opened after it. A clock that goes back further leaves the window that counts as it is, until the end of the
-one that it shows. What was reserved in a window that is not kept any more is held on, but counts nowhere.
+`WINDOWS_KEPT`. If the clock goes back to one of these windows, that window counts again, together with the
+windows that were opened after it. If the clock goes back further, the current window stays, until the end
+of the window that the clock shows. An amount reserved in a window that is no longer kept stays held, but
+counts nowhere.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from fastroai.usage.spend_store import (
 )
 
 ClaimState = Literal["waiting", "reserved", "sent", "lapsed"]
-"""`lapsed`: it was sent and then its lease ended. It counts as spent, until `settle` says better."""
+"""The state of a claim. `lapsed`: it was sent, and its lease ended. It counts as spent until `settle`."""
 
 CORRECTION_TIME: Final = timedelta(days=7)
-"""How long a lapsed claim is kept for `settle` to correct."""
+"""The time for which a lapsed claim is kept, so that `settle` can correct it."""
 
 RETENTION: Final = timedelta(days=1)
-"""The least time, by the steady clock, for which an account is kept that nobody uses."""
+"""The least time, by the steady clock, for which an unused account is kept."""
 
 WINDOWS_KEPT: Final = 4
 """The least number of windows of an account that are kept, the current one included."""
@@ -54,21 +55,21 @@ WINDOWS_KEPT: Final = 4
 
 @dataclass(slots=True)
 class WindowRow:
-    """What is kept of one window of an account."""
+    """The stored values of one window of an account."""
 
     number: int
-    """Larger than that of every window that was opened before."""
+    """The number of the window. It is larger than the numbers of all windows that were opened before."""
     closes_at: datetime | None
-    """Its end, in UTC; `None` for `total`."""
+    """The end of the window, in UTC; `None` for `total`."""
     spent: int = 0
-    """In units of 1e-18 dollars, as are all amounts here."""
+    """The spent amount in units of 1e-18 dollars, as are all amounts here."""
     reserved: int = 0
     limit: int = 0
     """The limit of the latest claim."""
     set_limit: int | None = None
     """The limit that was set by hand."""
     told: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """The claims that have told a share, by the share, in millionths, and the limit of the claim."""
+    """The id of the claim that warned of a share, by the share (in millionths) and the limit of the claim."""
 
     def in_force(self, limit: int) -> int:
         """Return the limit that applies to a claim with this limit."""
@@ -77,14 +78,14 @@ class WindowRow:
 
 @dataclass(slots=True)
 class AccountRow:
-    """What is kept of an account."""
+    """The stored values of an account."""
 
     steady: float
-    """The steady clock when it was used last."""
+    """The steady clock at the last use of the account."""
     closes_at: datetime | None
-    """The end of the calendar window that the clock showed then; `None` for `total`."""
+    """The end of the calendar window at the last use; `None` for `total`."""
     charged: int
-    """The number of the window that new claims belong to. It counts, and so do those with larger numbers."""
+    """The number of the window that new claims belong to. Spending in this and all later windows counts."""
     keep: timedelta = KEEP
     """Time for which windows are kept after their end."""
 
@@ -96,14 +97,14 @@ class AccountRow:
 
 @dataclass(slots=True)
 class ClaimRow:
-    """What is kept of a claim."""
+    """The stored values of a claim."""
 
     id: str
     state: ClaimState
     amount: int
-    """In units of 1e-18 dollars."""
+    """The amount in units of 1e-18 dollars."""
     lease_until: float
-    """When it is given up, by the steady clock; for a lapsed one, when it is forgotten."""
+    """The time, by the steady clock, when it is given up, or forgotten if it has lapsed."""
     holder: str
     window: int | None = None
     """The number of the window that it was reserved in."""
@@ -115,39 +116,39 @@ class ClaimRows(Protocol):
     """The claims on one account, in the order in which they were added."""
 
     def get(self, claim_id: str) -> ClaimRow | None:
-        """The one with this id."""
+        """Return the claim with this id."""
         ...
 
     def add(self, row: ClaimRow) -> None:
-        """Keep a new one, behind all others."""
+        """Keep a new claim, behind all others."""
         ...
 
     def update(self, row: ClaimRow) -> None:
-        """Keep what was changed. Its place stays."""
+        """Keep the changes of a claim. Its place in the order stays."""
         ...
 
     def remove(self, claim_id: str) -> None:
-        """Forget one."""
+        """Forget a claim."""
         ...
 
     def first_in_line(self) -> str | None:
-        """The id of the first one that waits."""
+        """Return the id of the first claim that waits."""
         ...
 
     def over(self, steady: float) -> Sequence[ClaimRow]:
-        """Those whose lease has ended."""
+        """Return the claims whose lease has ended."""
         ...
 
     def shift_leases(self, seconds: float) -> None:
-        """Let all leases end so much later, or sooner."""
+        """Move the end of all leases by some seconds; a negative number moves it back."""
         ...
 
     def holders(self) -> Sequence[str]:
-        """The processes with claims that have not lapsed, each once."""
+        """Return the processes with claims that have not lapsed, each once."""
         ...
 
     def held_by(self, holders: Collection[str]) -> Sequence[ClaimRow]:
-        """The claims of these processes that have not lapsed."""
+        """Return the claims of these processes that have not lapsed."""
         ...
 
     def lapsed(self) -> Sequence[ClaimRow]:
@@ -167,7 +168,7 @@ class WindowRows(Protocol):
         ...
 
     def closing_at(self, closes_at: datetime) -> WindowRow | None:
-        """Return the window that ends then."""
+        """Return the window that ends at this time."""
         ...
 
     def add(self, row: WindowRow) -> None:
@@ -199,7 +200,7 @@ def open_new(windows: WindowRows, window: Window, now: datetime, steady: float) 
 
 
 def end_of_window(window: Window, now: datetime) -> datetime | None:
-    """When the calendar window that `now`, in UTC, falls into ends."""
+    """Return the end of the calendar window that `now`, in UTC, falls into; `None` for `total`."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if window == "hour":
         return midnight + timedelta(hours=now.hour + 1)
@@ -211,7 +212,7 @@ def end_of_window(window: Window, now: datetime) -> datetime | None:
 
 
 class OpenAccount:
-    """One account at one moment, for one operation."""
+    """An account at one moment, for one operation."""
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class OpenAccount:
         now: datetime,
         steady: float,
     ) -> None:
-        """Brings it up to date: leases end, and the window is that of now."""
+        """Bring the account up to date: end leases that are over, and turn to the window of `now`."""
         self._row, self._windows, self._claims, self._now = row, windows, claims, now
         if steady < row.steady:
             claims.shift_leases(steady - row.steady)
@@ -232,7 +233,7 @@ class OpenAccount:
         self._turn_to(end_of_window(window, now))
 
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
-        """`SpendStore.reserve`."""
+        """See `SpendStore.reserve`."""
         amount = spend_units(claim.amount_usd, "reservation")
         limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
         self._row.keep = claim.keep
@@ -256,7 +257,7 @@ class OpenAccount:
         return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=holders)
 
     def mark_sent(self, claim: SpendClaim) -> bool:
-        """`SpendStore.mark_sent`."""
+        """See `SpendStore.mark_sent`."""
         held = self._claims.get(claim.id)
         if held is None or held.state not in ("reserved", "sent"):
             return False
@@ -265,7 +266,7 @@ class OpenAccount:
         return True
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
-        """`SpendStore.settle`."""
+        """See `SpendStore.settle`."""
         cost = spend_units(cost_usd, "cost")
         held = self._claims.get(claim.id)
         if held is not None:
@@ -277,19 +278,19 @@ class OpenAccount:
         return replace(self.balance(), reached=self._reached(claim))
 
     def renew(self, claim: SpendClaim) -> None:
-        """`SpendStore.renew`, for one."""
+        """See `SpendStore.renew`, here for one claim."""
         held = self._claims.get(claim.id)
         if held is not None and held.state != "lapsed":
             held.lease_until = self._lease_of(claim)
             self._claims.update(held)
 
     def end_leases(self, holders: Collection[str]) -> None:
-        """`SpendStore.end_leases`."""
+        """See `SpendStore.end_leases`."""
         for held in self._claims.held_by(holders):
             self._lease_over(held)
 
     def balance(self) -> SpendBalance:
-        """`SpendStore.balance`."""
+        """See `SpendStore.balance`."""
         spent, reserved = self._totals()
         set_limit = self._charged.set_limit
         return SpendBalance(
@@ -301,7 +302,7 @@ class OpenAccount:
         )
 
     def adjust(self, change: SpendChange) -> SpendAdjustment:
-        """`SpendStore.adjust`."""
+        """See `SpendStore.adjust`."""
         if (known := self._windows.adjusted(change.id)) is not None:
             return known
         window = self._charged
@@ -331,7 +332,7 @@ class OpenAccount:
         return adjustment
 
     def statuses(self, account: SpendAccount, closed: bool) -> tuple[SpendStatus, ...]:
-        """`SpendStore.windows`."""
+        """See `SpendStore.windows`."""
         adjustments = self._windows.adjustments()
 
         def status(window: WindowRow, spent: int, reserved: int) -> SpendStatus:
@@ -360,7 +361,7 @@ class OpenAccount:
         return self._windows.since(self._row.charged)[0]
 
     def _turn_to(self, closes_at: datetime | None) -> None:
-        """Go on with the calendar window that ends then."""
+        """Go on with the calendar window that ends at `closes_at`."""
         row = self._row
         if closes_at is None or row.closes_at is None or closes_at == row.closes_at:
             return
@@ -375,7 +376,7 @@ class OpenAccount:
         row.closes_at = closes_at
 
     def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
-        """Take the amount of a waiting claim from another claim. False if that has too little."""
+        """Take the amount of a waiting claim from another claim. Return `False` if that has too little."""
         other = self._claims.get(within) if within and held.state == "waiting" else None
         if other is None or other.state != "reserved" or other.window is None:
             return False
@@ -396,7 +397,7 @@ class OpenAccount:
                 window.reserved += amount
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
-        """Change the amount of a claim; reserve it, if it waits and may go."""
+        """Change the amount of a claim. If it waits and may go, reserve it."""
         if held.state == "reserved":
             if (window := self._window(held.window)) is not None:
                 window.reserved -= held.amount - amount
@@ -407,7 +408,7 @@ class OpenAccount:
         held.amount = amount
 
     def _reached(self, claim: SpendClaim) -> tuple[float, ...]:
-        """Return the shares that this claim is to tell."""
+        """Return the shares that this claim is to warn of."""
         window, limit = self._charged, spend_units(claim.limit_usd, "limit")
         spent, _ = self._totals()
         told = dict(window.told)
@@ -426,7 +427,7 @@ class OpenAccount:
             window.spent = 0
 
     def _totals(self) -> tuple[int, int]:
-        """Return what is spent and what is reserved in the windows that count."""
+        """Return the spent and the reserved amount of the windows that count."""
         counting = self._windows.since(self._row.charged)
         return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
@@ -445,7 +446,7 @@ class OpenAccount:
             self._claims.add(held)
 
     def _take_out(self, held: ClaimRow) -> None:
-        """Forget a claim, and that its amount counts in its window."""
+        """Forget a claim, and remove its amount from its window."""
         self._claims.remove(held.id)
         if (window := self._window(held.window)) is None:
             return
@@ -455,7 +456,7 @@ class OpenAccount:
             window.reserved -= held.amount
 
     def _window(self, number: int | None) -> WindowRow | None:
-        """The window with this number; `None` for a claim that waits, and where it is kept no longer."""
+        """Return the window with this number; `None` for a waiting claim, and for a forgotten window."""
         return None if number is None else self._windows.get(number)
 
     def _lease_of(self, claim: SpendClaim) -> float:

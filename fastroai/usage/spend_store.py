@@ -12,15 +12,15 @@ from fastroai.records import usd_to_microcents
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 KEEP: Final = timedelta(days=90)
-"""How long a window is kept after its end, unless a claim says otherwise."""
+"""The time for which a window is kept after its end, unless a claim sets another one."""
 
 Window = Literal["hour", "day", "month", "total"]
-"""The time for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
+"""The period for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendAccount:
-    """Where spending is counted: one key, one kind of window."""
+    """The place where spending is counted: one key, one kind of window."""
 
     key: str
     window: Window
@@ -28,10 +28,10 @@ class SpendAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendClaim:
-    """What one request wants to reserve."""
+    """A claim for one request: the amount to reserve, the limit and the lease."""
 
     id: str
-    """Unique, and not used again once it is settled."""
+    """The id of the claim. It is unique, and not used again once the claim is settled."""
     account: SpendAccount
     amount_usd: Decimal
     """The most that the request can cost, in US dollars."""
@@ -40,10 +40,10 @@ class SpendClaim:
     lease: float
     """Seconds after which the store gives the claim up, unless it is renewed."""
     holder: str = ""
-    """Id of the process that asks, by which others on its machine see whether it is dead; empty if they
-    cannot."""
+    """Id of the process that asks. Other processes on its machine see by it whether the process is dead;
+    empty if they cannot."""
     keep: timedelta = KEEP
-    """How long windows of the account are kept after their end. The latest claim decides."""
+    """The time for which windows of the account are kept after their end. The latest claim decides."""
     warn_at: tuple[float, ...] = ()
     """The shares of the limit to warn of, which `settle` looks at. They are rounded up to a millionth."""
     within: str = ""
@@ -53,20 +53,20 @@ class SpendClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendBalance:
-    """What an account holds, by the store's own clock."""
+    """The amounts of an account, by the store's own clock."""
 
     spent_usd: Decimal
-    """Settled requests, and the bounds of those that were sent and never settled."""
+    """The cost of settled requests, and the bounds of requests that were sent and never settled."""
     reserved_usd: Decimal
     """Bounds of the requests in flight."""
     now: datetime
     """The store's clock, in UTC."""
     resets_at: datetime | None
-    """When the window ends and the next one starts from zero; `None` for `total`."""
+    """The end of the window, when the next one starts from zero; `None` for `total`."""
     limit_usd: Decimal | None = None
     """The limit that was set by hand for the window; `None` if each claim is held to its own limit."""
     reached: tuple[float, ...] = ()
-    """Shares to warn of that are reached and left to this claim to tell. Only `settle` gives them."""
+    """Shares that are reached, and of which this claim is to warn. Only `settle` gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class SpendChange:
     """A change that a person makes to the open window of an account."""
 
     id: str
-    """Unique. A change that is sent twice is made once."""
+    """The id of the change. It is unique: a change that is sent twice is made once."""
     changes: Literal["limit", "spent"]
     """`limit`: the limit of the window. `spent`: its spending, which starts from zero again."""
     limit_usd: Decimal | None = None
@@ -107,7 +107,7 @@ class SpendAdjustment:
     at: datetime
     """Time of the change, by the clock of the store, in UTC."""
     changes: Literal["limit", "spent"]
-    """What was changed: the limit of the window, or its spending."""
+    """The changed value: the limit of the window, or its spending."""
     from_usd: Decimal
     to_usd: Decimal
     by: str
@@ -118,7 +118,7 @@ class SpendAdjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendStatus:
-    """What is spent of a `SpendLimit` in one window, and what is left. Amounts in US dollars are exact."""
+    """The spent and remaining amounts of a `SpendLimit` in one window. Amounts in US dollars are exact."""
 
     key: str
     window: Window
@@ -131,7 +131,7 @@ class SpendStatus:
     now: datetime
     """The store's clock, in UTC."""
     resets_at: datetime | None
-    """When the window ends, or has ended, and the next one starts from zero; `None` for `total`."""
+    """The past or coming end of the window, when the next one starts from zero; `None` for `total`."""
     is_open: bool = True
     """Whether new requests are counted in this window."""
     adjustments: tuple[SpendAdjustment, ...] = ()
@@ -145,22 +145,22 @@ class SpendStatus:
 
     @property
     def limit_microcents(self) -> int:
-        """The limit in microcents, rounded once, half to even, as are the others."""
+        """The limit in microcents, rounded once, half to even, like the amounts below."""
         return usd_to_microcents(self.limit_usd)
 
     @property
     def spent_microcents(self) -> int:
-        """What is spent, in microcents."""
+        """The spent amount in microcents."""
         return usd_to_microcents(self.spent_usd)
 
     @property
     def reserved_microcents(self) -> int:
-        """What is reserved, in microcents."""
+        """The reserved amount in microcents."""
         return usd_to_microcents(self.reserved_usd)
 
     @property
     def remaining_microcents(self) -> int:
-        """What is left, in microcents."""
+        """The remaining amount in microcents."""
         return usd_to_microcents(self.remaining_usd)
 
 
@@ -169,19 +169,20 @@ class SpendPage:
     """Some of the accounts of a store."""
 
     accounts: tuple[SpendAccount, ...]
-    """In no particular order. An account that is used between two pages may be on both."""
+    """The accounts, in no particular order. An account that is used between two pages may be on both."""
     after: str | None
     """The argument that asks for the next page; `None` on the last page."""
 
 
 @runtime_checkable
 class SpendStore(Protocol):
-    """Counts what many processes spend together.
+    """A store that counts the spending of many processes together.
 
     Every operation is atomic in the store and may be called from any event loop and thread. It can be
     repeated: if the answer was lost, the same call has its effect once. An operation that is cancelled after
-    it has begun still takes effect, before the next one does: settle what it may have reserved. An operation
-    that found the store unavailable may have taken effect, or may later; its reservation ends with its lease.
+    it has begun still takes effect, before the next one does: settle a claim that it may have reserved. An
+    operation that found the store unavailable may have taken effect, or may later; its reservation ends with
+    its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
     even, and limits down.
@@ -205,12 +206,12 @@ class SpendStore(Protocol):
     """
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
-        """Reserve, if spent + reserved + amount is within the limit and no other claim is in line before.
+        """Reserve the amount, if it fits into the limit and no other claim is in line before.
 
-        Asking again, with the same id, renews the lease. A claim in line keeps its place, whatever it asks
-        for. A reserved claim stays reserved if it asks for as much or less. If it asks for more, it is a new
-        claim: what it had reserved is free, and it goes to the end of the line. A claim that was sent is not
-        changed.
+        It fits if spent + reserved + amount is at most the limit. Asking again, with the same id, renews the
+        lease. A claim in line keeps its place, whatever it asks for. A reserved claim stays reserved if it
+        asks for as much or less. If it asks for more, it is a new claim: the amount it had reserved is free,
+        and it goes to the end of the line. A claim that was sent is not changed.
 
         A new claim, or one in line, that is `within` another claim is granted at once if that one has enough
         left, in a window that counts. The amount is then taken from that claim, in the window of that claim.
@@ -219,11 +220,11 @@ class SpendStore(Protocol):
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
-        """Note that the request is sent now. False if its claim was given up: then do not send it."""
+        """Note that the request is sent now. Return `False` if its claim was given up: then do not send."""
         ...
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
-        """End a claim: what it reserved is free, and `cost_usd` is spent. 0 releases it, or leaves the line.
+        """End a claim: free its amount, and spend `cost_usd`. A cost of 0 releases it, or leaves the line.
 
         The cost is charged to the window that the claim was reserved in. If the claim was counted as spent
         when its lease ended, it is corrected to `cost_usd`; this is possible for 7 days. If the claim is not
@@ -231,9 +232,9 @@ class SpendStore(Protocol):
         that claim, if it is still there.
 
         `reached` of the balance has the shares of `claim.warn_at` that the spending of the window has
-        reached, without those that a claim with the same limit has told before. Each is told once in a
-        window. If the limit is raised by hand, or the spending is reset, shares that are then not reached
-        can be told again.
+        reached, except those of which a claim with the same limit has warned before. Each share is given once
+        in a window. If the limit is raised by hand, or the spending is reset, shares that are then not
+        reached can be given again.
         """
         ...
 
@@ -246,13 +247,13 @@ class SpendStore(Protocol):
         ...
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
-        """Return what is spent and reserved in the current window of the account."""
+        """Return the spent and the reserved amount of the current window of the account."""
         ...
 
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
         """Change the limit or the spending of the current window, and keep the change with the window.
 
-        What is reserved stays reserved. Returns `None`, and changes nothing, if the account is not known.
+        Reserved amounts stay reserved. Returns `None`, and changes nothing, if the account is not known.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Exact offline tokenizers: OpenAI's encodings, from `bpe-openai` (extra `tokenizers`), if it is installed.
 
-Which encoding a model has is what OpenAI's own `tiktoken` says; a model that it does not know has none.
-Text is counted as ordinary text: what spells a special token counts as the several tokens of its letters.
+The encoding of a model is the one that OpenAI's own `tiktoken` names; a model that it does not know has
+none. Text is counted as ordinary text: the spelling of a special token counts as several tokens.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from anyio.lowlevel import RunVar
 T = TypeVar("T")
 
 Count = Callable[[str], int]
-"""No fewer tokens than a text has, whatever it is part of."""
+"""A function that returns no fewer tokens than a text has, even if the text is a part of another one."""
 
 LONGEST_INLINE: Final = 65_536
-"""Letters of a text up to which it is tokenized where it is asked for: at about 50 to 100 ns for each, some
-milliseconds. Longer ones are tokenized in a thread beforehand, by `Tokenizer.prepare`, or count as bytes.
+"""The most letters of a text that is tokenized at once: at about 50 to 100 ns for each letter, it takes some
+milliseconds. Longer texts are tokenized in a thread beforehand, by `Tokenizer.prepare`, or count as bytes.
 """
 _KEPT: Final = 4_000_000
-"""Letters of the texts whose counts are kept, so that a growing conversation is tokenized once."""
+"""The most letters of texts whose counts are kept, so that a growing conversation is tokenized once."""
 _AT_ONCE: Final = 4
 _ENCODINGS: Final = frozenset({"cl100k_base", "o200k_base"})
 
@@ -38,10 +38,10 @@ _limiter: Final[RunVar[CapacityLimiter]] = RunVar("fastroai_bounding_threads")
 
 
 async def in_bounding_thread(call: Callable[[], T]) -> T:
-    """Call what would hold up the event loop: loading a tokenizer, tokenizing long texts, reading files.
+    """Run in a thread a call that would block the event loop: loading a tokenizer, reading a file, ...
 
-    Not in a thread of the loop's default executor, nor of anyio's: those may all be in use by code that
-    waits for the request which is to be bounded.
+    The thread is not one of the loop's default executor, nor of anyio's: code that waits for the request
+    whose bound is computed may use all of those.
     """
     limiter = _limiter.get(None)
     if limiter is None:
@@ -50,13 +50,13 @@ async def in_bounding_thread(call: Callable[[], T]) -> T:
 
 
 class _Encoding(Protocol):
-    """What is used of `bpe_openai.Encoding`. Encoding releases the interpreter lock."""
+    """The part of `bpe_openai.Encoding` that is used here. Encoding releases the interpreter lock."""
 
     def encode_ordinary(self, text: str) -> list[int]: ...
 
 
 class Tokenizer:
-    """Counts tokens of texts, and remembers what it counted. For several threads."""
+    """Counts tokens of texts, and remembers the counts. Threads can share one instance."""
 
     def __init__(self, encoding: _Encoding) -> None:
         self._encoding = encoding
@@ -65,20 +65,20 @@ class Tokenizer:
         self._lock = Lock()
 
     def count(self, text: str) -> int:
-        """The tokens of a text, or its bytes if it is long and was not prepared."""
+        """Return the tokens of a text, or its bytes if it is long and was not prepared."""
         known = self._known(text)
         if known is not None:
             return known
         return bytes_of(text) if len(text) > LONGEST_INLINE else self._count(text)
 
     def prepare(self, texts: Iterable[str]) -> None:
-        """Count texts of any length. Not on an event loop: a million letters take 100 ms."""
+        """Count texts of any length. Do not call it on an event loop: a million letters take 100 ms."""
         for text in texts:
             if self._known(text) is None:
                 self._count(text)
 
     def is_long(self, texts: Iterable[str]) -> bool:
-        """Whether texts are so long, without those that were counted already, that they want a thread."""
+        """Return whether the texts not counted yet are together too long to count on an event loop."""
         return sum(len(text) for text in texts if text not in self._counts) > LONGEST_INLINE
 
     def _known(self, text: str) -> int | None:
@@ -102,9 +102,9 @@ class Tokenizer:
 
 
 def bytes_of(text: str) -> int:
-    """Bytes of a text, or of what a tokenizer may normalise it to, if that is more.
+    """Return the bytes of a text, or of its normalised form, if that has more.
 
-    No fewer than its tokens, for each token stands for at least one byte.
+    A text has no more tokens than bytes, for each token stands for at least one byte.
 
     Raises:
         UnicodeEncodeError: for a lone surrogate; such a text cannot be sent either.
@@ -115,7 +115,7 @@ def bytes_of(text: str) -> int:
 
 
 def tokenizer_of(model: str) -> Tokenizer | None:
-    """The tokenizer of one of OpenAI's models; `None` if it is not known, or `bpe-openai` is not installed.
+    """Return the tokenizer of a model of OpenAI; `None` if it is not known, or `bpe-openai` not installed.
 
     The first call for an encoding loads it, which takes up to a second.
     """
@@ -124,14 +124,14 @@ def tokenizer_of(model: str) -> Tokenizer | None:
 
 
 def is_loaded(model: str) -> bool:
-    """Whether `tokenizer_of` answers at once."""
+    """Return whether `tokenizer_of` returns at once, without loading an encoding."""
     name = encoding_of(model)
     return name is None or name in _loaded
 
 
 @lru_cache(maxsize=256)
 def encoding_of(model: str) -> str | None:
-    """The name of the encoding of one of OpenAI's models; `None` if it is not known."""
+    """Return the name of the encoding of a model of OpenAI; `None` if it is not known."""
     if model.startswith("ft:"):  # ft:gpt-4.1-mini-2025-04-14:acme::id; tiktoken takes it for a gpt-4
         model = model.split(":")[1]
     try:
@@ -148,7 +148,7 @@ _loaded: Final[set[str]] = set()
 
 @cache
 def _load(name: str) -> Tokenizer | None:
-    with warnings.catch_warnings():  # it reads its data in a deprecated way
+    with warnings.catch_warnings():  # bpe_openai reads its data in a deprecated way
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             tokenizer = Tokenizer(importlib.import_module("bpe_openai").get_encoding(name))

@@ -32,7 +32,7 @@ def refresh_prices(url: str = DEFAULT_UPDATE_URL) -> None:
 
 
 async def refresh_prices_async(url: str = DEFAULT_UPDATE_URL) -> None:
-    """`refresh_prices` without blocking the event loop. Cancelled, it changes nothing."""
+    """Do `refresh_prices` without blocking the event loop. If it is cancelled, it changes nothing."""
     set_custom_snapshot(await asyncio.to_thread(_download, url))
 
 
@@ -40,7 +40,7 @@ def update_prices_in_background(*, interval: float = _HOUR, url: str = DEFAULT_U
     """Download the list prices now and then every `interval` seconds, in a thread, until `.stop()`.
 
     A download that fails is logged by genai-prices and tried again next time; `.wait(timeout)` waits for
-    the first one and raises what went wrong. Also a context manager.
+    the first one and raises its error. The result is also a context manager.
     """
     updater = UpdatePrices(update_interval=interval, url=url)
     updater.start()
@@ -50,7 +50,7 @@ def update_prices_in_background(*, interval: float = _HOUR, url: str = DEFAULT_U
 def _download(url: str) -> DataSnapshot:
     try:
         snapshot = UpdatePrices(url=url).fetch()
-    except Exception as error:  # whatever is wrong with a download is a reason to keep the prices in use
+    except Exception as error:  # any error of a download is a reason to keep the prices in use
         raise PriceUpdateError(url, f"{type(error).__name__}: {error}") from error
     if snapshot is None or not snapshot.providers:
         raise PriceUpdateError(url, "it is empty")

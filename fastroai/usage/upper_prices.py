@@ -1,4 +1,4 @@
-"""The most that tokens of a model can cost."""
+"""The highest prices that tokens of a model can have."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _WEB_SEARCHES: Final = "web_searches_kcount"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConditions:
-    """Which of a model's prices can apply to a request. Any can, but for what the request rules out."""
+    """The prices of a model that can apply to a request: all, except those that the request rules out."""
 
     service_tiers: frozenset[str] | None = None
-    """The tiers that it can be served in; `None` for any."""
+    """The tiers that the request can be served in; `None` for any."""
     fast: bool = True
-    """Whether it can be served at the price of a fast mode."""
+    """Whether the request can be served at the price of a fast mode."""
     cache_write: Literal["no", "5m", "1h"] = "1h"
-    """For how long its input can be written to a cache, at most."""
+    """The longest time for which the request's input can be written to a cache."""
     inference_geo: str | None = None
-    """The region that it asks Anthropic for."""
+    """The region that the request asks Anthropic for."""
     audio: bool = True
-    """Whether some of its input can be audio or video."""
+    """Whether some of the request's input can be audio or video."""
 
 
 ANY_PRICE: Final = PriceConditions()
@@ -51,8 +51,8 @@ def upper_override(
 ) -> FlatPrices | None:
     """Return the highest of a user's own prices that can apply to a request of at most `input_tokens`.
 
-    `listed` are the highest list prices, which hold where the user gives none; `None` if they are needed and
-    not known.
+    `listed` are the highest list prices, which hold where the user gives none. The result is `None` if they
+    are needed and not known.
     """
     highest: list[FlatPrices | None] = []
     for variant in pricing.variants(conditions.service_tiers):
@@ -84,11 +84,12 @@ def upper_list_prices(
     input_tokens: int | None,
     conditions: PriceConditions = ANY_PRICE,
 ) -> FlatPrices | None:
-    """The highest list prices that can apply to a request of at most `input_tokens`, sent now.
+    """Return the highest list prices that can apply to a request of at most `input_tokens`, sent now.
 
-    Over every kind of token (plain, cached, written to a cache, audio, ...), every tier within reach, every
-    service tier and other variant that the conditions leave, and every date and hour that the request can
-    fall in. `None` if there is no list price, or if more than tokens and requests is billed.
+    Compares every kind of token (plain, cached, written to a cache, audio, ...), every tier within reach,
+    every service tier and other variant that the conditions leave, and every date and hour that the request
+    can fall in. The result is `None` if there is no list price, or if more than tokens and requests is
+    billed.
     """
     rates = _rates.of(model, provider, provider_url, conditions)
     if rates is None:
@@ -107,18 +108,18 @@ def upper_list_prices(
 
 @dataclass(frozen=True, slots=True)
 class _ModelRates:
-    """Every price that can apply to a model, in US dollars for one of what it is for."""
+    """Every price that can apply to a model, in US dollars for one unit."""
 
     flat: Mapping[str, Decimal]
-    """The highest that holds whatever the size of the input, by kind."""
+    """The highest price of each kind, whatever the size of the input."""
     tiers: Sequence[tuple[str, int, Decimal]]
-    """Kind, the input tokens above which it applies, and the price."""
+    """Prices of tiers: the kind, the input tokens above which the price applies, and the price."""
 
 
 class _Rates:
-    """The prices that can apply to models, found once an hour for each: looking one up takes 100 µs.
+    """The prices that can apply to models. Each is found once an hour, since looking one up takes 100 µs.
 
-    An hour, because prices of a later date count from the day before on.
+    The time is an hour, because prices of a later date count from the day before on.
     """
 
     def __init__(self) -> None:
@@ -173,14 +174,14 @@ def _find_rates(
 
 
 def _possible_prices(model: ModelInfo, conditions: PriceConditions, now: datetime) -> Iterator[ModelPrice]:
-    """The prices that can apply around now: of later dates and any hour, but not those of the past."""
+    """Yield the prices that can apply around now: also of later dates and any hour, but not of the past."""
     for variant in model.price_variants or ():
         if _can_apply(variant.when, conditions):
             yield variant.prices
     if isinstance(model.prices, ModelPrice):
         yield model.prices
         return
-    for conditional in reversed(model.prices):  # the last one that holds takes precedence
+    for conditional in reversed(model.prices):  # the last price that holds takes precedence
         yield conditional.prices
         constraint = conditional.constraint
         if constraint is None or (
@@ -190,7 +191,7 @@ def _possible_prices(model: ModelInfo, conditions: PriceConditions, now: datetim
 
 
 def _can_apply(when: Mapping[str, str], conditions: PriceConditions) -> bool:
-    """Whether a variant can apply; `when` names the service tier, the speed or what else selects it."""
+    """Return whether a variant can apply; `when` has the service tier, the speed or other values for it."""
     tier = when.get("service_tier")
     if tier is not None and conditions.service_tiers is not None and tier not in conditions.service_tiers:
         return False
@@ -203,7 +204,7 @@ _CACHE_WRITES_OF: Final = {
     for unit in unit_data.values()
     if unit["dimensions"].get("token_type") == "cache_write"
 }
-"""Prices that apply to cache writes only, and what kind of writes it takes."""
+"""Prices that apply to cache writes only, each with the lifetime of the writes, as in `_CACHE_WRITES`."""
 _AUDIBLE: Final = frozenset(
     unit["price_key"]
     for unit in unit_data.values()

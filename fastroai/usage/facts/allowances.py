@@ -1,4 +1,4 @@
-"""Input tokens that are billed besides the texts themselves: what delimits them, and hidden prompts."""
+"""Input tokens that are billed besides the texts themselves: delimiters, and hidden prompts."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _CASSETTES: Final = "https://github.com/pydantic/pydantic-ai/tree/main/tests/mod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowances:
-    """Input tokens that are billed besides the texts themselves: what delimits them, and hidden prompts.
+    """Input tokens that are billed besides the texts themselves: delimiters, and hidden prompts.
 
-    Every number covers what is documented or was measured, with a margin; it is part of bounds.
+    Every number covers the documented or measured tokens, with a margin; bounds include it.
     """
 
     request: int
-    """Once."""
+    """Tokens of each request, once."""
     tools: int
-    """Once, if there are any tools."""
+    """Tokens of a request with tools, once."""
     output_format: int
-    """Once, if the answer has a schema."""
+    """Tokens of a request whose answer has a schema, once."""
     message: int
-    """For each text that is sent as a message, or as a part of one."""
+    """Tokens for each text that is sent as a message, or as a part of one."""
     call: int
-    """For each tool call of the history, besides its name and arguments."""
+    """Tokens for each tool call of the history, besides its name and arguments."""
     result: int
-    """For each result of a tool, besides the name of the tool."""
+    """Tokens for each result of a tool, besides the name of the tool."""
     tool: int
-    """For each tool, besides its definition as JSON."""
+    """Tokens for each tool, besides its definition as JSON."""
     names_calls: bool = True
-    """Whether the ids of tool calls may be part of what the model reads."""
+    """Whether the ids of tool calls may be part of the input that the model reads."""
     tells_reasoning: bool = False
     """Whether responses tell how much of their output was reasoning."""
     sources: tuple[Source, ...] = ()
@@ -98,9 +98,9 @@ ANTHROPIC: Final = Allowances(
     ),
 )
 GATEWAY: Final = Allowances(
-    # OpenAI's, Anthropic's or Google's models under their name, but not at their address, or not documented;
-    # or an open model behind their API, whose template tells it of tools in some hundred tokens. With tools,
-    # both together are twice the largest prompt that is documented, see above.
+    # Models of OpenAI, Anthropic or Google under their own name, but at another address, or not documented.
+    # Also open models behind the same API, whose templates take some hundred tokens to describe tools.
+    # `request` and `tools` together are twice the largest documented prompt for tools, see above.
     request=1_024,
     message=32,
     call=64,
@@ -131,12 +131,12 @@ DEFINITION_MARGINS: Final[Mapping[str, TokenCount]] = {
     "item": TokenCount(2, _PARAMETERS),
     "line": TokenCount(2, _DESCRIPTIONS),
 }
-"""What a definition has more than its compact JSON: for each object, item of a list, and line of a text."""
+"""Tokens of a definition besides its compact JSON: for each object, item of a list, and line of a text."""
 
 REASONING_STEP: Final = TokenCount(
     64, Source(_CASSETTES, _CHECKED, "reasoning tokens of some models of OpenAI are multiples of 64")
 )
-"""By how much the reasoning tokens that OpenAI reports are rounded at most."""
+"""The most by which the reasoning tokens that OpenAI reports are rounded."""
 
 COMPACTION_PROMPT: Final = TokenCount(
     4_096,
@@ -147,7 +147,7 @@ COMPACTION_PROMPT: Final = TokenCount(
         "instructions are given",
     ),
 )
-"""The prompt with which a model is asked for a compaction, of which no size is documented."""
+"""The prompt with which a model is asked for a compaction. Its size is not documented."""
 
 EMBEDDED_TEXT: Final = TokenCount(
     64,
@@ -157,7 +157,7 @@ EMBEDDED_TEXT: Final = TokenCount(
         "prompts for queries and documents; the longest documented one has 10 words",
     ),
 )
-"""What a provider may add to each text of an embedding: marks of its beginning and end, and a prompt."""
+"""Tokens that a provider may add to each text of an embedding: marks of its two ends, and a prompt."""
 
 IMAGE_PROMPT: Final = TokenCount(64)
-"""What a provider may add to the prompt for an image: the role of a message, marks of beginning and end."""
+"""Tokens that a provider may add to the prompt for an image: the role of a message, and marks of its ends."""

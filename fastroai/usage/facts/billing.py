@@ -1,4 +1,4 @@
-"""What providers bill besides tokens, what they do not bill, and where they state their bill.
+"""Units that providers bill besides tokens, or do not bill, and the places where they state their bill.
 
 Units have the names of genai-prices where it has any.
 """
@@ -41,7 +41,7 @@ UNITS_OF_TOOLS: Final = Units(
     },
     (_UNITS,),
 )
-"""By PydanticAI's names of the tools. A tool that is not here is sold by the call, under its own name."""
+"""Units by PydanticAI's name of the tool. A tool that is not here is sold by the call, under its own name."""
 
 IN_THE_TOKENS: Final = Names(
     frozenset(
@@ -67,7 +67,7 @@ FREE_TOOLS: Final = dict.fromkeys(
     (("google", "code_execution"), ("google-cloud", "code_execution")),
     Source("https://ai.google.dev/gemini-api/docs/code-execution#billing", _CHECKED),
 )
-"""Tools that cost nothing besides tokens at a provider, and are sold by others."""
+"""Tools that cost nothing besides tokens at these providers, and are sold by others."""
 
 COUNTED_SEARCHES: Final = Names(
     frozenset({"anthropic", "azure", "google", "google-cloud", "openai"}),
@@ -79,7 +79,7 @@ COUNTED_SEARCHES: Final = Names(
         ),
     ),
 )
-"""Providers of which PydanticAI counts the web searches that are billed."""
+"""Providers whose billed web searches PydanticAI counts."""
 
 SEARCHES_UNASKED: Final = NamePattern(
     re.compile(r".*(search|sonar|:online)"),
@@ -89,10 +89,10 @@ SEARCHES_UNASKED: Final = NamePattern(
         Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
     ),
 )
-"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
+"""Models that search the web without a tool for it, for fees that no token count bounds."""
 
 SEARCHES_UNTOLD: Final = NamePattern(re.compile(r"gpt-.*-search-"), (Source(_OPENAI_PRICES, _CHECKED),))
-"""OpenAI's models that search the web for every request, at a fee that no answer tells."""
+"""OpenAI's models that search the web for every request, at a fee that answers do not report."""
 
 # --- Usage ---
 
@@ -114,7 +114,7 @@ XAI_TOOLS: Final = NamePattern(
 """Details of xAI's usage that count calls of its tools, and the names of these tools."""
 
 BILLED_UNITS: Final = {"cohere": Names(frozenset({"input_tokens", "output_tokens"}), _COHERE)}
-"""Providers that bill by these details of the usage, and not by its tokens."""
+"""Providers that bill by these details of the usage, and not by its token counts."""
 
 HIDES_THINKING: Final = NamePattern(
     re.compile(r"https://generativelanguage\.googleapis\.com/.*/openai"),
@@ -158,20 +158,20 @@ BATCH_LIMITS: Final = (
     Source("https://developers.openai.com/api/docs/guides/batch", _CHECKED),
     Source("https://platform.claude.com/docs/en/api/rate-limits", _CHECKED),
 )
-"""Where it is documented that batches have limits of their own, besides what is allowed in a minute."""
+"""Pages that document limits of their own for batches, besides the limits for a minute."""
 
 # --- Where the bill is stated ---
 
 
 @dataclass(frozen=True, slots=True)
 class StatedBill:
-    """Where a provider or a gateway states what a request cost."""
+    """The place where a provider or a gateway states the cost of a request."""
 
     name: str
     """The header of the response, or the field of its usage."""
     source: Source
     usd: Decimal = Decimal(1)
-    """US dollars for one of what is stated."""
+    """US dollars for one unit of the stated number."""
 
 
 XAI_BILL: Final = StatedBill(
@@ -197,7 +197,7 @@ BILLING_HEADERS: Final = (
         Source("https://docs.aimlapi.com/capabilities/request-tracing-and-cost", _CHECKED),
     ),
 )
-"""Headers of gateways."""
+"""Response headers in which gateways state their bill."""
 
 # --- What is free ---
 
@@ -216,4 +216,4 @@ FREE_COUNTS: Final = Names(
         ),
     ),
 )
-"""Providers that count the input of a request for nothing, and of which PydanticAI's models ask that."""
+"""Providers that count the input of a request for free, when PydanticAI's models ask them to."""

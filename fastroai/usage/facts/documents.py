@@ -10,7 +10,7 @@ from fastroai.usage.facts.source import Source
 
 @dataclass(frozen=True, slots=True)
 class PdfSize:
-    """How much there is in a PDF."""
+    """The size of a PDF."""
 
     text: tuple[int, ...]
     """Bytes of the text of each page."""
@@ -22,34 +22,34 @@ class PdfSize:
 
 
 class PdfRule(Protocol):
-    """How many tokens a PDF can be."""
+    """A rule for the tokens of a PDF."""
 
     @property
     def source(self) -> Source:
-        """Where the rule is documented."""
+        """The page that documents the rule."""
         ...
 
     def most_tokens(self, size: PdfSize | None, resolution: str) -> int | None:
-        """Return no fewer tokens than a PDF has; `None` if nothing documented bounds it.
+        """Return an upper bound on the tokens of a PDF; `None` if nothing documented bounds it.
 
-        `size` is `None` where it is not known. `resolution` is what the request asks for, in the words of the
-        provider.
+        `size` is `None` where it is not known. `resolution` is the one that the request asks for, named as by
+        the provider.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Google, from Gemini 3 on: so many tokens for each page, whatever is on it."""
+    """Google, from Gemini 3 on: a fixed number of tokens for each page, whatever is on it."""
 
     most_pages: int
-    """Of one file; larger ones are refused."""
+    """The most pages of one file; larger files are refused."""
     tokens: dict[str, int]
-    """For a page, by media resolution; any other one is the largest of these."""
+    """Tokens of a page, by media resolution. A resolution that is not here counts as the largest of these."""
     source: Source
 
     def most_tokens(self, size: PdfSize | None, resolution: str) -> int:
-        """Return no fewer tokens than a PDF has: if its size is not known, those of the largest one."""
+        """Return an upper bound on the tokens of a PDF, or of the largest PDF if its size is not known."""
         pages = self.most_pages if size is None else min(size.pages, self.most_pages)
         name = resolution.lower().removeprefix("media_resolution_")
         return pages * self.tokens.get(name, max(self.tokens.values()))
@@ -57,14 +57,14 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class PagesWithText:
-    """An image of each page, and the text that is on it."""
+    """A rule by which each page counts as an image, plus the text that is on it."""
 
     image: int
     """The most tokens of the image of a page."""
     source: Source
 
     def most_tokens(self, size: PdfSize | None, resolution: str) -> int | None:
-        """Return no fewer tokens than a PDF has; `None` if its size is not known.
+        """Return an upper bound on the tokens of a PDF; `None` if its size is not known.
 
         Programs that read PDFs differ in the text that they find. So each byte of the text counts as a token,
         which no tokenizer exceeds, and each page as one that is full of text.

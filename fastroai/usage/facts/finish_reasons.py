@@ -1,10 +1,10 @@
-"""What providers document about finish reasons: the reasons of each API, and what each means for the bill.
+"""Finish reasons that providers document: the reasons of each API, and their meaning for the bill.
 
 The usage of an answer is its bill only once the answer has ended. So each reason is in one of two groups: the
 answer has ended and its usage is complete, or it still goes on.
 
-A reason without a line counts as an end: APIs send new ones before anybody documents them, and the usage that
-comes with it is what the API counted. The same holds for providers without a line, such as one of the user.
+A reason without a line counts as an end: APIs send new reasons before anybody documents them, and the
+usage in that answer is what the API counted. The same holds for providers without a line, such as your own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LOCAL_PROVIDERS: Final = frozenset({"test", "function"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishReasons:
-    """Why answers of an API end, in the words of the API."""
+    """The reasons why answers of an API end, in the words of the API."""
 
     ended: frozenset[str]
-    """The answer has ended, also where it broke off: its usage is complete, and is billed."""
+    """Reasons of an answer that has ended, or was cut off: its usage is complete, and is billed."""
     goes_on: frozenset[str] = frozenset()
-    """The answer has not ended: its usage, if there is any, is not complete."""
+    """Reasons of an answer that has not ended: its usage, if there is any, is not complete."""
     source: Source
 
 
@@ -172,7 +172,7 @@ FINISH_REASONS: Final = {
     "xai": (XAI_CHAT, *_OPENAI),
     "zai": (ZAI_CHAT, OPENAI_RESPONSES),
 }
-"""The APIs by which PydanticAI asks each provider; OpenAI's also where a provider is compatible with them."""
+"""The APIs through which PydanticAI asks each provider: OpenAI's also for providers compatible with them."""
 
 WITHOUT_FINISH_REASONS: Final = {
     "elevenlabs": "answers with speech",
@@ -187,8 +187,8 @@ WITHOUT_FINISH_REASONS: Final = {
 
 @lru_cache(maxsize=1_024)
 def has_ended(provider: str, reason: str) -> bool:
-    """Whether an answer for which a provider gives this reason has ended, so that its usage is complete.
+    """Return whether an answer with this finish reason has ended, so that its usage is complete.
 
-    `reason` is in the words of the provider's API. One without a line counts as an end.
+    `reason` is in the words of the provider's API. A reason without a line counts as an end.
     """
     return not any(reason in api.goes_on for api in FINISH_REASONS.get(provider, ()))

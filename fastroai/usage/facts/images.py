@@ -16,23 +16,23 @@ class Size:
     height: int
 
     def tiles(self, side: int) -> int:
-        """How many squares of that side cover it."""
+        """Return how many squares of `side` pixels cover the image."""
         return -(-self.width // side) * -(-self.height // side)
 
 
 class ImageRule(Protocol):
-    """How many tokens an image can be."""
+    """A rule for the tokens of an image."""
 
     @property
     def source(self) -> Source:
-        """Where the rule is documented."""
+        """The page that documents the rule."""
         ...
 
     def most_tokens(self, size: Size | None, detail: str) -> int | None:
-        """No fewer tokens than an image has; `None` if nothing documented bounds it.
+        """Return an upper bound on the tokens of an image; `None` if nothing documented bounds it.
 
-        `size` is `None` where it is not known. `detail` is what the request asks for, in the words of the
-        provider: `low`, `high`, `original` or `auto` for OpenAI, a media resolution for Google.
+        `size` is `None` where it is not known. `detail` is the level that the request asks for, named as by
+        the provider: `low`, `high`, `original` or `auto` for OpenAI, a media resolution for Google.
         """
         ...
 
@@ -42,7 +42,7 @@ _FIT = 2_048
 _SHORT_SIDE = 768
 _MOST_TILES = 8
 _ROUNDING = 4
-"""Pixels that rounding can add to a side between two steps of scaling."""
+"""The pixels that rounding can add to a side between two steps of scaling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,19 @@ class Tiles:
     """OpenAI: an image is fitted into 2,048 pixels, its short side into 768, and cut into tiles of 512."""
 
     base: int
-    """Tokens of each image, all of them at `detail="low"`."""
+    """Tokens of each image. At `detail="low"` there are no others."""
     tile: int
     source: Source
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
-        """No fewer tokens than an image has."""
+        """Return an upper bound on the tokens of an image."""
         if detail == "low":
             return self.base
         return self.base + self.tile * (_MOST_TILES if size is None else self._tiles(size))
 
     @staticmethod
     def _tiles(size: Size) -> int:
-        # The page does not say that small images are not scaled up to 768, so they count as if they were.
+        # The page does not say that small images are not scaled up, so they count as if scaled up to 768.
         short, long = sorted((size.width, size.height))
         scaled = min(_FIT, -(-_SHORT_SIDE * long // short) + _ROUNDING)
         return min(_MOST_TILES, 2 * -(-scaled // _TILE))
@@ -80,11 +80,11 @@ class Patches:
     """The most patches at `detail="original"`, beyond which images are scaled down or refused; `None` if the
     model does not document it."""
     auto: Literal["high", "original"] = "high"
-    """Which of these `auto` is."""
+    """The detail that `auto` means."""
     source: Source
 
     def most_tokens(self, size: Size | None, detail: str) -> int | None:
-        """No fewer tokens than an image has; `None` where the budget is not documented."""
+        """Return an upper bound on the tokens of an image; `None` where the budget is not documented."""
         if detail in ("low", "high") or (detail == "auto" and self.auto == "high"):
             budget: int | None = self.high
         else:
@@ -97,13 +97,13 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class VisualTokens:
-    """Anthropic: a token for each patch of 28 x 28 pixels, of which there are at most so many."""
+    """Anthropic: a token for each patch of 28 x 28 pixels, up to a maximum."""
 
     most: int
     source: Source
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
-        """No fewer tokens than an image has."""
+        """Return an upper bound on the tokens of an image."""
         if size is None:
             return self.most
         # Until 2026 the page said width x height / 750.
@@ -117,7 +117,7 @@ class Crops:
     source: Source
 
     def most_tokens(self, size: Size | None, detail: str) -> int | None:
-        """No fewer tokens than an image has; `None` if its size is not known."""
+        """Return an upper bound on the tokens of an image; `None` if its size is not known."""
         if size is None:
             return None
         if max(size.width, size.height) <= 384:
@@ -130,12 +130,12 @@ class Crops:
 
 @dataclass(frozen=True, slots=True)
 class MediaResolution:
-    """Google, from Gemini 3 on: the resolution that is asked for says how many tokens there are at most."""
+    """Google, from Gemini 3 on: the requested media resolution sets the most tokens of an image."""
 
     source: Source
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
-        """No fewer tokens than an image has."""
+        """Return an upper bound on the tokens of an image."""
         return _RESOLUTIONS.get(detail.lower().removeprefix("media_resolution_"), _ULTRA_HIGH)
 
 

@@ -1,4 +1,4 @@
-"""What providers document about the images that their models make: the most tokens that each is billed as."""
+"""Documented facts about the images that models make: the most tokens that each image is billed as."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from fastroai.usage.facts.source import Source
 
 _MOST_TILES: Final = 8
-"""Tiles of an image that fits into 2,048 pixels and whose short side is 512: 4, and 4 more for rounding."""
+"""The most tiles of an image within 2,048 pixels whose short side is 512: 4, and 4 more for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class MadeImages:
     sources: tuple[Source, ...]
 
     def most_tokens(self, quality: object, size: object) -> int | None:
-        """Return the most output tokens of one image; `None` if such images are not documented.
+        """Return the most output tokens of one image; `None` if images of this quality and size have no line.
 
         A quality or size of `None` or `auto` leaves the choice to the provider, so the largest counts.
         """
@@ -67,5 +67,5 @@ MADE_IMAGES: Final = (
 
 
 def made_images(model: str) -> MadeImages | None:
-    """Return what is documented about the images of a model; `None` if there is no line for it."""
+    """Return the documented facts about the images of a model; `None` if there is no line for it."""
     return next((line for line in MADE_IMAGES if line.names.fullmatch(model)), None)

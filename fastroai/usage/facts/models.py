@@ -1,9 +1,9 @@
-"""What providers document of their models: limits, images, documents.
+"""Documented facts about models: limits, images, documents.
 
-A line is for the models whose whole name it matches, with or without the date of a snapshot. What a line
-does not say is not documented, or could not be checked, and has no bound of its own: the context window
-stands in for it. A model without a line has nothing but that window: the tests list these models, each with
-the reason, so that a new one is noticed.
+A line is for the models whose whole name it matches, with or without the date of a snapshot. A fact that a
+line leaves out is not documented, or could not be checked, and has no bound of its own: the context window
+is taken instead. A model without a line has only that window: the tests list these models, each with the
+reason, so that a new one is noticed.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _PAGES: Final[dict[Maker, Source]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What is documented of some models."""
+    """The documented facts of some models."""
 
     maker: Maker
     names: re.Pattern[str]
     source: Source
     window: int | None = None
-    """The most input tokens, where genai-prices does not say it, or rounds it."""
+    """The most input tokens, where genai-prices does not have the number, or rounds it."""
     output_tokens: int | None = None
     """The most tokens of an answer, thinking included."""
     images: ImageRule | None = None
     pdf: PdfRule | None = None
     unknown: str | None = None
-    """Why nothing is said of its input and output here."""
+    """Why this line has no limits for input and output; `None` if it has."""
 
 
 def _line(
@@ -86,7 +86,7 @@ _SNAPSHOT: Final[dict[Maker, str]] = {
     "openai": r"(?:-\d{4}-\d{2}-\d{2})?(?:-latest)?",
     "xai": r"(?:-latest)?",
 }
-"""What names of snapshots add to the name of a model."""
+"""Patterns of the endings that names of snapshots add to the name of a model."""
 
 # --- OpenAI ---
 
@@ -130,7 +130,7 @@ _GPT_5_5: Final = Patches(
 _UNSCALED: Final = Patches(
     per_hundred=120, high=2_500, original=30_000, auto="original", source=_OPENAI_IMAGES
 )
-"""Images keep their size, and more than 30,000 patches are refused."""
+"""The rule of models that keep the size of images, and refuse more than 30,000 patches."""
 
 _OPENAI: Final = (
     _line("openai", r"gpt-3\.5-turbo(-16k|-instruct|-0125|-0301|-0613|-1106)?|gpt-3\.5-0301", output=4_096),
@@ -305,7 +305,7 @@ _XAI: Final = (
 )
 
 MODELS: Final = (*_OPENAI, *_GOOGLE, *_ANTHROPIC, *_XAI)
-"""By maker and name; the first line that fits counts."""
+"""All lines. The first line that fits a maker and a name counts."""
 
 MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "anthropic": ("anthropic",),
@@ -316,7 +316,7 @@ MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "openai-chat": ("openai",),
     "xai": ("xai",),
 }
-"""Whose models a provider serves under the names that their makers give them."""
+"""The makers whose models a provider serves under the names that the makers give them."""
 
 FIRST_PARTY: Final[dict[Maker, NamePattern]] = {
     # gpt-oss is open: others serve it
@@ -324,14 +324,14 @@ FIRST_PARTY: Final[dict[Maker, NamePattern]] = {
     "anthropic": NamePattern(re.compile(r"claude-"), (_PAGES["anthropic"],)),
     "google": NamePattern(re.compile(r"gemini-"), (_PAGES["google"],)),
 }
-"""How the names of models begin that their makers serve themselves."""
+"""The beginnings of the names of models that their makers serve themselves."""
 
 
 @lru_cache(maxsize=1_024)
 def model_facts(provider: str, model: str) -> ModelFacts | None:
-    """What is documented of a model; `None` if there is no line for it.
+    """Return the documented facts of a model; `None` if there is no line for it.
 
-    `provider` is the one that serves it, as PydanticAI names it.
+    `provider` is PydanticAI's name of the provider that serves the model.
     """
     if model.startswith("ft:"):  # ft:gpt-4.1-mini-2025-04-14:acme::id
         model = model.split(":")[1]

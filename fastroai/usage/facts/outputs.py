@@ -1,4 +1,4 @@
-"""What providers document about the length of answers: what `max_tokens` limits, and how low it can be."""
+"""Documented facts about the length of answers: what `max_tokens` limits, and how low it can be."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMITS_ALL_OUTPUT: Final = {
         "an upper bound for visible output tokens and reasoning tokens",
     ),
 }
-"""Where it is documented that `max_tokens` limits everything that is billed as output."""
+"""Pages that document that `max_tokens` limits everything that is billed as output."""
 
 THINKS_BESIDES: Final = NamePattern(
     re.compile(r"(?:.*/)?grok-"),
@@ -65,7 +65,7 @@ LEAST_OF_RESPONSES: Final = TokenCount(
         "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16",
     ),
 )
-"""The smallest `max_tokens` that OpenAI's Responses API accepts. Others take any positive number."""
+"""The smallest `max_tokens` that OpenAI's Responses API accepts. Other APIs take any positive number."""
 
 BEYOND_THINKING: Final = TokenCount(
     1,
@@ -75,10 +75,10 @@ BEYOND_THINKING: Final = TokenCount(
         "max_tokens must be greater than thinking.budget_tokens",
     ),
 )
-"""How far `max_tokens` exceeds Claude's budget for thinking, at least."""
+"""Tokens by which `max_tokens` must at least exceed Claude's budget for thinking."""
 
 CLAUDE_DEFAULT: Final = TokenCount(16_384, _PYDANTIC_AI)
-"""The `max_tokens` of a request to Anthropic that names none, where the limit of the model is not known."""
+"""The `max_tokens` that PydanticAI sends Anthropic by default, where the model's limit is not known."""
 
 CLAUDE_DEFAULT_BEYOND_THINKING: Final = TokenCount(4_096, _PYDANTIC_AI)
-"""How far that exceeds a budget for thinking, at least."""
+"""Tokens by which this default at least exceeds a budget for thinking."""

@@ -1,4 +1,4 @@
-"""What providers document of their APIs: hosts, service tiers, searches, caches."""
+"""Documented facts about the APIs of providers: hosts, service tiers, searches, caches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ServiceTiers:
     """Names that a provider gives to its service tiers."""
 
     listed: frozenset[str]
-    """Billed at plain list prices."""
+    """Tiers that are billed at plain list prices."""
     flexible: frozenset[str] = frozenset()
-    """Billed at list prices at most."""
+    """Tiers that are billed at list prices at most."""
     dearer: frozenset[str]
     source: Source
 
@@ -83,24 +83,24 @@ SERVICE_TIERS: Final = STANDARD_TIERS.union(*(tiers.dearer for tiers in TIERS_BY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
-    """What is documented of a provider's own API."""
+    """The documented facts of a provider's own API."""
 
     hosts: tuple[str, ...]
-    """Its hosts; one that begins with a point or a hyphen is the end of a host's name."""
+    """The hosts of the API. One that begins with a point or a hyphen is the end of a host's name."""
     allowances: Allowances = GATEWAY
-    """At its own hosts."""
+    """The allowances at the provider's own hosts."""
     tiers: ServiceTiers | None = None
-    """Service tiers that a request can name, where it is never billed as a faster one; `None` if this is not
-    documented. Without any, the tier is that of the project."""
+    """Service tiers that a request can name and that are never billed as a faster one; `None` if this is not
+    documented. A request that names none has the tier of its project."""
     search_rounds: int | None = None
-    """How often, at most, the model is asked in one request that has tools of the provider's own; `None` if
-    nothing limits it. Each time it may read a full context window."""
+    """The most rounds in which the model is asked in one request with tools of the provider's own; `None` if
+    nothing limits them. In each round it may read a full context window."""
     search_sources: tuple[Source, ...] = ()
     cache_writes: Source | None = None
-    """Where it is documented that only searches write to the cache unasked, and that an entry lasts 5 minutes
-    unless the request asks for an hour."""
+    """The page that documents that only searches write to the cache unasked, and that an entry lasts 5
+    minutes unless the request asks for an hour."""
     same_prefix: Source | None = None
-    """Where it is documented that the tokens of what a request begins with are the same in each request."""
+    """The page that documents that the same beginning of a request has the same tokens each time."""
 
 
 _CACHED_PREFIX: Final = (

@@ -1,4 +1,4 @@
-"""What providers bill beyond their list prices for keeping a request in a region.
+"""Premiums on list prices that providers bill for keeping a request in a region.
 
 Bedrock has no line here where its model ids name the region (`us.anthropic.claude-…`): genai-prices lists
 these ids with their own prices.
@@ -61,16 +61,16 @@ _TOGETHER: Final = Source(
 
 @dataclass(frozen=True, slots=True)
 class RegionalPrice:
-    """What the tokens of some models cost at some hosts, as a multiple of their list prices."""
+    """The price of some models' tokens at some hosts, as a multiple of their list prices."""
 
     hosts: re.Pattern[str]
-    """Matches the whole host name."""
+    """A pattern of the whole host name."""
     models: re.Pattern[str]
-    """Matches the beginning of the model's name."""
+    """A pattern of the beginning of the model's name."""
     factor: Decimal | None
-    """`None` if a premium may apply, and the request does not tell."""
+    """The factor that applies; `None` if a premium may apply, and the request does not tell."""
     most: Decimal | None
-    """The highest that can apply; `None` if that is not documented."""
+    """The highest factor that can apply; `None` if that is not documented."""
     source: Source
 
 
@@ -129,20 +129,20 @@ REGIONAL_PRICES: Final = (
     _price(r"us\.api\.x\.ai", "", "1.1", _XAI),
     _price(r"(us|ca)-api\.together\.(ai|xyz)", "", "1.25", _TOGETHER),
 )
-"""By host and model; the first line that fits counts. At other hosts, list prices are not known to differ."""
+"""Prices by host and model; the first line that fits counts. Other hosts are not known to have premiums."""
 
 _GEOGRAPHIES: Final = {"global": _ONE, "us": Decimal("1.1")}
-"""Values of `inference_geo`."""
+"""The factor for each value of `inference_geo`."""
 
 
 def regional_factor(
     provider: str, url: str | None, model: str, inference_geo: str | None = None
 ) -> Decimal | None:
-    """By what the list prices of tokens are to be multiplied for a request; 1 without a premium.
+    """Return the factor by which list prices of tokens are multiplied for a request; 1 without a premium.
 
-    `None` if a premium may apply and the request does not tell. It is for tokens; fees for searches and
-    the like stay as they are. Anthropic's default for `inference_geo` counts as `global`, as documented,
-    though a workspace can have another: name it with `extra_body={"inference_geo": …}`.
+    The result is `None` if a premium may apply and the request does not tell. The factor is for tokens; fees
+    for searches and the like stay as they are. Anthropic's default for `inference_geo` counts as `global`, as
+    documented, though a workspace can have another: name it with `extra_body={"inference_geo": …}`.
     """
     if inference_geo is not None and _takes_geography(provider, url):
         return _GEOGRAPHIES.get(inference_geo)
@@ -153,7 +153,7 @@ def regional_factor(
 def most_regional_factor(
     provider: str, url: str | None, model: str, inference_geo: str | None = None
 ) -> Decimal | None:
-    """The most that `regional_factor` can turn out to be; `None` if nothing bounds it."""
+    """Return the highest value that `regional_factor` can turn out to have; `None` if nothing bounds it."""
     if inference_geo is not None and _takes_geography(provider, url):
         return _GEOGRAPHIES.get(inference_geo)
     price = _regional_price(url, model)

@@ -1,19 +1,19 @@
-"""Settings of model requests, sorted by what they can add to the bill.
+"""Settings of model requests, sorted by how they can add to the bill.
 
-Those that change prices are harmless where `bounds` takes the price that they lead to: service tiers, cache
-writes, Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: `output_bounds`.
+Settings that change prices are harmless where `bounds` takes the changed price: service tiers, cache writes,
+Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: see `output_bounds`.
 
-`openai_background` is, too: the work goes on after the request has returned, and so does its reservation.
+`openai_background` is harmless, too: the reservation lasts as long as the work, beyond the request.
 
-Not here, on purpose, with what each can do:
+These settings are left out on purpose, because of their effects:
 
-- `extra_body`, but for the keys below, `openai_native_tools`, `openrouter_preset`: anything, as several
-  answers (`n`), or tools of the provider's own.
+- `extra_body` (except for the keys below), `openai_native_tools`, `openrouter_preset`: anything, such as
+  several answers (`n`), or tools of the provider's own.
 - `anthropic_betas`: more than `max_tokens` (interleaved thinking), or a larger window at a price of its own.
 - `anthropic_context_management`, `openai_context_management`: further passes of the model over the input.
 - `openrouter_models`, `openrouter_provider`: another model, or a dearer provider of it.
-- `openai_reasoning_mode`, `openai_moderation`, `google_model_armor_config`: work that is billed apart.
-- `anthropic_container`, `anthropic_task_budget`, `citations`: input that nothing documents the size of.
+- `openai_reasoning_mode`, `openai_moderation`, `google_model_armor_config`: work that is billed separately.
+- `anthropic_container`, `anthropic_task_budget`, `citations`: input of a size that nothing documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_ALL_MODELS: Final = Source("https://ai.pydantic.dev/api/settings/", _CHECKED
 
 
 def _settings(names: str, of: str | Source) -> Names:
-    """Settings that a page documents: PydanticAI's about the models of a provider, if that is named."""
+    """Return settings that one page documents: `of`, or PydanticAI's page about a provider's models."""
     if isinstance(of, str):
         of = Source(f"https://ai.pydantic.dev/api/models/{of}/", _CHECKED, _DOCUMENTED)
     return Names(frozenset(names.split()), (of,))
@@ -90,7 +90,7 @@ _SERVER_SIDE_INPUT: Final = (
 
 HARMLESS_SETTINGS: Final = frozenset[str]().union(*(group.names for group in _HARMLESS))
 """Settings that add nothing but tokens of the body and of the answer, at prices that the bound takes into
-account. Names that are not here might.
+account. A setting that is not here might add more.
 """
 
 SERVER_SIDE_INPUT_SETTINGS: Final = frozenset[str]().union(*(group.names for group in _SERVER_SIDE_INPUT))
@@ -113,4 +113,4 @@ SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF
 """Settings that change nothing about the input."""
 
 DROP_INPUT: Final = _settings("openai_truncation", "openai")
-"""Settings with which a provider may read less than it is sent."""
+"""Settings with which a provider may read less input than it is sent."""

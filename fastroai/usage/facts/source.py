@@ -1,4 +1,4 @@
-"""Where a fact about a provider was read, and when; and the shapes that facts have."""
+"""Sources of facts about providers, with the day on which they were read; and the shapes of facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Source:
     checked: date
     """The day on which the page, or a copy of it, was last read."""
     note: str = ""
-    """What the page says, where the fact is not a plain copy of it."""
+    """The text of the page, in short, where the fact is not a plain copy of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +49,4 @@ class TokenCount:
 
     tokens: int
     source: Source | None = None
-    """Without one, no page documents the number, and it is larger than all that was seen."""
+    """The page of the number. `None`: no page documents it, and it is larger than every number seen."""
