@@ -23,7 +23,7 @@ from fastroai.store.following import LATEST, SLOWER, SOONEST
 from fastroai.store.headers import FoundHeader, line_key, read_header
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.runs import DurableRun
+from fastroai.store.runs import DurableRun, LogMoved
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt"]
 """Behavior of a caller while a process has the run that it wants to go on with."""
@@ -32,6 +32,8 @@ LONGEST: Final = 100
 """Largest number of callers that can wait for one run."""
 _TICKET: Final = 10.0
 """Seconds after which a waiting caller counts as gone, unless it has renewed its place in the line."""
+_MOST_MOVES: Final = 10
+"""Times that a run is opened anew because its log has moved."""
 _LAST_WORDS: Final = 2.0
 """Seconds that a caller may take to leave the line."""
 
@@ -94,6 +96,8 @@ class Turn(AsyncExitStack):
         self._key = ""
         """Key of the line in which this caller is; empty outside of a line."""
         self._interrupted: set[str | None] = set()
+        self._moves = 0
+        """How often the log has moved while the run was opened."""
         self._is_opening = self._has_begun = False
         self.push_async_callback(self._leave_in_time)
 
@@ -121,9 +125,12 @@ class Turn(AsyncExitStack):
             pause = min(pause * SLOWER, LATEST)
 
     def waits_again(self, lost: RunInProgress | RunExists) -> bool:
-        """Return whether to wait again, after another caller was faster."""
+        """Return whether to wait again, after another caller was faster, or an earlier owner wrote late."""
         if self._has_begun or lost.run_id != self._run_id:
             return False
+        if isinstance(lost, LogMoved):
+            self._moves += 1
+            return self._moves <= _MOST_MOVES
         return self._is_opening if isinstance(lost, RunExists) else self._busy.do != "reject"
 
     def ending_with(self, opening: Opening) -> Opening:

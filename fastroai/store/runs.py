@@ -503,6 +503,7 @@ async def _read_answers(
 
     Raises:
         RunInProgress: a process has had the run since then.
+        LogMoved: an earlier owner has written to the log since then.
         RunNotFound: the run was deleted since then.
         QuestionClosed: one of `new` answers the same question.
     """
@@ -517,12 +518,24 @@ async def _read_answers(
     return len(entries)
 
 
+class LogMoved(RunInProgress):
+    """An earlier owner of the run has written to its log since the log was read; open the run anew.
+
+    A database can carry out a write of a process that is dead already, or cut off.
+    """
+
+
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
-    """Return the error for a run that could not be taken up: another process took it up, or deleted it."""
+    """Return the error for a run that could not be taken up: its log has moved, or another process has it.
+
+    Or somebody has deleted it.
+    """
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
-            return found.in_progress()
+            error = found.in_progress()
+            is_ours = found.header.owner == ours.owner
+            return LogMoved(error.run_id, error.owner, error.lease_until) if is_ours else error
     except RunNotFound:
         pass
     await remove_from_index(store, ours)

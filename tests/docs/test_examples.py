@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fastroai.functions import reset
 from fastroai.testing import ModelServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -189,6 +190,7 @@ def as_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
     monkeypatch.setattr(ModelServer, "start", start_and_remember)
     yield
+    reset()  # what an example has configured for its process
     for server in started:
         server.stop()
 

@@ -30,6 +30,7 @@ import pytest
 
 import fastroai
 from fastroai import errors
+from fastroai.functions import reset
 from fastroai.testing import ModelServer
 
 ROOT = Path(__file__).parents[2]
@@ -120,13 +121,16 @@ def in_a_fresh_process(script: Script) -> Iterator[None]:
 
 
 @pytest.fixture
-def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModelServer:
+def server(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[ModelServer]:
     """The model server, which is where providers are, and no waiting between attempts at a request."""
     for name, value in model_server.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
-    return model_server
+    yield model_server
+    reset()  # what a page has configured for the process
 
 
 def name_of(path: Path) -> str:

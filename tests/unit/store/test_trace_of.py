@@ -146,7 +146,9 @@ async def test_a_run_is_replayed_by_what_it_is_a_run_of() -> None:
     assert trace.replay(shop) is None
     wrong: list[Any] = ["pp", None, FastroAgent("test"), trace, Pipeline]
     for value in wrong:
-        with pytest.raises(ConfigurationError, match="expected the pipeline or graph .* a run of, 'shop'"):
+        with pytest.raises(
+            ConfigurationError, match="expected the pipeline, graph or workflow .* a run of, 'shop'"
+        ):
             trace.replay(value)
 
 
