@@ -534,8 +534,9 @@ async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFoun
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
             error = found.in_progress()
-            is_ours = found.header.owner == ours.owner
-            return LogMoved(error.run_id, error.owner, error.lease_until) if is_ours else error
+            if ours.owner is not None and found.header.owner == ours.owner:
+                return LogMoved(error.run_id, error.owner, error.lease_until)
+            return error
     except RunNotFound:
         pass
     await remove_from_index(store, ours)
