@@ -535,7 +535,7 @@ async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFoun
         if found.header.epoch == ours.epoch:
             error = found.in_progress()
             if ours.owner is not None and found.header.owner == ours.owner:
-                return LogMoved(error.run_id, error.owner, error.lease_until)
+                return LogMoved(ours.run_id, error.owner, error.lease_until)
             return error
     except RunNotFound:
         pass
