@@ -36,6 +36,7 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
 from fastroai.runtime import Scope, current_scope, is_terminal
+from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
@@ -164,7 +165,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             self._named(name)
             return name
 
-        name = await context.once(f"route of {label}", routed)
+        name = await context.once(_route(label), routed)
         place = without_attempts(step_place(context.scope))
         tried, spent = list[str](), dict[str, Usage]()
         around = "" if scope.variant is None else f"{scope.variant}/"
@@ -172,7 +173,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             tried.append(name)
             scope.variant = f"{around}{name}"
             fallback = self._fallbacks.get(name)
-            switch = f"fallback of {label} after {name}"
+            switch = _switch(label, name)
             if fallback is None or not is_on_record(context.scope, place, switch):
                 try:
                     result = await self._run_one(scope, name, inputs, context, label)
@@ -184,7 +185,32 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
                 else:
                     spent[name] = result.usage.total
                     return result.within(scope, routes=tuple(tried), by_variant=spent)
+            else:
+                await self._pass_over(scope, name, context, label)
             name = await context.once(switch, partial(_same, fallback), returns=str)
+
+    async def _pass_over(self, scope: Scope, name: str, context: StepContext[DepsT], label: str) -> None:
+        """Count the runs of a variant that failed in an earlier process, as if they ran again.
+
+        Runs of the same name in one step are told apart by their number, so the fallback has the number that
+        it had in that process.
+        """
+        pipeline = self._named(name)
+        if isinstance(pipeline, BasePipeline):
+            await pipeline._pass_over_all(scope, context, f"{label}[{name}]/{pipeline.name}")
+        else:
+            scope.count_inside(pipeline.name, current_tool_calls.get().key)
+
+    async def _pass_over_all(self, scope: Scope, context: StepContext[DepsT], label: str) -> None:
+        """Count the runs of all variants that were tried in an earlier process."""
+        place = without_attempts(step_place(context.scope))
+        if not is_on_record(context.scope, place, route := _route(label)):
+            return  # it failed before it had chosen
+        name: str | None = await context.once(route, partial(_same, ""), returns=str)
+        while name is not None:
+            await self._pass_over(scope, name, context, label)
+            fallback = self._fallbacks.get(name)
+            name = fallback if is_on_record(context.scope, place, _switch(label, name)) else None
 
     async def _run_one(
         self, scope: Scope, name: str, inputs: InputT, context: StepContext[DepsT], label: str
@@ -399,6 +425,16 @@ class _Routing(NestedStep[Any, Any]):
 
 async def _same(name: str) -> str:
     return name
+
+
+def _route(label: str) -> str:
+    """Return the name under which the choice of a router is on record."""
+    return f"route of {label}"
+
+
+def _switch(label: str, name: str) -> str:
+    """Return the name under which it is on record that a router went on to the fallback of a variant."""
+    return f"fallback of {label} after {name}"
 
 
 def _another_may_do(error: Exception) -> bool:
