@@ -43,7 +43,7 @@ from fastroai.runtime.facts import (
     RequestSent,
     ToolEnded,
 )
-from fastroai.runtime.scope import ToolCalls, current_tool_calls
+from fastroai.runtime.scope import current_tool_calls
 from fastroai.store.log import Log, run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
@@ -252,7 +252,8 @@ async def execute_tool(
         if ended.retry is not None:
             raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
         return _tool_result(run, ended)
-    token = current_tool_calls.set(ToolCalls(key, (*current_tool_calls.get().names, name)))
+    calls = current_tool_calls.get()
+    token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, name)))
     try:
         result = await handler(args)
     except (CallDeferred, ApprovalRequired) as deferral:

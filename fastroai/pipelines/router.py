@@ -199,7 +199,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         if isinstance(pipeline, BasePipeline):
             await pipeline._pass_over_all(scope, context, f"{label}[{name}]/{pipeline.name}")
         else:
-            scope.count_inside(pipeline.name, current_tool_calls.get().key)
+            scope.count_inside(pipeline.name, current_tool_calls.get().key_of_runs)
 
     async def _pass_over_all(self, scope: Scope, context: StepContext[DepsT], label: str) -> None:
         """Count the runs of all variants that were tried in an earlier process."""

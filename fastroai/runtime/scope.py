@@ -53,7 +53,7 @@ make_current: Final = _current.set
 
 
 class ToolCalls(NamedTuple):
-    """The calls of tools, and visits to nodes of LangGraph, inside which the running code is.
+    """The calls of tools, visits to nodes of LangGraph, and effects of `once` that the running code is in.
 
     They are known in runs on record, and are the same in every process.
     """
@@ -62,6 +62,20 @@ class ToolCalls(NamedTuple):
     """Key of the innermost call or visit, which differs from those of others; empty outside of any."""
     names: tuple[str, ...] = ()
     """Names of the tool calls, outermost first."""
+    effect: str = ""
+    """Names of the effects, outermost first."""
+
+    @property
+    def key_of_runs(self) -> str:
+        """Key of the runs that are begun here.
+
+        A resumed step does not repeat an effect, so runs inside of effects are counted apart from others.
+        """
+        return ".".join(filter(None, (self.key, self.effect)))
+
+    def inside_effect(self, name: str) -> ToolCalls:
+        """Return these calls, and an effect inside of them."""
+        return self._replace(effect=".".join(filter(None, (self.effect, f"once:{quoted(name)}"))))
 
 
 _NO_CALLS: Final = ToolCalls()
@@ -191,9 +205,12 @@ class Scope:
         self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
         is_counted = kind in RUNS or bool(key)
-        # A key, not an order: which tool calls run first differs from process to process.
-        self.key: str = ".".join(filter(None, (current_tool_calls.get().key, key))) if is_counted else ""
+        self.key: str = ""
         """The key that distinguishes this scope from others of its name, whatever their order."""
+        if is_counted:  # a key, not an order: which tool calls run first differs from process to process
+            calls = current_tool_calls.get()
+            around = calls.key_of_runs if kind in RUNS else calls.key
+            self.key = ".".join(filter(None, (around, key)))
         self.ordinal: int = ordinal or (
             parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )

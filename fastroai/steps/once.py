@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
     OnceFailed,
     OnceStarted,
 )
-from fastroai.runtime.scope import Scope
+from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.runtime.threads import depth, work_for
 from fastroai.store.log import Log, run_of
 from fastroai.store.payloads import seal, unseal
@@ -135,11 +135,14 @@ class _Effect:
         if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
             raise OnceInterrupted(self.step_id, self.name)
         await log.announce(OnceStarted(place=self.place, name=self.name))
+        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
         try:
             result = await self._call(effect)
         except Exception:
             log.note(OnceFailed(place=self.place, name=self.name))
             raise
+        finally:
+            current_tool_calls.reset(token)
         done = self._done(result)  # if this fails, the effect stays on record as begun: it has happened
         try:
             await log.commit(done)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.interruptions import RUN, entries_of, go_on, interrupt, nth
+from support.interruptions import RUN, DyingStore, entries_of, go_on, interrupt, nth
 from support.steps import run_alone
 
-from fastroai.errors import OnceInterrupted, RunCorrupt, StepExecutionError
+from fastroai.errors import OnceInterrupted, RunCorrupt, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.runtime.facts import (
     AnyFact,
@@ -365,3 +365,30 @@ async def test_what_to_do_with_an_interrupted_effect_is_one_of_two_things() -> N
 
     with pytest.raises(StepExecutionError, match="'repeat' or 'fail'"):
         await Pipeline("p", {"pay": pay}).execute()
+
+
+@pytest.mark.parametrize("name", ["a", "2", "route/of @ #1"])
+async def test_a_run_after_an_effect_takes_over_nothing_of_a_run_inside_of_it(name: str) -> None:
+    def pipeline() -> Pipeline[Any, Any, Any]:
+        @step
+        async def look(ctx: StepContext[Any]) -> str:
+            return ctx.get_input("which", str)
+
+        inner = Pipeline[Any, Any, Any]("inner", {"look": look})
+
+        @step
+        async def work(ctx: StepContext[Any]) -> list[Any]:
+            async def first() -> Any:
+                return (await inner.execute({"which": "first"})).output
+
+            found = await ctx.once(name, first)
+            return [found, *[(await inner.execute({"which": one})).output for one in ("second", "third")]]
+
+        return Pipeline("p", {"work": work})
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await pipeline().execute(run_id=RUN, store=DyingStore(store, nth(StepFinished, 3)))
+    result = await pipeline().resume(RUN, store=store)
+    assert result.output == ["first", "second", "third"]
+    assert result.trace.replay(pipeline()) is None
