@@ -88,9 +88,10 @@ class PostgresServer:
             "set_config('tcp_keepalives_idle', %s, false), "
             "set_config('tcp_keepalives_interval', %s, false), "
             "set_config('tcp_keepalives_count', '3', false), "
+            "set_config('tcp_user_timeout', %s, false), "  # keepalives rest while an answer is on its way
             "set_config('default_transaction_isolation', 'read committed', false), "
             "set_config('DateStyle', 'ISO', false)",
-            [milliseconds, milliseconds, seconds, seconds],
+            [milliseconds, milliseconds, seconds, seconds, str(ceil(self.timeout * 4000))],
         )
         if self._is_made(connection):
             return

@@ -30,7 +30,7 @@ from support.agents import paid_agent
 
 AT_ONCE: Final = 50
 """Runs, at most."""
-FEW, AT_ONCE_OF_FEW = 72, 12
+FEW, AT_ONCE_OF_FEW = 144, 12
 """Runs of the brief form."""
 PATIENCE: Final = 50
 """Looks at a process, a tenth of a second apart, until it has put away what it had."""

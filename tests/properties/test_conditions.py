@@ -105,7 +105,7 @@ def test_a_lambda_that_notes_its_values_reads_and_gives_what_the_lambda_does(
     source = source_of(condition)
     assert source is not None
     noting = NotingLambda(condition, source)
-    assert outcome(lambda value: noting((value,), {}).value, numbers) == outcome(condition, numbers)
+    assert outcome(lambda value: noting((value,), {})[0], numbers) == outcome(condition, numbers)
 
 
 @common
