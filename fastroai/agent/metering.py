@@ -106,7 +106,8 @@ class Metered(AbstractCapability[Any]):
         Args:
             cost_calculator: Prices; by default the list prices of genai-prices.
             request_retries: Extra attempts at a request after a transport failure. By default the
-                `max_retries` of its settings or of the client of its SDK, which do not retry then, else 2.
+                `max_retries` of its settings or of the client of its SDK, which does not retry then; else 2.
+                0 for models of embeddings and images that are not given by name, as their SDKs retry.
 
         Raises:
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
@@ -137,10 +138,11 @@ class Metered(AbstractCapability[Any]):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
-    @property
-    def purchase_retries(self) -> int:
-        """The number of extra attempts at requests for embeddings and images."""
-        return DEFAULT_REQUEST_RETRIES if self.request_retries is None else self.request_retries
+    def purchase_retries(self, built_by_name: bool) -> int:
+        """Return the number of extra attempts at requests for embeddings and images."""
+        if self.request_retries is not None:
+            return self.request_retries
+        return DEFAULT_REQUEST_RETRIES if built_by_name else 0  # the SDK of the user's own model retries
 
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
         """Return an embedding model whose requests are reserved in budgets and charged.
@@ -159,7 +161,7 @@ class Metered(AbstractCapability[Any]):
 
         if not isinstance(model, EmbeddingModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
-        return MeteredEmbeddingModel(model, self.calculator, self.purchase_retries)
+        return MeteredEmbeddingModel(model, self.calculator, self.purchase_retries(isinstance(model, str)))
 
     def image_model(
         self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
@@ -190,7 +192,7 @@ class Metered(AbstractCapability[Any]):
             model,
             self.calculator,
             None if most_usd is None else exact_dollars("most_usd", most_usd),
-            self.purchase_retries,
+            self.purchase_retries(isinstance(model, str)),
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:

@@ -170,7 +170,7 @@ class AttemptOnWire:
 
 
 class StatedInHeaders:
-    """Reads the cost of a request from the headers of the responses to it, where a gateway states it there."""
+    """Reads the cost of a request from headers of the responses to it, where a gateway states it there."""
 
     __slots__ = ("_costs", "_names")
 
@@ -310,8 +310,8 @@ def _watch_boto(client: object) -> bool:
     if events is None:
         return False
     # botocore calls the handlers for each attempt, in the thread in which PydanticAI sends the request.
-    events.register("before-send", _see_boto_request, unique_id="fastroai-wire-request")
-    events.register("response-received", _see_boto_response, unique_id="fastroai-wire-response")
+    events.register_first("before-send.bedrock-runtime.*", _see_boto_request, "fastroai-wire-request")
+    events.register("response-received.bedrock-runtime.*", _see_boto_response, "fastroai-wire-response")
     return True
 
 

@@ -204,13 +204,8 @@ def input_besides(
     host = calculator.host(model)
     prepared, parameters = model.prepare_request(settings, parameters)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
-    texts: list[str] = []
-
-    def collect(text: str) -> int:
-        texts.append(text)
-        return 0
-
-    rules = replace(InputRules.of(host, collect, PDF_SIZES.size, given), render=collect)
+    texts, rendered = _Collected(), _Collected()
+    rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
     if most_input(rules, messages, given, parameters).tokens is None:
         return NOTHING_UNSEEN
     sizes: list[int | None] = []
@@ -220,7 +215,16 @@ def input_besides(
         elif isinstance(item, FileUrl):
             sizes.append(None)
             texts.append(item.url)
-    return unseen_input(body, texts, sizes, _count_of(host), rules.allowances.message)
+    return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
+
+
+class _Collected(list[str]):
+    """Texts that were to be counted."""
+
+    def add(self, text: str) -> int:
+        """Collect a text in place of counting it."""
+        self.append(text)
+        return 0
 
 
 def note_input(
@@ -285,13 +289,8 @@ async def prepare_bound(
     tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
-    texts: list[str] = []
-
-    def collect(text: str) -> int:
-        texts.append(text)
-        return 0
-
-    most_input(InputRules.of(host, collect, PDF_SIZES.size), messages, {}, parameters)
+    texts = _Collected()
+    most_input(InputRules.of(host, texts.add, PDF_SIZES.size), messages, {}, parameters)
     if tokenizer.is_long(texts):
         await in_bounding_thread(partial(tokenizer.prepare, texts))
 

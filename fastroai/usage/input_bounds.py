@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fastroai.usage.known_inputs import KnownBeginning
 
 _FRAME: Final = " " * 256
-"""A text of more bytes than PydanticAI puts around a text that it renders: tags, and a line that names the speaker."""
+"""A text of more bytes than PydanticAI puts around one that it renders: tags, and a line on the speaker."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 """Details that OpenAI gives with a text. They are not sent back, or only as one word."""
 
@@ -309,7 +309,7 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += _tool_call(rules, part)
             hidden |= bool(details)
         elif isinstance(part, ThinkingPart):
-            tokens += rules.count(part.content) + rules.allowances.message + len(_FRAME) // 8
+            tokens += rules.count(part.content) + rules.allowances.message + rules.render(_FRAME[:32])
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
             raise _NotInBody(f"nothing documented tells the size of {part.part_kind!r} in an earlier answer")

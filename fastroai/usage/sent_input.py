@@ -8,104 +8,35 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fastroai.usage.tokenizers import Count
+from fastroai.usage.tokenizers import Count, bytes_of
 
-_PARAMETERS: Final = frozenset(
-    [
-        "model",
-        "stop",
-        "stop_sequences",
-        "stopSequences",
-        "user",
-        "metadata",
-        "service_tier",
-        "serviceTier",
-        "reasoning",
-        "reasoning_effort",
-        "reasoning_format",
-        "thinking",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "include",
-        "stream_options",
-        "modalities",
-        "truncation",
-        "tool_choice",
-        "toolChoice",
-        "inference_geo",
-        "speed",
-        "betas",
-        "anthropic_version",
-        "conversation",
-        "previous_response_id",
-        "background",
-        "safetySettings",
-        "labels",
-        "inferenceConfig",
-        "performanceConfig",
-        "requestMetadata",
-        "guardrailConfig",
-        "additionalModelResponseFieldPaths",
-        "verbosity",
-        "thinkingConfig",
-        "responseMimeType",
-        "responseModalities",
-        "mediaResolution",
-        "speechConfig",
-        "cachedContent",
-        "anthropic_beta",
-        "provider",
-        "transforms",
-        "models",
-        "route",
-        "plugins",
-        "usage",
-        "cache_control",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PARAMETERS: Final = _words(
+    "model stop stop_sequences stopSequences user metadata service_tier serviceTier reasoning "
+    "reasoning_effort reasoning_format thinking prompt_cache_key prompt_cache_retention safety_identifier "
+    "include stream_options modalities truncation tool_choice toolChoice inference_geo speed betas "
+    "anthropic_version conversation previous_response_id background safetySettings labels inferenceConfig "
+    "performanceConfig requestMetadata guardrailConfig additionalModelResponseFieldPaths verbosity "
+    "thinkingConfig responseMimeType responseModalities mediaResolution speechConfig cachedContent "
+    "anthropic_beta provider transforms models route plugins usage cache_control prediction"
 )
 """Keys of a body, or of its configuration, whose texts a model does not read."""
 _CONFIGURATIONS: Final = frozenset({"generationConfig", "additionalModelRequestFields", "output_config"})
-_NAMES: Final = frozenset(
-    [
-        "type",
-        "role",
-        "id",
-        "call_id",
-        "tool_call_id",
-        "tool_use_id",
-        "toolUseId",
-        "callId",
-        "status",
-        "mime_type",
-        "mimeType",
-        "media_type",
-        "mediaType",
-        "cache_control",
-        "cachePoint",
-        "detail",
-        "ttl",
-        "phase",
-        "effort",
-        "strict",
-        "mode",
-        "resolution",
-    ]
+_NAMES: Final = _words(
+    "type role id call_id tool_call_id tool_use_id toolUseId callId status mime_type mimeType media_type "
+    "mediaType cache_control cachePoint detail ttl phase effort strict mode resolution verbosity"
 )
 """Keys whose texts are words of the API, in messages and tools."""
-_OPAQUE: Final = frozenset(
-    [
-        "signature",
-        "encrypted_content",
-        "encryptedContent",
-        "thoughtSignature",
-        "thought_signature",
-        "redactedContent",
-    ]
+_OPAQUE: Final = _words(
+    "signature encrypted_content encryptedContent thoughtSignature thought_signature redactedContent"
 )
 """Keys of earlier thoughts, whose texts cannot be read. They are counted by the usage that was reported."""
 _NAMING: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
@@ -129,13 +60,19 @@ NOTHING_UNSEEN: Final = Unseen(0)
 
 
 def unseen_input(
-    body: object, counted: Iterable[str], file_sizes: Iterable[int | None], count: Count, allowance: int
+    body: object,
+    counted: Iterable[str],
+    rendered: Collection[str],
+    file_sizes: Iterable[int | None],
+    count: Count,
+    allowance: int,
 ) -> Unseen:
     """Return the input in a body beyond the texts and files that were counted.
 
     Args:
         body: The decoded JSON of the body.
-        counted: The texts that were counted.
+        counted: The texts that were counted by `count`.
+        rendered: The texts that were counted by their bytes, as PydanticAI renders them in its own way.
         file_sizes: Bytes of each file that was counted; `None` for one that is given by its URL, in whose
             place its content may be sent.
         count: A function that returns the most tokens of a text.
@@ -148,14 +85,16 @@ def unseen_input(
         if not _is_file(place, text, sizes):
             sent[text] += 1
             places[text] = place
-    left, residue = _cancelled(sent, Counter(counted))
+    left, residue = _cancelled(sent, Counter([*counted, *rendered]))
     if not left:
         return NOTHING_UNSEEN
     # A text that is JSON on one side can be an object on the other.
     left, residue = _cancelled(_unfolded(left, places), _unfolded(residue, {}))
     if not left:
         return NOTHING_UNSEEN
-    tokens = _tokens(left, count) - _tokens(residue, count)
+    tokens = sum(times * count(text) for text, times in left.items()) - sum(
+        times * (bytes_of if text in rendered else count)(text) for text, times in residue.items()
+    )
     more_texts = max(0, left.total() - residue.total())
     tokens += more_texts * allowance
     if tokens <= 0:
@@ -165,10 +104,6 @@ def unseen_input(
 
 def _cancelled(sent: Counter[str], counted: Counter[str]) -> tuple[Counter[str], Counter[str]]:
     return sent - counted, counted - sent
-
-
-def _tokens(texts: Counter[str], count: Count) -> int:
-    return sum(times * count(text) for text, times in texts.items())
 
 
 def _unfolded(texts: Counter[str], places: dict[str, str]) -> Counter[str]:
@@ -232,8 +167,3 @@ def _is_file(place: str, text: str, sizes: Counter[int | None]) -> bool:
             sizes[size] -= 1
             return True
     return False
-
-
-def shown(places: Sequence[str]) -> str:
-    """Return places in a body for people."""
-    return ", ".join(repr(place) for place in places)
