@@ -32,7 +32,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.config import AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
@@ -229,7 +229,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
-        retried = config.request_retries
         given, configured = limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)
         self._dispatcher = Dispatcher(
             name=self.name,
@@ -238,7 +237,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             meter_each_run=agent is not None,
             deferred_model=deferred_model,
             config=config,
-            request_retries=DEFAULT_REQUEST_RETRIES if retried is None else retried,
+            request_retries=config.request_retries,
             limits=configured if given is None else given.over(configured),
         )
 

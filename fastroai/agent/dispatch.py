@@ -286,7 +286,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
     config: AgentConfig
-    request_retries: int
+    request_retries: int | None
     limits: Limits | None
     learned: PastCalls = field(default_factory=PastCalls)
     """Its past answered calls, from which quotes expect the next one."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.agent.candidate import Candidate, own_wrappers
-from fastroai.agent.models import leaves
+from fastroai.agent.models import leaves, retries_of
 from fastroai.agent.probe import FirstRequest, first_request
 from fastroai.errors import ScopeClosedError
 from fastroai.records import EXACT, exact_sum
@@ -58,11 +58,12 @@ async def _plan(
         if budget.fallback is not None
         for model in leaves(dispatcher.meter.fallback_model(budget.fallback))
     ]
+    given = dispatcher.request_retries if call.request_retries is None else call.request_retries
     return _Plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
         cheaper=[await Candidate.of(model, first, calculator) for model in cheaper],
-        attempts=1 + (dispatcher.request_retries if call.request_retries is None else call.request_retries),
+        attempts=1 + max(retries_of(model, first.settings, given) for model in (*asked, *cheaper)),
         unknown_prompt=unknown_prompt,
     )
 

@@ -14,7 +14,7 @@ import functools
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
@@ -48,9 +48,9 @@ from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.learned import PastRequests
-from fastroai.agent.models import ModelCache, note_loop, providers_of
+from fastroai.agent.models import ModelCache, note_loop, providers_of, retries_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
-from fastroai.agent.request_attempt import RequestAttempt
+from fastroai.agent.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.unmetered import refuse_in_runs, refuse_session
@@ -105,8 +105,9 @@ class Metered(AbstractCapability[Any]):
 
         Args:
             cost_calculator: Prices; by default the list prices of genai-prices.
-            request_retries: Extra attempts at a request after a transport failure. By default 2 for models
-                that are given here by name, and 0 for all others, as their own SDKs retry.
+            request_retries: Extra attempts at a request after a transport failure. By default the
+                `max_retries` of its settings or of the client of its SDK, which does not retry then; else 2.
+                0 for models of embeddings and images that are not given by name, as their SDKs retry.
 
         Raises:
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
@@ -137,11 +138,11 @@ class Metered(AbstractCapability[Any]):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
-    def retries_of(self, built_by_name: bool) -> int:
-        """Return the number of extra attempts at requests to a model."""
+    def purchase_retries(self, built_by_name: bool) -> int:
+        """Return the number of extra attempts at requests for embeddings and images."""
         if self.request_retries is not None:
             return self.request_retries
-        return DEFAULT_REQUEST_RETRIES if built_by_name else 0
+        return DEFAULT_REQUEST_RETRIES if built_by_name else 0  # the SDK of the user's own model retries
 
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
         """Return an embedding model whose requests are reserved in budgets and charged.
@@ -160,7 +161,7 @@ class Metered(AbstractCapability[Any]):
 
         if not isinstance(model, EmbeddingModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
-        return MeteredEmbeddingModel(model, self.calculator, self.retries_of(isinstance(model, str)))
+        return MeteredEmbeddingModel(model, self.calculator, self.purchase_retries(isinstance(model, str)))
 
     def image_model(
         self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
@@ -191,7 +192,7 @@ class Metered(AbstractCapability[Any]):
             model,
             self.calculator,
             None if most_usd is None else exact_dollars("most_usd", most_usd),
-            self.retries_of(isinstance(model, str)),
+            self.purchase_retries(isinstance(model, str)),
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
@@ -343,6 +344,15 @@ def _is_metered(model: Model) -> bool:
     return isinstance(model, WrapperModel) and _is_metered(model.wrapped)
 
 
+def _as_sent(attempt: RequestAttempt, terms: Terms) -> Terms:
+    """Return the terms for another admission of a request that was larger than it was admitted."""
+    seen = attempt.outgrown
+    assert seen is not None
+    if seen.wrapped is not terms.wrapped:  # a budget has stepped down to another model
+        return seen
+    return replace(terms, besides=seen.besides, known_bound=None)
+
+
 class OwnedModel(WrapperModel):
     """A model that belongs to the agent, which opens and closes it; a request must do neither.
 
@@ -434,6 +444,8 @@ class MeteredModel(OwnedModel):
                         await attempt.check_whole(response)
                     return response
                 terms, beginning, before = terms.longer_than(attempt.lowered_to), response, None
+            except Outgrown:
+                terms = _as_sent(attempt, terms)
             except BudgetExceeded as stop:
                 if stop.partial_response is None:
                     stop.partial_response = beginning
@@ -522,10 +534,13 @@ class MeteredModel(OwnedModel):
                 trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
                 assert reservation is not None
-                settings = attempt.terms.settings if waiting is None else model_settings
+                settings = attempt.terms.sent_settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
-                    with reservation.interruption.of_task():
+                    with (
+                        reservation.interruption.of_task(),
+                        nullcontext() if waiting is not None else attempt.on_the_wire(),
+                    ):
                         stream = await stack.enter_async_context(
                             attempt.terms.wrapped.request_stream(
                                 messages, settings, model_request_parameters, run_context
@@ -560,7 +575,10 @@ class MeteredModel(OwnedModel):
                     await attempt.conclude(trace_id, response)
                     await attempt.check_whole(response)
                     return
-            before = await self._wait_or_raise(attempt, failure)
+            if isinstance(failure, Outgrown):
+                terms = _as_sent(attempt, terms)
+            else:
+                before = await self._wait_or_raise(attempt, failure)
 
     # --- answers that the provider works on after the request has returned ---
 
@@ -699,7 +717,7 @@ class MeteredModel(OwnedModel):
         """Wait until the next attempt, or raise the failure if no attempt follows."""
         if not is_transport_failure(error) or isinstance(error, CircuitOpenError):
             raise error
-        retry = self._retry_rules().next(error, attempt.used, attempt.scope)
+        retry = self._retry_rules(attempt.terms).next(error, attempt.used, attempt.scope)
         if retry is None:
             raise error
         attempt.mark_retried()
@@ -744,15 +762,17 @@ class MeteredModel(OwnedModel):
         run = agent_run_of(scope)
         return run if run is not None and run.meter is self.meter else None
 
-    def _retry_rules(self) -> RetryRules:
+    def _retry_rules(self, terms: Terms) -> RetryRules:
         run = self._run(current_scope())
         if run is None:
-            retries = self.meter.retries_of(self.meter.models.has_built(self.wrapped))
-            return RetryRules.counted(retries, REQUEST_RETRY_DELAY)
+            return RetryRules.counted(
+                retries_of(terms.wrapped, terms.settings, self.meter.request_retries), REQUEST_RETRY_DELAY
+            )
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
         delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
-        return RetryRules.counted(run.request_retries, delay, run.classifiers)
+        retries = retries_of(terms.wrapped, terms.settings, run.request_retries)
+        return RetryRules.counted(retries, delay, run.classifiers)
 
     def _span_or_none(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
         """Return the span of an attempt. It gives the id of the trace, which is empty without a tracer."""

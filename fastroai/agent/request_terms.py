@@ -25,6 +25,7 @@ from pydantic_ai.settings import ModelSettings
 
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
+from fastroai.agent.models import repeats_by_itself
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -33,7 +34,7 @@ from fastroai.usage import (
     prepare_bound,
     request_bound,
 )
-from fastroai.usage.bounds import note_input
+from fastroai.usage.bounds import input_besides, note_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
 from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
@@ -73,6 +74,8 @@ class Terms:
     """Whether FastroAI set its `max_tokens`, to a part of a budget; else they are a limit of the agent."""
     counted_input: int | None = None
     """Input tokens as counted by the provider, which may count a little less than it bills."""
+    besides: int = 0
+    """Input tokens that the model was seen to add to the request before it is sent."""
     model: str = field(init=False)
     """The name of the model that is asked."""
     provider: str = field(init=False)
@@ -91,7 +94,29 @@ class Terms:
 
     def send(self) -> Awaitable[ModelResponse]:
         """Send the request; await the result for the response."""
-        return self.wrapped.request(self.messages, self.settings, self.parameters)
+        return self.wrapped.request(self.messages, self.sent_settings, self.parameters)
+
+    @property
+    def sent_settings(self) -> ModelSettings | None:
+        """The settings to send: those of the request, but an SDK that repeats requests is told not to.
+
+        FastroAI repeats them instead. The request on record is without this, as it asks the same.
+        """
+        if not repeats_by_itself(self.wrapped):
+            return self.settings
+        return {**(self.settings or {}), "max_retries": 0}
+
+    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
+        """Return the terms of the request as its decoded body shows it, and the places of what it adds.
+
+        They are these terms if the body has no more input than they count.
+        """
+        unseen = input_besides(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, body
+        )
+        if unseen.tokens <= self.besides:
+            return self, ()
+        return replace(self, besides=unseen.tokens, known_bound=None), unseen.places
 
     @property
     def is_local(self) -> bool:
@@ -117,7 +142,12 @@ class Terms:
     def bound(self) -> RequestBound:
         """The most that the request can use and cost."""
         return self.known_bound or request_bound(
-            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
+            self.meter.calculator,
+            self.wrapped,
+            self.messages,
+            self.settings,
+            self.parameters,
+            besides=self.besides,
         )
 
     async def prepare_bound(self) -> None:
@@ -303,7 +333,7 @@ class Terms:
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """Return the terms of the same request to the model of the fallback."""
         model = self.meter.fallback_model(fallback)
-        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None)
+        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None, besides=0)
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
         """Return the tools whose returns this request brings to the model."""
@@ -346,7 +376,8 @@ class CompactionTerms(Terms):
 
     def send(self) -> Awaitable[ModelResponse]:
         """Send the request; await the result for the response."""
-        return self.wrapped.compact_messages(self.context, instructions=self.instructions)
+        context = replace(self.context, model_settings=self.sent_settings)
+        return self.wrapped.compact_messages(context, instructions=self.instructions)
 
     @cached_property
     def bound(self) -> RequestBound:
@@ -357,8 +388,25 @@ class CompactionTerms(Terms):
             settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
         added = COMPACTION_PROMPT.tokens + len((self.instructions or "").encode())
         return request_bound(
-            self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
+            self.meter.calculator,
+            self.wrapped,
+            self.messages,
+            settings,
+            self.parameters,
+            added_input=added,
+            besides=self.besides,
         )
+
+    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
+        """Return the terms of the request as its decoded body shows it.
+
+        The prompt for the compaction is in the body, and is counted by an allowance.
+        """
+        seen, places = super().sending(body)
+        unseen = seen.besides - COMPACTION_PROMPT.tokens - len((self.instructions or "").encode())
+        if unseen <= self.besides:
+            return self, ()
+        return replace(seen, besides=unseen), places
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Return these terms if they can be paid for in full: the beginning of a compaction is of no use."""

@@ -161,6 +161,20 @@ class Reservation(Generic[TermsT]):
                 changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))
             wake(changed)
 
+    def grow(self, terms: TermsT) -> bool:
+        """Hold more, because more is sent than was admitted. Returns False if that takes another admission.
+
+        It does if there is no room for it, and under spend limits, whose stores must be asked.
+        """
+        if self.shared:
+            return False
+        if (ledger := self._hold.ledger) is not None:
+            with self.scope.lock:
+                if not ledger.grow(self._hold, amounts_of(terms, self._hold.accounts)):
+                    return False
+        self.terms = terms
+        return True
+
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:

@@ -21,7 +21,7 @@ from decimal import Decimal, localcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.messages import BinaryContent, CachePoint, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
@@ -35,6 +35,7 @@ from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
+from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
 from fastroai.usage.tokenizers import (
     Count,
     Tokenizer,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "request_bound"]
+__all__ = ["RequestBound", "base_url_of", "input_besides", "note_input", "prepare_bound", "request_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +137,12 @@ def request_bound(
     parameters: ModelRequestParameters,
     *,
     added_input: int = 0,
+    besides: int = 0,
 ) -> RequestBound:
     """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
-    `added_input` is the most tokens that are sent or added to the input besides these arguments.
+    `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
+    another request. `besides` is the most tokens that the model adds to the same request.
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
@@ -162,7 +165,7 @@ def request_bound(
     if parameters.native_tools:
         asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
         return _bound_of_searches(
-            calculator, host, model, given, parameters, _least(counted.tokens, window), asked
+            calculator, host, model, given, parameters, _least(_sum(counted.tokens, besides), window), asked
         )
     known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
     if known is not None and not added_input:
@@ -170,7 +173,7 @@ def request_bound(
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
     most = counted.tokens
-    input_tokens = _least(None if most is None else most + added_input, window)
+    input_tokens = _least(_sum(most, added_input + besides), window)
     limit = output_limit(host, model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
     cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
@@ -183,6 +186,45 @@ def request_bound(
         most_output_tokens=host.longest_answer_by_name,
         why=_why(host, model, given, parameters, counted, limit.tokens, prices),
     )
+
+
+def input_besides(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    body: object,
+) -> Unseen:
+    """Return the input in the decoded body of a request that `request_bound` has not counted.
+
+    If the context window bounds the request, all that fits into it is counted.
+    """
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
+    texts, rendered = _Collected(), _Collected()
+    rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
+    if most_input(rules, messages, given, parameters).tokens is None:
+        return NOTHING_UNSEEN
+    sizes: list[int | None] = []
+    for item in files_in(messages):
+        if isinstance(item, BinaryContent):
+            sizes.append(len(item.data))
+        elif isinstance(item, FileUrl):
+            sizes.append(None)
+            texts.append(item.url)
+    return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
+
+
+class _Collected(list[str]):
+    """Texts that were to be counted."""
+
+    def add(self, text: str) -> int:
+        """Collect a text in place of counting it."""
+        self.append(text)
+        return 0
 
 
 def note_input(
@@ -247,13 +289,8 @@ async def prepare_bound(
     tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
-    texts: list[str] = []
-
-    def collect(text: str) -> int:
-        texts.append(text)
-        return 0
-
-    most_input(InputRules.of(host, collect, PDF_SIZES.size), messages, {}, parameters)
+    texts = _Collected()
+    most_input(InputRules.of(host, texts.add, PDF_SIZES.size), messages, {}, parameters)
     if tokenizer.is_long(texts):
         await in_bounding_thread(partial(tokenizer.prepare, texts))
 
@@ -398,6 +435,10 @@ def _cached_for(
                     for item in part.content:
                         if isinstance(item, CachePoint):
                             yield item.ttl
+
+
+def _sum(tokens: int | None, more: int) -> int | None:
+    return None if tokens is None else tokens + more
 
 
 def _least(*bounds: int | None) -> int | None:

@@ -14,7 +14,7 @@ REASONS = {
     "fastroai_plain_run": "of a run of a plain agent, which opens no scope",
     "fastroai_tool_calls": "of a task: several calls of tools go on at once under one scope",
     "fastroai_requests": "of a task: several requests go on at once under one scope",
-    "fastroai_cost_headers": "of a task: several requests go on at once under one scope",
+    "fastroai_wire": "of a task: several requests go on at once under one scope",
     "fastroai_configured": "as PydanticAI's override, which is for a context and not for a run",
     "fastroai_flow": "of a task: several streams are produced at once under one scope",
     "fastroai_flows_read": "of a task: it may read streams of several scopes",
