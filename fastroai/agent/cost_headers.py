@@ -5,12 +5,13 @@ PydanticAI does not pass headers on, so a hook of the HTTP client reads them, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.agent.stated_cost import usd_amount
+from fastroai.pydantic_ai_private import change_http_clients
 from fastroai.records import exact_sum
 
 if TYPE_CHECKING:
@@ -74,23 +75,8 @@ def read_cost_headers(provider: Provider[Any] | None) -> None:
     Providers without an HTTP client of PydanticAI's (Bedrock) are left alone.
     """
     # PydanticAI has no public way to hook into the clients that it makes; its own gateway does it like this.
-    client = None if provider is None else provider._own_http_client
-    make = None if provider is None else provider._http_client_factory
-    if provider is None or client is None or make is None:
-        return
-    _add_hook(client)
-    provider._http_client_factory = _hooked(make)
-
-
-def _hooked(
-    make: Callable[[], httpx.AsyncClient | httpx2.AsyncClient],
-) -> Callable[[], httpx.AsyncClient | httpx2.AsyncClient]:
-    def make_with_hook() -> httpx.AsyncClient | httpx2.AsyncClient:
-        client = make()
-        _add_hook(client)
-        return client
-
-    return make_with_hook
+    if provider is not None:
+        change_http_clients(provider, _add_hook)
 
 
 def _add_hook(client: httpx.AsyncClient | httpx2.AsyncClient) -> None:
