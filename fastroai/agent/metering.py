@@ -55,6 +55,7 @@ from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rej
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.unmetered import refuse_in_runs, refuse_session
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
+from fastroai.pydantic_ai_private import refresh_http_client
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -361,7 +362,7 @@ class OwnedModel(WrapperModel):
 
     def come_to_this_loop(self) -> None:
         """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
-        self._refresh_http_client()
+        refresh_http_client(self)
 
     async def __aenter__(self) -> Self:
         return self

@@ -38,6 +38,7 @@ from fastroai.runtime import (
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+from fastroai.usage.tested_version import warn_if_untested
 
 
 class Outgrown(Exception):
@@ -146,6 +147,7 @@ class RequestAttempt:
 
     async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait until the request may be sent. Admission may have changed it to another request by then."""
+        warn_if_untested()
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):

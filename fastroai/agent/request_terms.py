@@ -35,6 +35,8 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import input_besides, note_input
+from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
+from fastroai.usage.bounds import note_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
 from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
@@ -168,6 +170,13 @@ class Terms:
             performance = self._given("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
                 conditions["latency"] = latency
+        given = {**(self.wrapped.settings or {}), **(self.settings or {})}
+        if (tier := asked_tier(self.provider, given)) is not None:
+            conditions["asked_tier"] = tier
+        if given.get("cache") or given.get("openai_prompt_cache_options"):
+            prepared, _ = self.wrapped.prepare_request(self.settings, self.parameters)
+            if caches_half_a_day(prepared or {}):
+                conditions["cache_ttl"] = "12h"
         return conditions
 
     def _given(self, setting: str) -> object:

@@ -9,7 +9,6 @@ An `httpx` auth or transport that changes a request works below the hooks, which
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from fastroai.agent.stated_cost import usd_amount
+from fastroai.pydantic_ai_private import change_http_clients
 from fastroai.records import exact_sum
 
 if TYPE_CHECKING:
@@ -229,17 +229,8 @@ def watch_from_now_on(provider: Provider[Any]) -> None:
 
     This is for models whose requests do not pass where `watch` is called: of embeddings and images.
     """
-    watch(provider)
-    # PydanticAI has no public way to hook into the clients that it makes; its own gateway does it like this.
-    make = getattr(provider, "_http_client_factory", None)
-    if make is not None:
-        provider._http_client_factory = functools.partial(_made_and_watched, make)
-
-
-def _made_and_watched(make: Callable[[], HTTPClient]) -> HTTPClient:
-    client = make()
-    _hook_into(client)
-    return client
+    if not change_http_clients(provider, _hook_into):
+        watch(provider)
 
 
 def _client_of(provider: Provider[Any]) -> object:

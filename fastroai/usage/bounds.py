@@ -25,9 +25,16 @@ from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl, ModelReques
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
+from fastroai.pydantic_ai_private import sent_instructions
+from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
-from fastroai.usage.facts.settings import HARMLESS_IN_BODY, HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts.settings import (
+    HARMLESS_IN_BODY,
+    HARMLESS_SETTINGS,
+    HARMLESS_VALUES,
+    SERVER_SIDE_INPUT_SETTINGS,
+)
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, files_in, hears, most_input
@@ -36,6 +43,7 @@ from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
+from fastroai.usage.tested_version import refusal
 from fastroai.usage.tokenizers import (
     Count,
     Tokenizer,
@@ -153,8 +161,12 @@ def request_bound(
     name, provider, url = model.model_name, host.provider, host.url
     if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
+    if (refused := refusal()) is not None:
+        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
     asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
+    if (instructions := sent_instructions(model, messages, parameters)) is not None:
+        parameters = replace(parameters, instruction_parts=instructions)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
     more = _more_than_tokens(provider, given)
     if more is not None:
@@ -254,7 +266,12 @@ def _why(
 ) -> str | None:
     """Return why a bound is large, or missing, and how to lower it; `None` if it is neither."""
     reasons = []
-    if prices is None:
+    if prices is None and (tier := asked_tier(host.provider, settings)) is not None:
+        reasons.append(
+            f"no price is known for service tier {tier!r}: add it to service_tiers in pricing_overrides, "
+            "or ask for another tier"
+        )
+    elif prices is None:
         reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
@@ -323,7 +340,12 @@ def _count_of(host: Host) -> Count:
 def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | None:
     """Name the settings that may cost more than the tokens of request and answer; `None` if none does."""
     headers, body = settings.get("extra_headers"), settings.get("extra_body")
-    unknown = [name for name in settings if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS]
+    unknown = [
+        f"{name}={value!r}" if name in HARMLESS_VALUES else name
+        for name, value in settings.items()
+        if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
+        and (name not in HARMLESS_VALUES or value != HARMLESS_VALUES[name])
+    ]
     if isinstance(headers, Mapping):
         unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]
     if isinstance(body, Mapping):
@@ -393,7 +415,12 @@ def _price_conditions(
     """Return the conditions with which the request and the owner of the host rule out prices of the model."""
     audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
-        return PriceConditions(service_tiers=tiers, audio=audio)
+        return PriceConditions(
+            service_tiers=tiers,
+            asked_tier=asked_tier(host.provider, settings),
+            cache_write="12h" if caches_half_a_day(settings) else "1h",
+            audio=audio,
+        )
     cached = list(_cached_for(messages, settings))
     write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
     fast = settings.get("anthropic_speed") == "fast"

@@ -12,6 +12,7 @@ from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
 from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
 from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
 from fastroai.usage.references import first_party_provider
+from fastroai.usage.tested_version import untested_version
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -76,6 +77,8 @@ class Host:
         else:
             known = GATEWAY if self.provider in PROVIDERS else OTHER
             request = known.request if self.allowance is None else self.allowance
+        if untested_version() is not None:  # it may add texts, as an unknown host may
+            known, request = replace(OTHER, tells_reasoning=known.tells_reasoning), request + OTHER.request
         return known if request == known.request else replace(known, request=request)
 
     @property

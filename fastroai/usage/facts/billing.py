@@ -24,6 +24,14 @@ _COHERE: Final = (
     ),
 )
 
+HALF_DAY_WRITE: Final = Decimal(2)
+"""How many times the listed price of a write to OpenAI's cache one costs that is kept for 12 hours."""
+HALF_DAY_WRITE_SOURCE: Final = Source(
+    "https://ai.pydantic.dev/api/settings/",
+    _CHECKED,
+    "2.5 times the input, where the listed write is 1.25 times",
+)
+
 # --- Tools of providers ---
 
 _UNITS: Final = Source(
