@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -127,8 +127,8 @@ class AttemptOnWire:
     """Whether the request was held back because of its body."""
     status: int | None = None
     """The status of the last response; `None` if the last request brought none."""
-    bodies: list[object] = field(default_factory=list)
-    """The bodies of the responses, as far as they are JSON."""
+    body: object = None
+    """The decoded JSON of the last response; `None` if it is something else, or a stream."""
     _url: str | None = None
 
     @property
@@ -164,9 +164,7 @@ class AttemptOnWire:
     def receives(self, response: Incoming) -> None:
         """Note the status and the body of a response."""
         if response.method == "POST":
-            self.status = response.status
-            if response.body is not None:
-                self.bodies.append(response.body)
+            self.status, self.body = response.status, response.body
 
 
 class StatedInHeaders:
