@@ -42,18 +42,21 @@ def stated_cost(response: Billed, body: object = None) -> Decimal | None:
     """Return the bill that a provider or a gateway states, in US dollars; `None` if it states none.
 
     A stated 0 is 0: a gateway may have answered from its cache. The decoded `body` of the response tells what
-    PydanticAI has changed: in OpenRouter's bill, it leaves out 0 like `null`, and reads `true` as 1.
+    PydanticAI changes or drops: it leaves out 0 like `null` and reads `true` as 1 in OpenRouter's bill, and
+    drops xAI's.
     """
     if response.usage.cost is not None:  # stated by the Pydantic AI Gateway, or by a model of the user's own
         return usd_amount(response.usage.cost)
-    if response.provider_name == "openrouter" and (usage := _usage_in(body)) is not None:
-        return _openrouter_bill(usage, usage.get("cost_details"))
-    details = response.provider_details
-    if not details:
-        return None
+    details, usage = response.provider_details or {}, _usage_in(body)
     if response.provider_name == "openrouter":
-        return _openrouter_bill(details, details)
+        return (
+            _openrouter_bill(details, details)
+            if usage is None
+            else _openrouter_bill(usage, usage.get("cost_details"))
+        )
     ticks = _number(details.get(XAI_BILL.name))
+    if ticks is None and response.provider_name == "xai" and usage is not None:
+        ticks = _number(usage.get(XAI_BILL.name))
     return None if ticks is None else usd_amount(EXACT.multiply(ticks, XAI_BILL.usd))
 
 
