@@ -269,7 +269,7 @@ class RequestAttempt:
         return is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
-        stated_usd = stated_cost(response)
+        stated_usd = stated_cost(response, None if self.wire is None else self.wire.body)
         if stated_usd is None and self.cost_headers is not None:
             stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of the usage would pass for the whole cost

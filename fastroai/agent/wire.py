@@ -9,12 +9,13 @@ An `httpx` auth or transport that changes a request works below the hooks, which
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -127,8 +128,8 @@ class AttemptOnWire:
     """Whether the request was held back because of its body."""
     status: int | None = None
     """The status of the last response; `None` if the last request brought none."""
-    bodies: list[object] = field(default_factory=list)
-    """The bodies of the responses, as far as they are JSON."""
+    body: object = None
+    """The decoded JSON of the last response; `None` if it is something else, or a stream."""
     _url: str | None = None
 
     @property
@@ -164,9 +165,7 @@ class AttemptOnWire:
     def receives(self, response: Incoming) -> None:
         """Note the status and the body of a response."""
         if response.method == "POST":
-            self.status = response.status
-            if response.body is not None:
-                self.bodies.append(response.body)
+            self.status, self.body = response.status, response.body
 
 
 class StatedInHeaders:
@@ -214,7 +213,7 @@ def watch(provider: Provider[Any] | None) -> bool:
     if http is not None:
         _hook_into(http)
         return True
-    return _watch_boto(client)
+    return _watch_boto(client) or _watch_xai(client)
 
 
 def _hook_into(client: HTTPClient) -> None:
@@ -304,6 +303,76 @@ def _watch_boto(client: object) -> bool:
     events.register_first("before-send.bedrock-runtime.*", _see_boto_request, "fastroai-wire-request")
     events.register("response-received.bedrock-runtime.*", _see_boto_response, "fastroai-wire-response")
     return True
+
+
+def _watch_xai(client: object) -> bool:
+    chat: Any = getattr(client, "chat", None)
+    stub = getattr(chat, "_stub", None)
+    if not hasattr(stub, "GetCompletion"):
+        return False
+    if not isinstance(stub, _WatchedStub):
+        chat._stub = _WatchedStub(stub)  # the SDK takes interceptors only when it opens the channel
+    return True
+
+
+class _WatchedStub:
+    """The stub by which xAI's SDK sends requests over gRPC. Listeners are told of requests for answers."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stub, name)
+
+    async def GetCompletion(self, request: Any, **options: Any) -> Any:  # noqa: N802  # as the stub has it
+        """Send a request for a whole answer."""
+        listeners = _tell_xai_request(request)
+        response = await self._stub.GetCompletion(request, **options)
+        _tell_xai_response(listeners, response)
+        return response
+
+    def GetCompletionChunk(self, request: Any, **options: Any) -> Any:  # noqa: N802
+        """Send a request for a stream."""
+        listeners = _tell_xai_request(request)
+        call = self._stub.GetCompletionChunk(request, **options)
+        return _WatchedStream(call, listeners) if listeners else call
+
+
+class _WatchedStream:
+    """A stream of xAI's SDK. Its last chunk has the bill."""
+
+    def __init__(self, call: Any, listeners: tuple[Listener, ...]) -> None:
+        self._call, self._listeners = call, listeners
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for chunk in self._call:
+            if chunk.HasField("usage"):
+                _tell_xai_response(self._listeners, chunk)
+            yield chunk
+
+
+def _tell_xai_request(request: Any) -> tuple[Listener, ...]:
+    if listeners := _listeners.get():
+        outgoing = Outgoing("POST", "GetCompletion", _xai_fields(request))
+        for listener in listeners:
+            listener.sends(outgoing)
+    return listeners
+
+
+def _tell_xai_response(listeners: tuple[Listener, ...], response: Any) -> None:
+    if listeners:
+        body = {"model": response.model, "usage": _xai_fields(response.usage)}
+        for listener in listeners:
+            listener.receives(Incoming("POST", 200, {}, body))
+
+
+def _xai_fields(message: Any) -> object:
+    to_dict = importlib.import_module("google.protobuf.json_format").MessageToDict  # xAI's SDK brings it
+    fields: object = to_dict(message, preserving_proto_field_name=True)
+    return fields
 
 
 def _see_boto_request(request: Any, **_: object) -> None:
