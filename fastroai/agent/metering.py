@@ -15,6 +15,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
@@ -53,7 +54,7 @@ from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
-from fastroai.agent.unmetered import refuse_in_runs, refuse_session
+from fastroai.agent.unmetered import followed, refuse_in_runs, refuse_session
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
 from fastroai.runtime import (
     NO_RETRIES_USED,
@@ -370,6 +371,13 @@ class MeteredModel(OwnedModel):
     def __init__(self, wrapped: Model, meter: Metered) -> None:
         super().__init__(wrapped)
         self.meter = meter
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        return followed(name, value) if type(value) is MethodType else value
+
+    def __getattr__(self, item: str) -> Any:
+        return followed(item, super().__getattr__(item))
 
     async def request(
         self,

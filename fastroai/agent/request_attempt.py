@@ -220,7 +220,7 @@ class RequestAttempt:
         )
         if stated_usd is None and cost.contradiction is None:
             gap = uncounted(response, system=self.terms.provider)
-            return cost if gap is None else RequestCost(contradiction=gap)
+            return cost.beside(self.terms.unknown) if gap is None else RequestCost(contradiction=gap)
         return cost
 
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:

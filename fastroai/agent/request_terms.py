@@ -38,6 +38,7 @@ from fastroai.usage.facts.allowances import COMPACTION_PROMPT
 from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.regions import asked_geography
+from fastroai.usage.input_bounds import unknown_input
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -119,6 +120,11 @@ class Terms:
         return self.known_bound or request_bound(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names of everything in the request that nothing here knows, and that may be billed in any way."""
+        return () if self.is_local else unknown_input(self.messages, self.parameters)
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
