@@ -15,7 +15,6 @@ from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
@@ -54,7 +53,7 @@ from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
-from fastroai.agent.unmetered import followed, refuse_in_runs, refuse_session
+from fastroai.agent.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
 from fastroai.runtime import (
     NO_RETRIES_USED,
@@ -74,7 +73,7 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
-from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.money import Amount, ExactUsd, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
@@ -361,7 +360,7 @@ class OwnedModel(WrapperModel):
         return None
 
 
-class MeteredModel(OwnedModel):
+class MeteredModel(FollowedMethods, OwnedModel):
     """A model whose requests are admitted, retried, priced and charged in the scope that they happen in.
 
     The methods that it does not override send nothing that is billed: they count tokens, and ask about
@@ -370,14 +369,7 @@ class MeteredModel(OwnedModel):
 
     def __init__(self, wrapped: Model, meter: Metered) -> None:
         super().__init__(wrapped)
-        self.meter = meter
-
-    def __getattribute__(self, name: str) -> Any:
-        value = super().__getattribute__(name)
-        return followed(name, value) if type(value) is MethodType else value
-
-    def __getattr__(self, item: str) -> Any:
-        return followed(item, super().__getattr__(item))
+        self.meter, self.calculator = meter, meter.calculator
 
     async def request(
         self,
@@ -746,6 +738,8 @@ class MeteredModel(OwnedModel):
             run.call = known.call
             if terms.kind != "compaction":
                 run.last = known.charge
+        if known.response.usage.cost is not None:
+            known.response.usage.cost = ExactUsd(known.response.usage.cost)
         return known.response
 
     def _run(self, scope: Scope | None) -> AgentRun | None:

@@ -34,6 +34,7 @@ from fastroai.runtime import (
 )
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
+from fastroai.usage.money import ExactUsd
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
@@ -197,7 +198,7 @@ class RequestAttempt:
         self._tell_of(cost, response.provider_url, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
-            response.usage.cost = cost.cost_usd
+            response.usage.cost = ExactUsd(cost.cost_usd)
 
     def _is_measured(self, response: ModelResponse) -> bool:
         if self.terms.kind == "compaction" and response.state == "complete":

@@ -123,7 +123,7 @@ class Terms:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The names of everything in the request that nothing here knows, and that may be billed in any way."""
+        """The names of everything in the request that the account does not understand."""
         return () if self.is_local else unknown_input(self.messages, self.parameters)
 
     async def prepare_bound(self) -> None:

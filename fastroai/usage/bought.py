@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fastroai.usage.facts.billing import (
     BILLED_DETAILS,
@@ -22,6 +22,9 @@ from fastroai.usage.rate_card import MOST_OF_A_UNIT, UNITS
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
+
+
+_FREE: Final = frozenset[str]().union(*(details.names for details in FREE_DETAILS))
 
 
 def used_units(response: ModelResponse) -> dict[str, int | float]:
@@ -55,7 +58,7 @@ def cached_tokens(response: ModelResponse) -> int:
 
 def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int | float]]:
     for name, count in details.items():
-        if not count or name in FREE_DETAILS.names or MODALITY_DETAILS.names.fullmatch(name):
+        if not count or name in _FREE or MODALITY_DETAILS.names.fullmatch(name):
             continue
         if tool := XAI_TOOLS.names.fullmatch(name):
             if tool[1] not in IN_THE_TOKENS.names:

@@ -147,11 +147,9 @@ def _beginnings(
     given: Mapping[str, object] = {**(model.settings or {}), **(settings or {})}
     if host.rules is None or host.rules.same_prefix is None:
         return
-    if (
-        parameters.native_tools
-        or any(unlisted_in_parameters(parameters))
-        or any(given.get(setting) is not None for setting in _DROPS_INPUT)
-    ):
+    if parameters.native_tools or any(given.get(setting) is not None for setting in _DROPS_INPUT):
+        return
+    if any(unlisted_in_parameters(parameters)):
         return
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}

@@ -90,7 +90,8 @@ def pieces(messages: Iterable[ModelMessage]) -> Iterator[Piece]:
         if names := unlisted(message, "message"):
             yield from (Piece("system", "unknown", message, name) for name in names)
         for part in message.parts:
-            role, kind, is_whole, is_text = _form(type(part), place)
+            cls: Any = type(part)
+            role, kind, is_whole, is_text = _form(cls, place)
             if is_whole or (is_text and isinstance(part.content, str)):  # type: ignore[union-attr]
                 yield Piece(role, kind, part)
             else:
@@ -101,7 +102,8 @@ def pieces_of(part: object, place: Place) -> Iterator[Piece]:
     """Yield the pieces of one part of a request or a response."""
     for name in unlisted(part, place):
         yield Piece("system", "unknown", part, name)
-    shape = shape_of(type(part), place)
+    cls: Any = type(part)
+    shape = shape_of(cls, place)
     if not shape.is_listed:
         return
     role, kind = _ROLES.get(shape.kind, ("system", "note"))
@@ -117,8 +119,8 @@ def pieces_of(part: object, place: Place) -> Iterator[Piece]:
 
 
 @lru_cache(maxsize=1024)
-def _form(cls: type[object], place: Place) -> tuple[Role, Kind, bool, bool]:
-    """Return role and kind of the parts of a class, and if each is one piece: always, or if its content is text."""
+def _form(cls: Any, place: Place) -> tuple[Role, Kind, bool, bool]:
+    """Return role and kind of parts of a class, and whether each is one piece: always, or as plain text."""
     shape = shape_of(cls, place)
     role, kind = _ROLES.get(shape.kind, ("system", "note"))
     is_known = shape.is_listed and not shape.unlisted

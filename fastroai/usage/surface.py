@@ -39,6 +39,9 @@ _LISTED: Final[Mapping[Place, Mapping[str, Names]]] = {
 }
 
 
+_CALLS: Final = frozenset[str]().union(*(calls.names for calls in MODEL_CALLS.values()))
+
+
 class Shape(NamedTuple):
     """What is known of all objects of one class."""
 
@@ -50,7 +53,7 @@ class Shape(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def shape_of(cls: type[object], place: Place) -> Shape:
+def shape_of(cls: Any, place: Place) -> Shape:
     """Return what is known of the objects of a class."""
     name = cls.__name__
     if place != "parameters":
@@ -63,11 +66,12 @@ def shape_of(cls: type[object], place: Place) -> Shape:
 
 
 def unlisted(value: object, place: Place) -> Sequence[str]:
-    """Return the kind of an object if it is not listed, else its unlisted fields that are not at their default.
+    """Return the kind of an object if it is not listed; else its unlisted fields that are set.
 
     The names are as in `stored-file` and `user-prompt.attachments`.
     """
-    shape = shape_of(type(value), place)
+    cls: Any = type(value)
+    shape = shape_of(cls, place)
     if not shape.is_listed:
         return (shape.kind,)
     if not shape.unlisted:
@@ -93,7 +97,7 @@ def unlisted_in_parameters(parameters: ModelRequestParameters) -> Iterator[str]:
 def sends(method: object, name: str) -> bool:
     """Return whether a method of a model is one that may send a request, and that is not listed."""
     function = inspect.unwrap(getattr(method, "__func__", method))  # type: ignore[arg-type]
-    if name.startswith("_") or name in MODEL_CALLS.names or not inspect.isfunction(function):
+    if name.startswith("_") or name in _CALLS or not inspect.isfunction(function):
         return False
     returned = str(function.__annotations__.get("return", ""))
     return (

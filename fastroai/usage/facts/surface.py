@@ -1,8 +1,8 @@
 """The public surface of PydanticAI 2.62 to 2.68 that the account understands.
 
-What is not listed here is of a newer PydanticAI, or of somebody else. It is counted as a whole context window,
-makes a cost incomplete, or is refused in runs with a budget: see `fastroai.usage.surface`. To list a name
-here is to say that the account counts it, or that it adds nothing to the bill.
+Other names are of a newer PydanticAI, or of somebody else. They count as a whole context window, make a cost
+incomplete, or are refused in runs with a budget: see `fastroai.usage.surface`. To list a name here is to say
+that the account counts it, or that it adds nothing to the bill.
 """
 
 from __future__ import annotations
@@ -133,36 +133,48 @@ calls of the tool are billed by their number whatever they say.
 """
 
 USAGE_FIELDS: Final = Names(
-    frozenset({"cost", "details", "output_reasoning_tokens", "unmeasured_requests"}),
+    frozenset({"cost", "details", "unmeasured_requests"}),
     (Source("https://ai.pydantic.dev/api/usage/", _CHECKED),),
 )
-"""Fields of the usage of a request besides the units of genai-prices, which are priced or told."""
+"""Fields of the usage of a request that are no units. Its other fields have the names of genai-prices."""
 
-FREE_DETAILS: Final = Names(
-    frozenset(
-        # OpenAI and its like: parts of the tokens, or first-class counts of PydanticAI
-        "accepted_prediction_tokens rejected_prediction_tokens reasoning_tokens text_tokens cached_tokens "
-        "web_search_requests is_byok "
-        # DeepSeek, Mistral, Moonshot: cached input, which has a first-class count
-        "prompt_cache_hit_tokens prompt_cache_miss_tokens num_cached_tokens "
-        # Anthropic: its own counts, and those of compaction, which are in the totals; and of the advisor,
-        # whose iterations are billed
-        "input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens thinking_tokens "
-        "ephemeral_1h_input_tokens message_iterations compaction_iterations compaction_input_tokens compaction_output_tokens "
-        "compaction_cache_creation_input_tokens compaction_cache_read_input_tokens "
-        "compaction_ephemeral_1h_input_tokens advisor_input_tokens advisor_output_tokens "
-        "advisor_cache_creation_input_tokens advisor_cache_read_input_tokens "
-        # Google: parts of the tokens
-        "cached_content_tokens thoughts_tokens tool_use_prompt_tokens".split()
-    ),
-    (
+
+def _details(names: str, *sources: Source) -> Names:
+    return Names(frozenset(names.split()), sources)
+
+
+FREE_DETAILS: Final = (
+    _details(
+        "accepted_prediction_tokens cached_tokens is_byok reasoning_tokens rejected_prediction_tokens "
+        "text_tokens web_search_requests",
         Source(f"{_PYDANTIC_AI}/models/openai/_response_fields.py", _CHECKED, "map_usage"),
-        Source(f"{_PYDANTIC_AI}/models/anthropic/_response.py", _CHECKED, "extract_usage_details"),
-        Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),
+        Source(f"{_PYDANTIC_AI}/models/groq.py", _CHECKED, "_map_usage"),
+        Source(f"{_PYDANTIC_AI}/models/xai.py", _CHECKED, "_extract_usage"),
+    ),
+    _details(
+        "num_cached_tokens prompt_cache_hit_tokens prompt_cache_miss_tokens",
         Source("https://api-docs.deepseek.com/api/create-chat-completion", _CHECKED),
+        Source(f"{_PYDANTIC_AI}/models/mistral.py", _CHECKED, "_map_usage"),
+    ),
+    _details(
+        "advisor_cache_creation_input_tokens advisor_cache_read_input_tokens advisor_input_tokens "
+        "advisor_output_tokens cache_creation_input_tokens cache_read_input_tokens "
+        "compaction_cache_creation_input_tokens compaction_cache_read_input_tokens "
+        "compaction_ephemeral_1h_input_tokens compaction_input_tokens compaction_iterations "
+        "compaction_output_tokens ephemeral_1h_input_tokens input_tokens message_iterations output_tokens "
+        "thinking_tokens",
+        Source(
+            f"{_PYDANTIC_AI}/models/anthropic/_response.py",
+            _CHECKED,
+            "the totals include all but the advisor's, which are billed by its iterations",
+        ),
+    ),
+    _details(
+        "cached_content_tokens thoughts_tokens tool_use_prompt_tokens",
+        Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),
     ),
 )
-"""Details of usage that add nothing to a bill: first-class counts include them, or repeat them."""
+"""Details of usage that add nothing to a bill: the counts that are priced include them, or repeat them."""
 
 MODALITY_DETAILS: Final = NamePattern(
     re.compile(
@@ -171,25 +183,16 @@ MODALITY_DETAILS: Final = NamePattern(
     ),
     (Source(f"{_PYDANTIC_AI}/models/google.py", _CHECKED, "_usage_metadata_as_usage"),),
 )
-"""Google's details that divide its tokens by modality; genai-prices reads those with a price of their own."""
+"""Google's details that divide its tokens by modality. Those with a price of their own are counts as well."""
 
-MODEL_CALLS: Final = Names(
-    frozenset(
-        [
-            "batch_cancel",
-            "batch_create",
-            "batch_decode",
-            "batch_encode",
-            "batch_results",
-            "batch_status",
-            "cancel_suspended_response",
-            "compact_messages",
-            "count_tokens",
-            "decide",
-            "request",
-            "request_stream",
-        ]
-    ),
-    (Source("https://ai.pydantic.dev/api/models/base/", _CHECKED),),
+MODEL_CALLS: Final = _fields(
+    "models/base",
+    {
+        "Model": "batch_cancel batch_create batch_decode batch_encode batch_results batch_status "
+        "cancel_suspended_response compact_messages count_tokens request request_stream",
+        "DecisionModel": "decide",
+        "EmbeddingModel": "count_tokens embed max_input_tokens",
+        "ImageGenerationModel": "generate",
+    },
 )
-"""Methods of models that send something. The meter overrides those that are billed."""
+"""Methods of models that send something, by their class. Meters override those that are billed."""
