@@ -95,7 +95,9 @@ def _known_references() -> list[str]:
 
     PydanticAI lists only the models that it recommends today.
     """
-    from pydantic_ai.models import known_model_names  # slow to import, and only needed when something is wrong
+    from pydantic_ai.models import (
+        known_model_names,  # slow to import, and only needed when something is wrong
+    )
 
     priced = []
     for provider in get_snapshot().providers:

@@ -55,10 +55,12 @@ class Shape(NamedTuple):
 @lru_cache(maxsize=1024)
 def shape_of(cls: Any, place: Place) -> Shape:
     """Return what is known of the objects of a class."""
-    name = cls.__name__
-    if place != "parameters":
-        name = str(getattr(cls, "part_kind", None) or getattr(cls, "kind", None) or name)
-    listed = _LISTED[place].get(name)
+    table = _LISTED[place]
+    if place == "parameters":
+        name = next((base.__name__ for base in cls.__mro__ if base.__name__ in table), cls.__name__)
+    else:
+        name = str(getattr(cls, "part_kind", None) or getattr(cls, "kind", None) or cls.__name__)
+    listed = table.get(name)
     if listed is None:
         return Shape(name, False, ())
     public = [one for one in fields(cls) if not one.name.startswith("_")] if is_dataclass(cls) else []

@@ -27,6 +27,7 @@ NOT_HERE = {
     "WrapperModel": "wraps others",
 }
 
+
 def model_classes() -> set[str]:
     found = set()
     for module in pkgutil.iter_modules(pydantic_ai.models.__path__):

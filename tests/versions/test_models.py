@@ -61,7 +61,9 @@ def test_a_new_model_of_any_provider_is_noticed(provider: str) -> None:
 
 def test_no_unknown_model_has_a_line_meanwhile() -> None:
     # A model that the newest PydanticAI does not name any more stays in the list: older ones name it.
-    lines = [f"{name}:{model}" for name, models in UNKNOWN.items() for model in models if has_a_line(name, model)]
+    lines = [
+        f"{name}:{model}" for name, models in UNKNOWN.items() for model in models if has_a_line(name, model)
+    ]
     assert not lines, f"take these out of {UNKNOWN_MODELS.name}: {', '.join(lines)}"
 
 
