@@ -53,7 +53,7 @@ from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
-from fastroai.agent.unmetered import refuse_in_runs, refuse_session
+from fastroai.agent.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
 from fastroai.pydantic_ai_private import refresh_http_client
 from fastroai.runtime import (
@@ -74,7 +74,7 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
-from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.money import Amount, ExactUsd, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ class OwnedModel(WrapperModel):
         return None
 
 
-class MeteredModel(OwnedModel):
+class MeteredModel(FollowedMethods, OwnedModel):
     """A model whose requests are admitted, retried, priced and charged in the scope that they happen in.
 
     The methods that it does not override send nothing that is billed: they count tokens, and ask about
@@ -380,7 +380,7 @@ class MeteredModel(OwnedModel):
 
     def __init__(self, wrapped: Model, meter: Metered) -> None:
         super().__init__(wrapped)
-        self.meter = meter
+        self.meter, self.calculator = meter, meter.calculator
 
     async def request(
         self,
@@ -757,6 +757,8 @@ class MeteredModel(OwnedModel):
             run.call = known.call
             if terms.kind != "compaction":
                 run.last = known.charge
+        if known.response.usage.cost is not None:
+            known.response.usage.cost = ExactUsd(known.response.usage.cost)
         return known.response
 
     def _run(self, scope: Scope | None) -> AgentRun | None:

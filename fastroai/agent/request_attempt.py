@@ -37,6 +37,7 @@ from fastroai.runtime import (
 )
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
+from fastroai.usage.money import ExactUsd
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 from fastroai.usage.tested_version import warn_if_untested
 
@@ -260,7 +261,7 @@ class RequestAttempt:
         self._tell_of(cost, response.provider_url, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
-            response.usage.cost = cost.cost_usd
+            response.usage.cost = ExactUsd(cost.cost_usd)
 
     def _is_measured(self, response: ModelResponse) -> bool:
         if self.terms.kind == "compaction" and response.state == "complete":
@@ -283,7 +284,7 @@ class RequestAttempt:
         )
         if stated_usd is None and cost.contradiction is None:
             gap = uncounted(response, system=self.terms.provider)
-            return cost if gap is None else RequestCost(contradiction=gap)
+            return cost.beside(self.terms.unknown) if gap is None else RequestCost(contradiction=gap)
         return cost
 
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:

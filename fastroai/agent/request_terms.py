@@ -41,6 +41,7 @@ from fastroai.usage.facts.allowances import COMPACTION_PROMPT
 from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.regions import asked_geography
+from fastroai.usage.input_bounds import unknown_input
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -151,6 +152,11 @@ class Terms:
             self.parameters,
             besides=self.besides,
         )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names of everything in the request that the account does not understand."""
+        return () if self.is_local else unknown_input(self.messages, self.parameters)
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""

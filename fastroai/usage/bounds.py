@@ -15,13 +15,13 @@ a provider or gateway that charges more than the known prices, or bills in an un
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
@@ -37,11 +37,12 @@ from fastroai.usage.facts.settings import (
 )
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
-from fastroai.usage.input_bounds import InputBound, InputRules, files_in, hears, most_input
+from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
+from fastroai.usage.pieces import Piece, pieces
 from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
 from fastroai.usage.tested_version import refusal
 from fastroai.usage.tokenizers import (
@@ -221,12 +222,12 @@ def input_besides(
     if most_input(rules, messages, given, parameters).tokens is None:
         return NOTHING_UNSEEN
     sizes: list[int | None] = []
-    for item in files_in(messages):
-        if isinstance(item, BinaryContent):
-            sizes.append(len(item.data))
-        elif isinstance(item, FileUrl):
+    for piece in pieces(messages):
+        if isinstance(piece.item, BinaryContent):
+            sizes.append(len(piece.item.data))
+        elif isinstance(piece.item, FileUrl):
             sizes.append(None)
-            texts.append(item.url)
+            texts.append(piece.item.url)
     return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
 
 
@@ -300,9 +301,9 @@ async def prepare_bound(
     """
     host = calculator.host(_leaf(model))
     if host.facts is not None and host.facts.pdf is not None:
-        for item in files_in(messages):
-            if isinstance(item, BinaryContent) and item.media_type == "application/pdf":
-                await _read(item.data)
+        for piece in pieces(messages):
+            if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
+                await _read(piece.item.data)
     tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
@@ -413,7 +414,8 @@ def _price_conditions(
     host: Host, messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> PriceConditions:
     """Return the conditions with which the request and the owner of the host rule out prices of the model."""
-    audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
+    given = list(pieces(messages))
+    audio, tiers = hears(given, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(
             service_tiers=tiers,
@@ -421,8 +423,8 @@ def _price_conditions(
             cache_write="12h" if caches_half_a_day(settings) else "1h",
             audio=audio,
         )
-    cached = list(_cached_for(messages, settings))
-    write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
+    cached = set(_cached_for(given, settings))
+    write: Literal["no", "5m", "1h"] = "no" if not cached else "5m" if cached == {"5m"} else "1h"
     fast = settings.get("anthropic_speed") == "fast"
     return PriceConditions(
         service_tiers=tiers,
@@ -445,23 +447,19 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
     return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None
 
 
-def _cached_for(
-    messages: Sequence[ModelMessage], settings: Mapping[str, object]
-) -> Iterator[Literal["5m", "1h"]]:
-    """Yield the cache lifetime of each part that a request to Anthropic asks to cache.
+def _cached_for(given: Iterable[Piece], settings: Mapping[str, object]) -> Iterator[str]:
+    """Yield the cache lifetime of each part that a request to Anthropic asks to cache, or may ask to cache.
 
     PydanticAI has already translated its own `cache` setting into Anthropic's settings.
     """
     for setting, value in settings.items():
         if setting.startswith("anthropic_cache") and setting != "anthropic_cache_diagnostics" and value:
             yield "1h" if value == "1h" else "5m"
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                    for item in part.content:
-                        if isinstance(item, CachePoint):
-                            yield item.ttl
+    for piece in given:
+        if isinstance(piece.item, CachePoint):
+            yield piece.item.ttl
+        elif piece.kind == "unknown":
+            yield "unknown"
 
 
 def _sum(tokens: int | None, more: int) -> int | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import (
     BinaryContent,
-    CachePoint,
     DocumentUrl,
     ImageUrl,
     ModelMessagesTypeAdapter,
@@ -26,7 +25,6 @@ from pydantic_ai.messages import (
     RetryFeedbackPart,
     RetryPromptPart,
     SystemPromptPart,
-    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -44,10 +42,12 @@ from fastroai.usage.facts.models import ModelFacts
 from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.pdf_sizes import can_read_pdfs
+from fastroai.usage.pieces import Piece, pieces_of, unknown_in
+from fastroai.usage.surface import unlisted_in_parameters
 from fastroai.usage.tokenizers import Count, bytes_of
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, UserContent
+    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
@@ -125,6 +125,8 @@ def most_input(
     remembered = SERVER_SIDE_INPUT_SETTINGS.intersection(settings)
     if remembered:
         return InputBound(None, f"{min(remembered)} adds input that is at the provider already")
+    if unknown := unknown_input(messages, parameters):
+        return InputBound(None, f"{UNKNOWN} {', '.join(unknown)}")
     try:
         tokens = rules.allowances.request
         if known is None:
@@ -138,35 +140,22 @@ def most_input(
         return InputBound(None, f"it cannot be sent: {error}")
 
 
-def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> bool:
+UNKNOWN: Final = "this version of FastroAI does not know"
+
+
+def unknown_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> tuple[str, ...]:
+    """Return the names of everything in the input of a request that nothing here knows, each once."""
+    return tuple(dict.fromkeys((*unknown_in(messages), *unlisted_in_parameters(parameters))))
+
+
+def hears(given: Iterable[Piece], settings: Mapping[str, object]) -> bool:
     """Return whether some of the input may be audio or video, which can cost more than text."""
     if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
         return True
-    if any(part.part_kind in _SOUNDS for message in messages for part in message.parts):
-        return True
-    return any(map(_can_be_heard, files_in(messages)))
+    return any(piece.is_file and not _media_type(piece.item).startswith(_SILENT) for piece in given)
 
 
-def files_in(messages: Sequence[ModelMessage]) -> list[object]:
-    """Return the files sent with prompts and with results of tools; texts of prompts are among them."""
-    files: list[object] = []
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolReturnPart):
-                files += part.files
-            elif isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                files += part.content
-    return files
-
-
-_SOUNDS: Final = frozenset({"speech", "file"})
 _SILENT: Final = ("image/", "text/", "application/pdf")
-
-
-def _can_be_heard(item: object) -> bool:
-    if isinstance(item, str | TextContent | CachePoint):
-        return False
-    return not _media_type(item).startswith(_SILENT)
 
 
 def _message(rules: InputRules, message: ModelMessage) -> int:
@@ -177,7 +166,7 @@ def _message(rules: InputRules, message: ModelMessage) -> int:
 
 def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if isinstance(part, UserPromptPart):
-        return _user_prompt(rules, [part.content] if isinstance(part.content, str) else part.content)
+        return _user_prompt(rules, pieces_of(part, "request"))
     if isinstance(part, ToolReturnPart):
         return _tool_return(rules, part)
     if isinstance(part, SystemPromptPart):
@@ -203,13 +192,13 @@ def _texts(rules: InputRules, texts: Sequence[str]) -> int:
     return tokens + rules.allowances.message * len(texts)
 
 
-def _user_prompt(rules: InputRules, content: Iterable[UserContent]) -> int:
+def _user_prompt(rules: InputRules, given: Iterable[Piece]) -> int:
     texts, tokens = [], 0
-    for item in content:
-        if isinstance(item, str | TextContent):
-            texts.append(item if isinstance(item, str) else item.content)
-        elif not isinstance(item, CachePoint):
-            tokens += _file(rules, item)
+    for piece in given:
+        if piece.kind == "text":
+            texts.append(piece.text)
+        elif piece.is_file:
+            tokens += _file(rules, piece.item)
     return tokens + _texts(rules, texts)
 
 

@@ -30,6 +30,24 @@ _MOST_PLACES: Final = 100
 _DOLLARS: Final = "a finite number of US dollars, 0 or more"
 
 
+class ExactUsd(Decimal):
+    """US dollars that others add up: sums with them are exact in every decimal context.
+
+    PydanticAI sums the costs of a run with `+`, in the context of the application, which may round or raise.
+    """
+
+    def __add__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.add(self, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.subtract(self, other))
+
+    def __rsub__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.subtract(other, self))
+
+
 @runtime_checkable
 class Costed(Protocol):
     """An account of costs: a `ChatResponse`, a `Usage`, a `RequestRecord`, the usage of a step, ..."""

@@ -11,5 +11,6 @@ bound.
 - `billing`: units that are billed besides tokens, and the places where a bill is stated.
 - `regions`: prices of regions.
 - `finish_reasons`: why answers end, and whether their usage is complete.
+- `surface`: the parts, fields and methods of PydanticAI that the account understands.
 - `settings`: how settings of a request can add to the bill.
 """

@@ -109,11 +109,14 @@ BILLED_DETAILS: Final = Units(
         "advisor_iterations": "advisor tokens",
         "search_units": "search_units",
         "classifications": "classifications",
+        "audio_tokens": "output_audio_tokens",
+        "image_tokens": "output_image_tokens",
     },
     (_UNITS, *_COHERE),
 )
-"""Details of usage that are billed and that no first-class count includes: Claude's advisor is another model
-at prices of its own, and Cohere bills searches and classifications.
+"""Details of usage that are billed, where no first-class count includes them: Claude's advisor is another
+model at prices of its own, Cohere bills searches and classifications, and chat completions say how much of
+their output is sound or images.
 """
 
 XAI_TOOLS: Final = NamePattern(
