@@ -274,7 +274,12 @@ class Metered(AbstractCapability[Any]):
         """Follow the messages of the run, and have its later contexts made with a metered model."""
         if (responses := current_responses.get()) is not None:
             responses.messages = ctx.messages
-        if isinstance(ctx.model, Model) and self._lent_model(ctx.model) is not ctx.model:
+        model = ctx.model
+        if (
+            not (isinstance(model, LentModel) and model.meter is self)
+            and isinstance(model, Model)
+            and self._lent_model(model) is not model
+        ):
             lend_model_to_run(node, self._lent_model)
         return node
 
@@ -423,29 +428,22 @@ class MeteredModel(OwnedModel):
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
-        response = await self._request(scope, messages, model_settings, model_request_parameters)
-        note_metered(response)
-        return response
-
-    async def _request(
-        self,
-        scope: Scope,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
         job = continued_job(messages)
         if job is not None and (waiting := self._waiting(scope, job)) is not None:
             ask = functools.partial(
                 waiting.terms.wrapped.request, messages, model_settings, model_request_parameters
             )
-            return await self._ask_about(waiting, ask)
+            response = await self._ask_about(waiting, ask)
+            note_metered(response)
+            return response
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
         )
         run = self._run(scope)
         self._note_parameters(run, model_request_parameters)
-        return await self._answer(scope, terms, run)
+        response = await self._answer(scope, terms, run)
+        note_metered(response)
+        return response
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None

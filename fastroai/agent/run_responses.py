@@ -56,8 +56,8 @@ class RunResponses:
                 return
             if (
                 isinstance(message, ModelResponse)
-                and message.provider_name not in _FREE
                 and _key(message) not in self._metered
+                and message.provider_name not in _FREE
                 and has_counts(message)
                 and _aware(message.timestamp) >= self._began
             ):
