@@ -12,6 +12,7 @@ REASONS = {
     "fastroai_innermost_span": "of a tracer, which works outside of runs too and knows no scope",
     "fastroai_overridden_agents": "as PydanticAI's override, which is for a context and not for a run",
     "fastroai_plain_run": "of a run of a plain agent, which opens no scope",
+    "fastroai_run_responses": "of a run of an agent, also of a plain one, which opens no scope",
     "fastroai_tool_calls": "of a task: several calls of tools go on at once under one scope",
     "fastroai_requests": "of a task: several requests go on at once under one scope",
     "fastroai_wire": "of a task: several requests go on at once under one scope",
