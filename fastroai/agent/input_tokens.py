@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from pydantic_ai.messages import (
+    BinaryContent,
     CachePoint,
     ModelMessage,
-    ModelRequest,
     RetryPromptPart,
     SystemPromptPart,
     TextContent,
@@ -23,13 +24,15 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
+from fastroai.usage.facts.priors import Prior, prior_of
 from fastroai.usage.hosts import Host
+from fastroai.usage.image_sizes import image_size
+from fastroai.usage.input_bounds import files_in
+from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
 
-BYTES_PER_TOKEN: Final = 4
-"""Bytes of English text for one token, about, where no tokenizer counts it."""
 TOKENS_PER_FILE: Final = 1_000
-"""Tokens assumed for an image, a document and the like."""
+"""Tokens assumed for a file of which nothing is known, such as one behind a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +50,25 @@ def input_tokens(
 
     Call `prepare_bound` before it: that loads the tokenizer.
     """
-    tokenizer = None
+    tokenizer, prior = None, prior_of(host.model)
     name = host.encoded_model
     if name is not None and is_loaded(name):
         tokenizer = tokenizer_of(name)
-    least, likely = 0, TOKENS_PER_FILE * sum(map(_files, messages))
+    least, likely = 0, sum(_file(host, prior, item) for item in _files(messages))
     for text in _said(messages, parameters):
         if tokenizer is not None and len(text) <= LONGEST_INLINE:
             least += tokenizer.count(text)
             likely += tokenizer.count(text)
         else:
-            likely += _by_bytes(text)
-    likely += sum(map(_by_bytes, _other(messages, parameters)))
+            likely += _by_bytes(prior, text)
+    if parameters.function_tools or parameters.output_tools:
+        likely += prior.tools
+    likely += sum(_by_bytes(prior, text) for text in _other(messages, parameters))
     return InputTokens(least=max(1, least), likely=max(1, likely))
 
 
-def _by_bytes(text: str) -> int:
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+def _by_bytes(prior: Prior, text: str) -> int:
+    return ceil(len(text.encode(errors="replace")) / prior.bytes_per_token)
 
 
 def _said(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
@@ -100,13 +105,24 @@ def _user_texts(content: str | Sequence[UserContent]) -> Iterator[str]:
             yield item if isinstance(item, str) else item.content
 
 
-def _files(message: ModelMessage) -> int:
-    if not isinstance(message, ModelRequest):
-        return 0
-    items = [
-        item
-        for part in message.parts
-        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
-        for item in part.content
-    ]
-    return sum(not isinstance(item, str | TextContent | CachePoint) for item in items)
+def _files(messages: Sequence[ModelMessage]) -> Iterator[object]:
+    for item in files_in(messages):
+        if not isinstance(item, str | TextContent | CachePoint):
+            yield item
+
+
+def _file(host: Host, prior: Prior, item: object) -> int:
+    """Return the likely tokens of a file: by its pages, by the rule for its size, else an assumption."""
+    if not isinstance(item, BinaryContent):
+        return TOKENS_PER_FILE
+    if item.media_type == "application/pdf":
+        size = PDF_SIZES.size(item.data)
+        return TOKENS_PER_FILE if size is None else size.pages * prior.page.tokens
+    if item.media_type.startswith("text/"):
+        return _by_bytes(prior, item.data.decode(errors="replace"))
+    if host.facts is None or host.facts.images is None or not item.is_image:
+        return TOKENS_PER_FILE
+    size_of_image = image_size(item.data, item.media_type)
+    detail = str((item.vendor_metadata or {}).get("detail", "auto"))
+    known = None if size_of_image is None else host.facts.images.most_tokens(size_of_image, detail)
+    return TOKENS_PER_FILE if known is None else known
