@@ -379,6 +379,8 @@ class ConfigurationError(FastroAIError, ValueError):
         self.option, self.value, self.expected = option, value, expected
 
     def __str__(self) -> str:
+        if self.value is ...:  # nothing was given
+            return f"{self.option} needs {self.expected}"
         return f"{self.option}={_shown(self.value)}: expected {self.expected}"
 
 

@@ -39,7 +39,7 @@ from fastroai.usage import (
 from fastroai.usage.bounds import most_by_count, note_input, parts_of_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
-from fastroai.usage.facts.priors import TOKENS_OF_SEARCH, USUAL_ANSWER, USUAL_SEARCHES
+from fastroai.usage.facts.priors import TOKENS_OF_SEARCH, USUAL_ANSWER
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.input_parts import InputPart
 
@@ -52,6 +52,8 @@ SHORTEST_SHARE: Final = 200
 LONGER: Final = 4
 """Factor for the length of the next answer, relative to an answer that was cut; or relative to the longest
 expected answer, if a cut answer is not asked for again, or if there is room."""
+USUAL_SEARCHES: Final = 1
+"""Web searches expected of a request with a tool for them, while no request of the agent is known."""
 COUNTED_WITHIN: Final = 5.0
 """Seconds that a provider may take to count the input of a request."""
 MARGIN: Final = Decimal("1.25")

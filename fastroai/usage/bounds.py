@@ -27,7 +27,6 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
 from fastroai.records import EXACT
-from fastroai.usage.facts.counts import COUNT_MARGIN
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.facts.settings import HARMLESS_IN_BODY, HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
@@ -223,14 +222,17 @@ def most_by_count(
 ) -> int | None:
     """Return the most input tokens of a request whose input the provider has counted, with a margin.
 
-    The count is an estimate by some providers' own words, so a margin is added (`COUNT_MARGIN`), and the
-    bounds of those parts that the endpoint does not count. `None` if such a part has no bound.
+    The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`), and
+    the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or if the
+    host has no endpoint whose counts are documented.
     """
     host = calculator.host(_leaf(model))
     endpoint = host.count_endpoint
-    most = ceil(EXACT.multiply(counted, COUNT_MARGIN)) + host.allowances.request
+    if endpoint is None:
+        return None
+    most = ceil(EXACT.multiply(counted, endpoint.margin)) + host.allowances.request
     for part in parts:
-        if endpoint is None or part.kind in endpoint.leaves_out:
+        if part.kind in endpoint.leaves_out:
             if part.tokens is None:
                 return None
             most += part.tokens

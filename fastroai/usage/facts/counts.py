@@ -12,14 +12,6 @@ from fastroai.usage.facts.source import NamePattern, Source
 
 _CHECKED: Final = date(2026, 11, 23)
 
-COUNT_MARGIN: Final = Decimal("1.1")
-"""Factor on a count, which then stands for a bound together with the tokens that the provider adds to each
-request (`Allowances.request`).
-
-Providers document smaller differences: none (OpenAI, Bedrock), or "a small amount" (Anthropic). A tenth is
-more than any difference that was seen, and leaves a bound that is still near the bill.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountEndpoint:
@@ -27,6 +19,13 @@ class CountEndpoint:
 
     leaves_out: frozenset[str] = frozenset()
     """The kinds of input (`InputPart.kind`) that are not in its count, as they are not sent to it."""
+    margin: Decimal = Decimal("1.1")
+    """The factor on a count. With it, and with the tokens that the provider may add to each request
+    (`Allowances.request`), a count stands for a bound.
+
+    Providers document smaller differences: none (OpenAI, Bedrock), or "a small amount" (Anthropic). A tenth
+    is more than any difference that was seen, and leaves a bound that is still near the bill.
+    """
     sources: tuple[Source, ...]
 
 

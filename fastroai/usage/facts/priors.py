@@ -108,7 +108,7 @@ _PRIORS: Final = (
 
 @lru_cache(maxsize=256)
 def prior_of(model: str) -> Prior:
-    """Return the prior of a model, by its name at its maker, or at a gateway: `anthropic/claude-sonnet-4.5`."""
+    """Return the prior of a model, by its name at its maker, or at a gateway (`anthropic/claude-opus-5`)."""
     name = model.rpartition("/")[2]
     known = name.replace(".", "-") if first_party_provider(name) == "anthropic" else name
     return next(prior for prior in _PRIORS if prior.names.names.fullmatch(known))
@@ -119,9 +119,6 @@ USUAL_ANSWER: Final = TokenCount(
     Source(_RECORDED, _CHECKED, "184 is the mean of 337 answers, thinking included; half have 44 or fewer"),
 )
 """Tokens of a usual answer, thinking included."""
-
-USUAL_SEARCHES: Final = 1
-"""The number of web searches in a request with a tool for them."""
 
 TOKENS_OF_SEARCH: Final = TokenCount(
     8_000,
