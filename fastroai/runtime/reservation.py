@@ -155,7 +155,12 @@ class Reservation(Generic[TermsT]):
 
     def lower(self, terms: TermsT, short: BudgetExceeded) -> None:
         """Hold less, because the request was given a lower `max_tokens`."""
-        self.terms, self.short = terms, short
+        self.short = short
+        self.take_instead(terms)
+
+    def take_instead(self, terms: TermsT) -> None:
+        """Hold what these terms need, which is not more than before."""
+        self.terms = terms
         if (ledger := self._hold.ledger) is not None:
             with self.scope.lock:
                 changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))

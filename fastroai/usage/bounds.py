@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
@@ -26,6 +27,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
 from fastroai.pydantic_ai_private import sent_instructions
+from fastroai.records import EXACT
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
@@ -38,6 +40,7 @@ from fastroai.usage.facts.settings import (
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.input_parts import InputPart, input_parts
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
@@ -64,7 +67,16 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "input_besides", "note_input", "prepare_bound", "request_bound"]
+__all__ = [
+    "RequestBound",
+    "base_url_of",
+    "input_besides",
+    "most_by_count",
+    "note_input",
+    "parts_of_input",
+    "prepare_bound",
+    "request_bound",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +93,8 @@ class RequestBound:
     """The smallest `max_tokens` that the provider accepts here; `None` if `max_tokens` cannot be lowered."""
     most_output_tokens: int | None = None
     """The longest answer, in tokens, of the model with this name; `None` if that is not known."""
+    lacks_only_searches: bool = False
+    """Whether there is no bound only because nothing limits the provider's own web searches."""
     why: str | None = field(default=None, compare=False)
     """Why there is no bound, or why it is far above the likely cost, and how to lower it."""
 
@@ -147,11 +161,13 @@ def request_bound(
     *,
     added_input: int = 0,
     besides: int = 0,
+    most_counted: int | None = None,
 ) -> RequestBound:
     """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
     `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
-    another request. `besides` is the most tokens that the model adds to the same request.
+    another request. `besides` is the most tokens that the model adds to the same request. `most_counted` is
+    the most input tokens by the provider's own count (`most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
@@ -185,6 +201,8 @@ def request_bound(
         continued = most_input(rules, separated(messages), given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
+    if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
+        counted = InputBound(most_counted)
     most = counted.tokens
     input_tokens = _least(_sum(most, added_input + besides), window)
     limit = output_limit(host, model, given, parameters)
@@ -238,6 +256,43 @@ class _Collected(list[str]):
         """Collect a text in place of counting it."""
         self.append(text)
         return 0
+
+
+def parts_of_input(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> tuple[InputPart, ...]:
+    """Return what the input of a request consists of, largest first. Takes the arguments of a request."""
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, dict(prepared or {}))
+    return input_parts(rules, messages, parameters)
+
+
+def most_by_count(
+    calculator: CostCalculator, model: Model, counted: int, parts: Sequence[InputPart]
+) -> int | None:
+    """Return the most input tokens of a request whose input the provider has counted, with a margin.
+
+    The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`), and
+    the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or if the
+    host has no endpoint whose counts are documented.
+    """
+    host = calculator.host(_leaf(model))
+    endpoint = host.count_endpoint
+    if endpoint is None:
+        return None
+    most = ceil(EXACT.multiply(counted, endpoint.margin)) + host.allowances.request
+    for part in parts:
+        if part.kind in endpoint.leaves_out:
+            if part.tokens is None:
+                return None
+            most += part.tokens
+    return most
 
 
 def note_input(
@@ -374,7 +429,11 @@ def _bound_of_searches(
     if rounds is None or window is None or searches is None:
         tools = ", ".join(tool.kind for tool in parameters.native_tools)
         return RequestBound(
-            input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
+            input_tokens=None,
+            output_tokens=None,
+            cost_usd=None,
+            lacks_only_searches=all(isinstance(tool, WebSearchTool) for tool in parameters.native_tools),
+            why=_UNBOUNDED_TOOLS % tools,
         )
     # In the first round the model reads the request, and in later rounds the search results as well. Prices
     # for large inputs depend on the input of one round.
@@ -396,7 +455,8 @@ def _bound_of_searches(
 
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
-    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or, for web searches, reserve "
+    'what requests are expected to use, with admission="expected" of the budget'
 )
 
 

@@ -171,7 +171,7 @@ class SpendLimit:
 def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
     amount = exact_limit(usd, microcents)
     if amount is None or (usd is not None and microcents is not None):
-        given = "nothing" if amount is None else {"usd": usd, "microcents": microcents}
+        given = ... if amount is None else {"usd": usd, "microcents": microcents}
         raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
     spend_units(amount, "limit")
     return amount

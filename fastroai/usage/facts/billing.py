@@ -209,22 +209,3 @@ BILLING_HEADERS: Final = (
     ),
 )
 """Response headers in which gateways state their bill."""
-
-# --- What is free ---
-
-FREE_COUNTS: Final = Names(
-    frozenset({"anthropic", "google", "google-cloud"}),
-    (
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/token-counting#pricing-and-rate-limits",
-            _CHECKED,
-            "token counting is free to use; the count is an estimate",
-        ),
-        Source(
-            "https://firebase.google.com/docs/vertex-ai/count-tokens",
-            _CHECKED,
-            "no charge for using the CountTokens API",
-        ),
-    ),
-)
-"""Providers that count the input of a request for free, when PydanticAI's models ask them to."""

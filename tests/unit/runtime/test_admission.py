@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -45,6 +45,7 @@ from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.terms import AskedFor
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
 from fastroai.usage.flat_prices import FlatPrices
+from fastroai.usage.input_parts import InputPart
 from fastroai.usage.limits import Limits
 from fastroai.usage.memory_spend_store import MemorySpendStore
 
@@ -87,8 +88,12 @@ class Terms:
     async def prepare_bound(self) -> None:
         """There is nothing to prepare."""
 
-    async def prepare_expectation(self) -> None:
-        """It is known, or not."""
+    async def counted_by_provider(self) -> Terms:
+        return self
+
+    @property
+    def input_parts(self) -> Sequence[InputPart]:
+        return ()
 
     def shortened(self, output_tokens: int) -> Terms:
         return replace(self, bound=self.bound.shortened(output_tokens))

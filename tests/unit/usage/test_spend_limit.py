@@ -75,9 +75,7 @@ def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
 
 
 def test_a_limit_has_exactly_one_amount() -> None:
-    with pytest.raises(
-        ConfigurationError, match="SpendLimit='nothing': expected exactly one of usd= and microcents="
-    ):
+    with pytest.raises(ConfigurationError, match="SpendLimit needs exactly one of usd= and microcents="):
         SpendLimit()
     with pytest.raises(
         ConfigurationError, match=r"SpendLimit=\{'usd': 1, .*exactly one of usd= and microcents="
