@@ -28,7 +28,7 @@ from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
-from fastroai.records import NOT_GIVEN, CallRecord, NotGiven
+from fastroai.records import CallRecord
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
@@ -39,6 +39,7 @@ from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
 from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps.config import with_budget
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -346,21 +347,21 @@ def flow(
     function: Callable[..., Coroutine[Any, Any, Any]] | None = None,
     /,
     *,
-    budget: BudgetLike | NotGiven | None = NOT_GIVEN,
+    budget: BudgetLike | None = None,
     config: PipelineConfig | None = None,
 ) -> Flow[Any, Any] | _FlowDecorator:
     """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
 
     Args:
         function: The function. Its parameters and its result have types, by which the run stores them.
-        budget: The most that a run may spend, with all its calls. It wins over the budget of `config`.
+        budget: The most that a run may spend, with all its calls. It holds beside the budget of `config`.
         config: Other settings of the runs: store, codec, time limits, sinks.
 
     Raises:
         CompileError: the function is not async, or lacks types.
     """
     config = config or PipelineConfig()
-    if not isinstance(budget, NotGiven):
-        config = replace(config, budget=budget, cost_budget=NOT_GIVEN)
+    if budget is not None:
+        config = with_budget(config, budget)
     decorate = _FlowDecorator(config)
     return decorate if function is None else decorate(function)

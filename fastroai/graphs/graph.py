@@ -56,7 +56,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
 
 class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
@@ -176,7 +176,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         )
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
-        self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
+        self._limits = together(limits_of(budget), limits_in(self.config))
         configs = configs_of(self.nodes, self._plan.asking, self.config)
         self._setup = GraphSetup(
             name=name,
@@ -472,7 +472,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
         """Return the budget as the quote of a run: how often each node runs is not known in advance."""
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
-        return quote.within(None if self._limits is None else self._limits.budget)
+        return quote.within(*(self._limits or NO_LIMITS).budgets)
 
     # --- parts ---
 

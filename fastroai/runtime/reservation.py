@@ -20,7 +20,7 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, note_warnings, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings, result_of
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.tracing.metrics import record_request
@@ -79,9 +79,8 @@ class Reservation(Generic[TermsT]):
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
         """Return the reservation with a spend limit; `None` if there is none, and after the end."""
-        place = ceiling.limit.store, ceiling.account
         shared = self.shared if self._open else ()
-        return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
+        return next((each for each in shared if each.ceiling.place == ceiling.place), None)
 
     def note_slot(self) -> None:
         """Note that the request has a slot under a `ProviderLimit`. Requests inside of it share the slot."""
@@ -243,6 +242,8 @@ class Reservation(Generic[TermsT]):
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
                 note_warnings(self.scope, shared.limit, shared.claim, balance)
+                if is_over(shared.limit, balance):
+                    self.scope.unsure.add(shared.ceiling.place)
         await self.scope.tell()
 
 
@@ -314,5 +315,6 @@ def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
                 share=account.share,
                 threshold=reached,
                 limit_usd=account.budget.usd,
+                budget=account.budget,
             )
         )

@@ -48,18 +48,30 @@ def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
     return limit.usd if balance.limit_usd is None else balance.limit_usd
 
 
+def is_over(limit: SpendLimit, balance: SpendBalance) -> bool:
+    """Return whether more is spent than the limit allows."""
+    return balance.spent_usd > in_force(limit, balance)
+
+
+def allow(ceiling: Ceiling, error: SpendStoreUnavailable) -> None:
+    """Go on without the store of a limit, if the limit allows for that; else raise `error`."""
+    if ceiling.limit.on_unavailable == "refuse":
+        raise error
+    logger.warning("spend limit %r is not kept: %s", ceiling.account.key, error.reason)
+
+
 def limit_stop(
-    limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
+    ceiling: Ceiling, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
-        usd_to_microcents(in_force(limit, balance)),
+        usd_to_microcents(in_force(ceiling.limit, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
         scope.root.path,
     )
-    error.key, error.window = claim.account.key, claim.account.window
+    error.key, error.window = ceiling.account.key, ceiling.account.window
     error.resets_at = balance.resets_at
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
@@ -113,7 +125,7 @@ class SharedCharge:
 
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Start to charge the cost in the background."""
-        self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
+        self.ceiling, self.limit, self._scope, self._is_noted = ceiling, ceiling.limit, scope, False
         payer = _payer(scope, ceiling)
         self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
         if payer is not None:
@@ -134,6 +146,8 @@ class SharedCharge:
         """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
             note_warnings(self._scope, self.limit, self._claim, balance)
+            if is_over(self.limit, balance):
+                self._scope.unsure.add(self.ceiling.place)
         self._is_noted = True
 
     def stop(self) -> SpendLimitExceeded | None:
@@ -143,9 +157,9 @@ class SharedCharge:
         exceed the limit. So code that records in a tight loop need not wait for the store.
         """
         balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or balance.spent_usd <= in_force(self.limit, balance):
+        if balance is None or not is_over(self.limit, balance):
             return None
-        stop = limit_stop(self.limit, self._claim, self._scope, balance, requested=None)
+        stop = limit_stop(self.ceiling, self._scope, balance, requested=None)
         stop.stopped = "recorded"
         return stop
 
@@ -183,7 +197,7 @@ class SharedReservation:
     """The reservation of one request or one run with one spend limit. It is ended once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
-        self.limit, self._hold, self._scope = ceiling.limit, hold, scope
+        self.ceiling, self.limit, self._hold, self._scope = ceiling, ceiling.limit, hold, scope
         self._payer = _payer(scope, ceiling)
         self.claim = _new_claim(ceiling, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
@@ -307,7 +321,7 @@ class SharedReservation:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
             self._tell_the_line(error)
-            self._allow(error)
+            allow(self.ceiling, error)
             return True  # reserved already, and counted if the store is back when the answer comes
 
     def end(self, record: RequestRecord | None) -> Future[SpendBalance | None] | None:
@@ -343,7 +357,7 @@ class SharedReservation:
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """Return the error for a request of this many US dollars, for which the limit cannot pay."""
-        return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(amount_usd))
+        return limit_stop(self.ceiling, scope, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
         """Raise the same error, as an object of its own, in each request that waits for its turn."""
@@ -356,11 +370,5 @@ class SharedReservation:
         self._counter.turnstile.turn_away(again)
 
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
-        self._allow(error)
+        allow(self.ceiling, error)
         self._state = "uncounted"
-
-    def _allow(self, error: SpendStoreUnavailable) -> None:
-        """Let a request go out without the store, if the limit allows for that; else raise `error`."""
-        if self.limit.on_unavailable == "refuse":
-            raise error
-        logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error.reason)
