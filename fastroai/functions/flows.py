@@ -45,6 +45,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
+from fastroai.usage.limits import limits_of
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True, default=Any)
@@ -53,7 +54,18 @@ BODY: Final = "body"
 """The id of a flow's only step."""
 
 _OPTIONS: Final = frozenset(
-    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout", "reserve"}
+    {
+        "run_id",
+        "store",
+        "tracer",
+        "tags",
+        "tenant",
+        "on_existing",
+        "on_busy",
+        "busy_timeout",
+        "reserve",
+        "budget",
+    }
 )
 """Names of the options of `Flow.run`, which no parameter of a flow can have."""
 
@@ -128,6 +140,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
         **kwargs: Any,
     ) -> T:
         """Run the flow with options of the run, which `execute` explains.
@@ -144,6 +157,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
             reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
+            budget: As in `execute`.
             **kwargs: As in a call.
 
         Raises:
@@ -153,7 +167,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         """
         inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
-            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve
+            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve, limits=limits_of(budget)
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 

@@ -330,6 +330,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -354,6 +355,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 `Pipeline.resume`.
             busy_timeout: Seconds for which `on_busy` waits.
             reserve: As in `Pipeline.resume`.
+            budget: As in `Pipeline.resume`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -367,7 +369,9 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         answered = self._answered(answers, input, node, force)
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=answered)
@@ -391,12 +395,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
             lambda listener: self._resume(
