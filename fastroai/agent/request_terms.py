@@ -25,6 +25,7 @@ from pydantic_ai.settings import ModelSettings
 
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
+from fastroai.agent.one_time import load_tokenizer
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -122,6 +123,7 @@ class Terms:
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
+        await load_tokenizer(self.meter.calculator.host(self.wrapped))
         await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
 
     @property

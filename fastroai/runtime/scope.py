@@ -613,6 +613,17 @@ class Scope:
             yield
 
     @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """Stop all clocks around, while the process loads something that it loads once, such as an SDK."""
+        with ExitStack() as stack:
+            stack.enter_context(self.at_rest())
+            for scope in self.lineage():
+                for clock in scope._clocks or ():
+                    if not isinstance(clock, WorkClock):
+                        stack.enter_context(clock.paused())
+            yield
+
+    @contextmanager
     def nesting(self) -> Iterator[None]:
         """Stop the clock of the attempt at the step around a nested run, which has time limits of its own."""
         step = next((scope for scope in self.lineage() if scope.kind == "step"), None)
