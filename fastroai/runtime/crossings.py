@@ -72,7 +72,7 @@ async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
         except SpendStoreUnavailable as error:
             allow(ceiling, error)
             continue
-        if is_over(ceiling.limit, balance):
+        if is_over(ceiling, balance):
             stop = limit_stop(ceiling, scope, balance, requested=None)
             stop.stopped = "step"
             return stop

@@ -860,5 +860,8 @@ class Scope:
 
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
     """Return a function that says whether a warning is one of this spend limit."""
-    own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
-    return lambda warning: (warning.key, warning.window, warning.coded_usd or warning.limit_usd) == own
+    key, window = ceiling.account.key, ceiling.account.window
+    return lambda warning: (
+        (warning.key, warning.window) == (key, window)
+        and (callable(ceiling.limit.usd) or (warning.coded_usd or warning.limit_usd) == ceiling.usd)
+    )

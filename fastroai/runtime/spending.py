@@ -43,14 +43,14 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
-def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
+def in_force(ceiling: Ceiling, balance: SpendBalance) -> Decimal:
     """Return the limit that applies, in US dollars: the one set by hand for the window, else that in code."""
-    return limit.usd if balance.limit_usd is None else balance.limit_usd
+    return ceiling.usd if balance.limit_usd is None else balance.limit_usd
 
 
-def is_over(limit: SpendLimit, balance: SpendBalance) -> bool:
+def is_over(ceiling: Ceiling, balance: SpendBalance) -> bool:
     """Return whether more is spent than the limit allows."""
-    return balance.spent_usd > in_force(limit, balance)
+    return balance.spent_usd > in_force(ceiling, balance)
 
 
 def allow(ceiling: Ceiling, error: SpendStoreUnavailable) -> None:
@@ -65,7 +65,7 @@ def limit_stop(
 ) -> SpendLimitExceeded:
     """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
-        usd_to_microcents(in_force(ceiling.limit, balance)),
+        usd_to_microcents(in_force(ceiling, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
@@ -77,9 +77,9 @@ def limit_stop(
     return error
 
 
-def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
+def note_warnings(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: SpendBalance) -> None:
     """Warn listeners of the reached shares of a limit that the store left to this claim to tell."""
-    limit_usd = in_force(limit, balance)
+    limit_usd = in_force(ceiling, balance)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -88,7 +88,7 @@ def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: S
                 share=ratio(balance.spent_usd, limit_usd),
                 threshold=threshold,
                 limit_usd=limit_usd,
-                coded_usd=None if limit_usd == limit.usd else limit.usd,
+                coded_usd=None if balance.limit_usd in (None, ceiling.usd) else ceiling.usd,
                 key=claim.account.key,
                 window=claim.account.window,
             )
@@ -107,7 +107,7 @@ def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
         id=uuid.uuid4().hex,
         account=ceiling.account,
         amount_usd=_ZERO,
-        limit_usd=limit.usd,
+        limit_usd=ceiling.usd,
         lease=limit.lease,
         holder=process_owner(),
         keep=limit.keep,
@@ -145,27 +145,36 @@ class SharedCharge:
     def note_warnings(self) -> None:
         """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
-            note_warnings(self._scope, self.limit, self._claim, balance)
-            if is_over(self.limit, balance):
+            note_warnings(self._scope, self.ceiling, self._claim, balance)
+            if is_over(self.ceiling, balance):
                 self._scope.unsure.add(self.ceiling.place)
         self._is_noted = True
 
     def stop(self) -> SpendLimitExceeded | None:
-        """Return the error of the limit if it is known to be crossed, else `None`.
+        """Return the error of the limit if its store says that it is crossed, else `None`."""
+        balance = self._ending.result() if self.is_done else None
+        return None if balance is None else _recorded_stop(self.ceiling, self._scope, balance)
 
-        Before the charge is done, this is known only if the charges of this process that are on their way
-        exceed the limit. So code that records in a tight loop need not wait for the store.
-        """
-        balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or not is_over(self.limit, balance):
-            return None
-        stop = limit_stop(self.ceiling, self._scope, balance, requested=None)
-        stop.stopped = "recorded"
-        return stop
 
-    def _unbooked(self) -> SpendBalance:
-        spent_usd = self._desk.unbooked(self._claim.account)
-        return SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
+def _recorded_stop(ceiling: Ceiling, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded | None:
+    if not is_over(ceiling, balance):
+        return None
+    stop = limit_stop(ceiling, scope, balance, requested=None)
+    stop.stopped = "recorded"
+    return stop
+
+
+def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
+    """Return the error of a limit that is crossed by the charges of this process on their way to the store.
+
+    So code that records in a tight loop need not wait for the store.
+    """
+    for ceiling in scope.ceilings:
+        spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
+        balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
+        if (stop := _recorded_stop(ceiling, scope, balance)) is not None:
+            return stop
+    return None
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
@@ -353,7 +362,7 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """Return the US dollars that the limit has left, in whole units of stores, so that claims fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
+        return spend_usd(spend_units(in_force(self.ceiling, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """Return the error for a request of this many US dollars, for which the limit cannot pay."""

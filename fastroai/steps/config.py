@@ -249,6 +249,20 @@ def limits_in(config: ExecutionConfig) -> Limits | None:
     return limits_of(first_given(config.budget, default=None), first_given(config.cost_budget, default=None))
 
 
+def _says_a_budget(config: ExecutionConfig) -> bool:
+    return not (isinstance(config.budget, NotGiven) and isinstance(config.cost_budget, NotGiven))
+
+
+def _limits_of_step(own: Sequence[StepConfig]) -> Limits | None:
+    """Return the limits of a step: those of all its configs. `None` lifts those of less specific configs."""
+    limits: Limits | None = None
+    for config in filter(_says_a_budget, own):
+        if (said := limits_in(config)) is None:
+            break
+        limits = together(limits, said)
+    return limits
+
+
 def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies | None:
     """Return the most specific policy for each class; none, if plain `retries` are set more specifically.
 
@@ -287,7 +301,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retry=retry,
         classifiers=tuple(classifier for config in chain for classifier in config.classifiers),
         hooks=Hooks.of(*own),
-        limits=together(*map(limits_in, own)),
+        limits=_limits_of_step(own),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),  # pyright: ignore[reportArgumentType]  # pyright: ignore[reportArgumentType]
     )

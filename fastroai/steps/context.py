@@ -50,7 +50,7 @@ from fastroai.runtime.events import (
 )
 from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
-from fastroai.runtime.spending import SharedCharge, charge_shared
+from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.calling import CallConfig
 from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
@@ -983,7 +983,8 @@ class StepContext(Generic[DepsT_co]):
         self.uncertain = [charge for charge in charges if charge not in done]
         for charge in done:
             charge.note_warnings()
-        return next((stop for charge in charges if (stop := charge.stop()) is not None), None)
+        said = next((stop for charge in done if (stop := charge.stop()) is not None), None)
+        return said or unbooked_stop(self.scope)
 
     # --- for the runner and for steps of other kinds ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -22,6 +23,13 @@ class Ceiling:
 
     limit: SpendLimit
     account: SpendAccount
+    tenant: str | None = None
+    """The tenant of the runs to which the limit applies."""
+
+    @property
+    def usd(self) -> Decimal:
+        """The limit in US dollars, as it is now."""
+        return self.limit.amount_for(self.account.key, self.tenant)
 
     @property
     def place(self) -> tuple[SpendStore, SpendAccount]:
@@ -53,10 +61,10 @@ class Limits:
         if not self.spend_limits:
             return within
         lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
-        own = (Ceiling(limit, limit.account_for(deps, tenant)) for limit in self.spend_limits)
+        own = (Ceiling(limit, limit.account_for(deps, tenant), tenant) for limit in self.spend_limits)
         for ceiling in (*within, *own):
             known = lowest.get(ceiling.place)
-            if known is None or ceiling.limit.usd < known.limit.usd:
+            if known is None or ceiling.usd < known.usd:
                 lowest[ceiling.place] = ceiling
         return tuple(sorted(lowest.values(), key=_place))
 
