@@ -41,8 +41,8 @@ async def test_a_call_does_not_pay_time_for_building_its_model(monkeypatch: pyte
         seen.append(left())
         return TestModel()
 
-    monkeypatch.setattr(models, "build_model", build)
     agent = FastroAgent("test", timeout=60)
+    monkeypatch.setattr(models, "build_model", build)
     async with budget_scope(Budget(ms=60_000)):
         await agent.run("hi", model="openai:gpt-one-time", budget=Budget(ms=30_000))
     assert seen == [None], "the SDK is imported while every clock stands still"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fastroai import Graph, Pipeline, PipelineConfig, PipelineRouter, StepContext, flow, spend, step
+from fastroai import Graph, Pipeline, PipelineConfig, StepContext, flow, spend, step
 from fastroai.errors import BudgetExceeded, CostBudgetExceeded
+from fastroai.pipelines import BasePipeline
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.usage import Budget, ModelFallback, SpendLimit
 
@@ -30,7 +31,7 @@ async def flown() -> str:
     return "bought"
 
 
-class OneWay(PipelineRouter[Any, Any, Any]):
+class OneWay(BasePipeline[Any, Any, Any]):
     async def route(self, inputs: Any, deps: Any) -> str:
         return "only"
 

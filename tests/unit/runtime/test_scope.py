@@ -67,7 +67,7 @@ def test_what_flows_down_is_inherited_unless_it_is_given() -> None:
     agent = Scope("agent", "a", parent=step, tracer=other)
     assert (agent.run_id, agent.step_id, agent.listener) == ("run-1", "s", listener)
     assert (step.tracer, agent.tracer) == (tracer, other)
-    assert agent.budget is None, "a budget bounds what is below; nobody inherits a copy"
+    assert agent.budgets == (), "a budget bounds what is below; nobody inherits a copy"
     assert agent.root is run
 
 
