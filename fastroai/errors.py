@@ -1138,10 +1138,11 @@ class BudgetExceeded(FastroAIError):
         self.reserved = 0
         """Amount reserved for requests in flight that the request could not wait for, such as open streams;
         if a run was stopped, for all requests in flight."""
-        self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
+        self.stopped: Literal["request", "spend", "run", "step", "recorded"] = "request"
         """The thing that was stopped. `request`: a model request, before it was sent. `spend`: a purchase of
-        `spend`, before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`:
-        code that recorded spending, which is charged, as it had happened already."""
+        `spend`, before it was made. `run`: a run that was to reserve its quote, before it began. `step`: a
+        step or node, before it began, as the budget was crossed already. `recorded`: code that recorded more
+        spending after the budget was crossed; it is charged, as it had happened already."""
         self.why: str | None = None
         """Why the requested amount is far above the likely use of the request; `None` if it is not."""
         self.causes: tuple[RequestCause, ...] = ()
@@ -1207,7 +1208,9 @@ class BudgetExceeded(FastroAIError):
         if self.partial_response is not None:
             return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
-            return "; what was recorded last is charged, and went beyond it"
+            return " (the budget was crossed before the last charge, which is counted, too)"
+        if self.stopped == "step":
+            return ", so the step was not begun"
         if self.stopped == "run":
             quote, left = self._amount(self.requested or 0), self._amount(self._left)
             return f", so {left} is left. The run could cost {quote} by its quote, so it was not begun"
@@ -1305,7 +1308,7 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def _advice(self) -> str:
-        if self.stopped == "recorded":
+        if self.stopped in ("recorded", "step"):
             return "Raise the budget, or reserve before you spend: ctx.spend(...)"
         return super()._advice
 

@@ -53,7 +53,7 @@ from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import limits_of, together
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT", default=Any)
@@ -229,7 +229,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
-        given, configured = limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)
         self._dispatcher = Dispatcher(
             name=self.name,
             agent=self.agent,
@@ -238,7 +237,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             deferred_model=deferred_model,
             config=config,
             request_retries=config.request_retries,
-            limits=configured if given is None else given.over(configured),
+            limits=together(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
         )
 
     def __repr__(self) -> str:
@@ -372,7 +371,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
             tracer: The tracer of spans; by default that of the run in which this call is made.
-            cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
+            cost_budget: Microcents ($1 = 1,000,000) for this call, beside the agent's.
             budget: The limit as a `Budget`, which has more options.
             tags: Names to sum the spending of this call by; the tags of the run around it are added.
             tenant: The tenant whose spending it is; by default that of the run around this call.

@@ -14,6 +14,7 @@ from fastroai.errors import ScopeClosedError
 from fastroai.records import EXACT, exact_sum
 from fastroai.steps.estimating import budgets_around, nothing_paid
 from fastroai.usage import Quote, format_cost
+from fastroai.usage.limits import NO_LIMITS
 
 if TYPE_CHECKING:
     from fastroai.agent.dispatch import Dispatcher
@@ -44,7 +45,7 @@ async def estimate_call(
             quote = Quote.unknown(first, name=dispatcher.name)
         else:
             quote = (await _plan(dispatcher, call, first, unknown_prompt)).quote(dispatcher)
-    return quote.within(None if limits is None else limits.budget)
+    return quote.within(*(limits or NO_LIMITS).budgets)
 
 
 async def _plan(

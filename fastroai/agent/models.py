@@ -18,6 +18,7 @@ from pydantic_ai.providers import Provider, infer_provider
 from pydantic_ai.settings import ModelSettings
 
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES
+from fastroai.agent.one_time import outside_of_time_limits
 from fastroai.agent.wire import watch_from_now_on
 from fastroai.errors import MissingExtraError
 from fastroai.forks import in_forked_process
@@ -27,6 +28,8 @@ from fastroai.usage import model_reference
 
 _THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 """The extra that PydanticAI's error names for missing packages. Our extras have the same names."""
+_RESOURCES: Final = ("chat", "messages", "responses", "beta")
+"""The attributes of SDKs' clients through which PydanticAI sends requests."""
 
 
 @contextmanager
@@ -76,6 +79,8 @@ def _take_over(provider: Provider[Any]) -> None:
     # The clients of OpenAI, Anthropic, Groq and others are made by one generator and share this public
     # attribute. `ModelSettings["max_retries"]` would do too, at the price of a client copy for each request.
     client = provider.client
+    for resource in _RESOURCES:  # an SDK imports the module of a resource when it is first used
+        getattr(client, resource, None)
     if isinstance(getattr(client, "max_retries", None), int):
         client.max_retries = 0
 
@@ -132,7 +137,8 @@ class ModelCache:
         """Return the model of a reference, for the running loop. Raises the errors of `build_model`."""
         with self._lock:
             if reference not in self._built:
-                self._built[reference] = _Built(reference)
+                with outside_of_time_limits():
+                    self._built[reference] = _Built(reference)
             return self._built[reference].here()
 
     async def load(self, reference: str) -> None:
@@ -142,7 +148,8 @@ class ModelCache:
         """
         if reference in self._built:
             return
-        built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
+        with outside_of_time_limits():
+            built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
         with self._lock:
             self._built.setdefault(reference, built)
 

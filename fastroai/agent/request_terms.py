@@ -29,6 +29,7 @@ from fastroai.agent.input_tokens import input_tokens
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
 from fastroai.agent.models import repeats_by_itself
+from fastroai.agent.one_time import load_tokenizer
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -173,6 +174,7 @@ class Terms:
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
+        await load_tokenizer(self.meter.calculator.host(self.wrapped))
         await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
 
     @property

@@ -120,7 +120,7 @@ class AtLimit(Generic[TermsT]):
         return refusal
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self.shared.claim, in_force(self.shared.limit, balance)
+        claim, limit_usd = self.shared.claim, in_force(self.shared.ceiling, balance)
         left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
         amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)

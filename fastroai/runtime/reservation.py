@@ -20,7 +20,7 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, note_warnings, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings, result_of
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.tracing.metrics import record_request
@@ -79,9 +79,8 @@ class Reservation(Generic[TermsT]):
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
         """Return the reservation with a spend limit; `None` if there is none, and after the end."""
-        place = ceiling.limit.store, ceiling.account
         shared = self.shared if self._open else ()
-        return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
+        return next((each for each in shared if each.ceiling.place == ceiling.place), None)
 
     def note_slot(self) -> None:
         """Note that the request has a slot under a `ProviderLimit`. Requests inside of it share the slot."""
@@ -261,7 +260,9 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                note_warnings(self.scope, shared.limit, shared.claim, balance)
+                note_warnings(self.scope, shared.ceiling, shared.claim, balance)
+                if is_over(shared.ceiling, balance):
+                    self.scope.unsure.add(shared.ceiling.place)
         await self.scope.tell()
 
 
@@ -333,5 +334,6 @@ def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
                 share=account.share,
                 threshold=reached,
                 limit_usd=account.budget.usd,
+                budget=account.budget,
             )
         )

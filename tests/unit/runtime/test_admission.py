@@ -155,11 +155,13 @@ def settled(microcents: int | None) -> RequestRecord:
 
 
 def run_with(budget: Budget | None = None, **options: Any) -> Scope:
-    return Scope("pipeline", "run", parent=None, limits=None if budget is None else Limits(budget), **options)
+    return Scope(
+        "pipeline", "run", parent=None, limits=None if budget is None else Limits((budget,)), **options
+    )
 
 
 def step_in(parent: Scope, budget: Budget | None = None, name: str = "step", **options: Any) -> Scope:
-    limits = None if budget is None else Limits(budget)
+    limits = None if budget is None else Limits((budget,))
     return Scope("step", name, parent=parent, limits=limits, **options)
 
 
@@ -1227,7 +1229,9 @@ def test_a_request_on_the_loop_of_another_thread_is_ended_too() -> None:
 
 
 def shared_run(*limits: SpendLimit, budget: Budget | None = None, **options: Any) -> Scope:
-    return Scope("pipeline", "run", parent=None, limits=Limits(budget, limits), **options)
+    return Scope(
+        "pipeline", "run", parent=None, limits=Limits(() if budget is None else (budget,), limits), **options
+    )
 
 
 async def spent_and_reserved(limit: SpendLimit) -> tuple[int, int]:
