@@ -100,7 +100,9 @@ def test_a_new_field_of_parameters_is_named_when_it_is_set(
     assert named in found.why
 
 
-@pytest.mark.parametrize("part", [LaterPrompt("x"), UserPromptPart(["x", LaterPoint()])], ids=repr)
+@pytest.mark.parametrize(
+    "part", [LaterPrompt("x"), UserPromptPart(["x", LaterPoint()])], ids=["a part", "a content"]
+)
 def test_a_new_field_at_its_default_changes_nothing(part: Any) -> None:
     found = bound(part, parameters=LaterParameters(function_tools=[LaterTool(name="a")]))
     assert found.input_tokens < 1_000
