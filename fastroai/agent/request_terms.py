@@ -26,6 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
 from fastroai.agent.models import repeats_by_itself
+from fastroai.agent.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -35,7 +36,7 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import input_besides, note_input
-from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
 from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.regions import asked_geography
@@ -147,8 +148,18 @@ class Terms:
             self.messages,
             self.settings,
             self.parameters,
-            besides=self.besides,
+            besides=max(self.besides, 0 if self.is_in_sight else OTHER.request),
         )
+
+    @property
+    def is_in_sight(self) -> bool:
+        """Whether the request can be seen before it leaves, or has no provider that it leaves for.
+
+        The bound of a request that cannot be seen has a margin: the allowance for an unknown host.
+        """
+        if self.wrapped.provider is None:
+            return True
+        return is_in_sight(self.wrapped.provider) and self._given("openai_transport") != "websocket"
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
