@@ -87,6 +87,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -100,7 +101,7 @@ from typing import (
     TypedDict,
 )
 
-from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
+from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage, microcents_to_usd
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -1236,6 +1237,21 @@ class CostBudgetExceeded(BudgetExceeded):
     def requested_microcents(self) -> int | None:
         """The most that the refused request could have cost, in microcents; `None` if that is not known."""
         return self.requested
+
+    @property
+    def budget_usd(self) -> Decimal:
+        """The limit, in US dollars, rounded to six decimals like the amounts below."""
+        return microcents_to_usd(self.limit)
+
+    @property
+    def actual_usd(self) -> Decimal:
+        """The committed amount, in US dollars."""
+        return microcents_to_usd(self.committed)
+
+    @property
+    def requested_usd(self) -> Decimal | None:
+        """The most that the refused request could have cost, in US dollars; `None` if that is not known."""
+        return None if self.requested is None else microcents_to_usd(self.requested)
 
     def _amount(self, number: int) -> str:
         dollars, rest = divmod(number, MICROCENTS_PER_DOLLAR)

@@ -61,7 +61,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             dependencies={"reply": ["classify", "extract"]},
         )
         result = await pipeline.execute({"text": "..."}, deps=deps)
-        result.output, result.usage.total_cost_usd
+        result.output, result.usage.cost_usd
 
     Write `Pipeline[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
     output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.

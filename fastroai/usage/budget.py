@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, microcents_to_usd, usd_to_microcents
 from fastroai.usage.money import Amount, exact_dollars, whole_number
 from fastroai.usage.references import model_reference
 
@@ -27,7 +27,7 @@ OnWarning = Callable[[Any], object]
 DEFAULT_WARNING: Final = 0.8
 """The share of a budget or a spend limit at which a warning is given by default."""
 
-_POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
+_POSITIVE: Final = "a positive amount of US dollars, at least $0.000001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _from_microcents(value: object) -> Decimal:
     expected = "a whole number of microcents, at least 1 ($1 is 1,000,000)"
     if (microcents := whole_number("microcents", value, expected)) < 1:
         raise ConfigurationError("microcents", value, expected)
-    return EXACT.divide(microcents, MICROCENTS_PER_DOLLAR)
+    return microcents_to_usd(microcents)
 
 
 def _count(option: str, value: object) -> int:

@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Final, Protocol, runtime_checkable
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, microcents_to_usd, usd_to_microcents
 
 Amount = Decimal | int | float | str
 """An amount of money. A float means the decimal number that Python prints for it; `exact_dollars` says which
@@ -114,7 +114,7 @@ def microcents_to_dollars(microcents: int) -> Decimal:
     Raises:
         ConfigurationError: if `microcents` is negative or not a whole number.
     """
-    return EXACT.divide(whole_number("microcents", microcents), MICROCENTS_PER_DOLLAR)
+    return microcents_to_usd(whole_number("microcents", microcents))
 
 
 def format_cost(cost: int | Decimal | Costed | None) -> str:
@@ -144,7 +144,7 @@ def format_cost(cost: int | Decimal | Costed | None) -> str:
             return format_cost(known)
         return f"at least {format_cost(known)}" if known else format_cost(None)
     expected = "an account, an int of microcents, a Decimal of US dollars (0 or more), or None"
-    return _format_usd(EXACT.divide(whole_number("cost", cost, expected), MICROCENTS_PER_DOLLAR))
+    return _format_usd(microcents_to_usd(whole_number("cost", cost, expected)))
 
 
 def _format_usd(usd: Decimal) -> str:

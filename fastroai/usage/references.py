@@ -6,10 +6,15 @@ import difflib
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from genai_prices.data_snapshot import get_snapshot
+
 from fastroai.errors import UnknownModelError
+from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
 from fastroai.usage.facts.models import FIRST_PARTY
 
 _OTHER_WAYS_TO_SAY_IT: Final = ("gateway/", "openai-chat:")
+_PRICED_AS: Final = {"x-ai": "xai"}
+"""PydanticAI's names of providers that genai-prices names otherwise."""
 _MOST_CANDIDATES: Final = 5
 _NEAR: Final = 0.8
 
@@ -40,7 +45,7 @@ def model_reference(reference: str) -> ModelReference:
         return ModelReference(provider, model)
     if (first_party := first_party_provider(reference)) is not None:
         return ModelReference(first_party, reference)
-    raise UnknownModelError(reference, _candidates(model or provider))
+    raise UnknownModelError(reference, _candidates(model if colon else provider))
 
 
 def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
@@ -61,23 +66,17 @@ def first_party_provider(model: str) -> str | None:
 
 def near_reference(provider: str, model: str) -> str | None:
     """Return the known model of a provider that has nearly this name; `None` for a known name."""
-    from pydantic_ai.models import known_model_names
-
     prefix = f"{provider}:"
-    known = [name.removeprefix(prefix) for name in known_model_names() if name.startswith(prefix)]
+    known = [name.removeprefix(prefix) for name in _known_references() if name.startswith(prefix)]
     near = difflib.get_close_matches(model, known, n=1, cutoff=_NEAR)
-    return f"{prefix}{near[0]}" if near and near[0] != model else None
+    return f"{prefix}{near[0]}" if near and model not in known else None
 
 
 def _candidates(name: str) -> tuple[str, ...]:
     """Return known references to a model of this name, else of the nearest names."""
-    from pydantic_ai.models import (
-        known_model_names,
-    )  # slow to import, and only needed when something is wrong
-
     by_name: dict[str, list[str]] = {}
-    for known in known_model_names():
-        if ":" in known and not known.startswith(_OTHER_WAYS_TO_SAY_IT):
+    for known in _known_references():
+        if not known.startswith(_OTHER_WAYS_TO_SAY_IT):
             full_name = known.partition(":")[2]
             for alias in {full_name, full_name.rpartition("/")[2]}:
                 by_name.setdefault(alias, []).append(known)
@@ -89,3 +88,26 @@ def _candidates(name: str) -> tuple[str, ...]:
     )
     found = dict.fromkeys(reference for alias in near for reference in by_name[alias])
     return tuple(found)[:_MOST_CANDIDATES]
+
+
+def _known_references() -> list[str]:
+    """Return the references that PydanticAI lists, then those of models with a price, makers first.
+
+    PydanticAI lists only the models that it recommends today.
+    """
+    from pydantic_ai.models import known_model_names  # slow to import, and only needed when something is wrong
+
+    priced = []
+    for provider in get_snapshot().providers:
+        name = _PRICED_AS.get(provider.id, provider.id)
+        if name in FINISH_REASONS or name in WITHOUT_FINISH_REASONS:
+            models = (model.id for model in provider.models)
+            # genai-prices has the models of Anthropic that Google Cloud serves under `google`, too.
+            own = (
+                model
+                for model in models
+                if name not in FIRST_PARTY or first_party_provider(model) in (None, name)
+            )
+            priced += [f"{name}:{model}" for model in own]
+    priced.sort(key=lambda reference: reference.partition(":")[0] not in FIRST_PARTY)
+    return list(dict.fromkeys([*(name for name in known_model_names() if ":" in name), *priced]))

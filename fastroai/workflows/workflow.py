@@ -57,7 +57,7 @@ class Workflow:
         result = await workflow.run(
             {"text": "..."}, functions={"count_words": count_words}, agents={"claude": reviewer}
         )
-        result.status, result.output, result.usage.total_cost_usd
+        result.status, result.output, result.usage.cost_usd
 
     `infer` functions and inline steps are asked of agents: those in `agents`, by the name of the step's agent
     or of the function, else of an agent with the model of the spec, or `model`. `compute` functions are the

@@ -68,7 +68,7 @@ class BatchJobs(ABC):
 
     def client(self) -> httpx2.AsyncClient:
         """What the provider's own SDK sends with."""
-        return httpx2.AsyncClient(transport=httpx2.MockTransport(self._serve))
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self._serve), timeout=60)
 
     @abstractmethod
     def _answer(self, request: httpx2.Request) -> httpx2.Response: ...

@@ -102,7 +102,7 @@ class Wire:
         def answer(request: Any) -> Any:
             return self.answer(library, request.method, str(request.url))
 
-        return library.AsyncClient(transport=library.MockTransport(answer))
+        return library.AsyncClient(transport=library.MockTransport(answer), timeout=60)
 
     def attach_to(self, client: Any) -> None:
         """Answer for a client of boto3, by the event that it emits before it sends."""

@@ -162,6 +162,7 @@ FINISH_REASONS: Final = {
     "openai": _OPENAI,
     "openai-chatgpt": (OPENAI_RESPONSES,),
     "openai-codex": (OPENAI_RESPONSES,),
+    "openai-compatible": _OPENAI,
     "openrouter": (OPENROUTER_CHAT, OPENAI_RESPONSES),
     "ovhcloud": _OPENAI,
     "sambanova": _OPENAI,

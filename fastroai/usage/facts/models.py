@@ -237,7 +237,7 @@ _GOOGLE: Final = (
         pdf=_PDF,
     ),
     _line("google", r"gemini-.*-image|gemini-nano-banana.*", output=65_536),
-    _line("google", r"gemini-4-argon", unknown="its limits and rules could not be checked"),
+    _line("google", r"gemini-4-(argon|carbon|hydrogen)", unknown="its answers share the window with the input"),
     _line("google", r"gemini-flash(-lite)?-latest", unknown="another model from time to time"),
     _line("google", r"gemini-(1\.0|1\.5|pro|flash-1\.5)(-.*)?", unknown="retired"),
     _line(

@@ -42,7 +42,7 @@ class Wire:
             await asyncio.sleep(0)
             return httpx2.Response(200, json=self.answer(self.bodies[-1]))
 
-        return httpx2.AsyncClient(transport=httpx2.MockTransport(handle))
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(handle), timeout=60)
 
 
 def of_anthropic(body: Body) -> Body:

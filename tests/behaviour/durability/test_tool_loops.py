@@ -101,7 +101,7 @@ async def test_only_what_was_not_on_record_yet_is_repeated_wherever_a_loop_is_in
     assert resumed.output == "read page 1, page 2"
     settled = [one for one in resumed.usage.records if one.outcome == "settled"]
     assert len(settled) == 3
-    assert resumed.usage.total_cost_usd == sum(one.cost_usd or 0 for one in settled)
+    assert resumed.usage.cost_usd == sum(one.cost_usd or 0 for one in settled)
 
 
 class Page(BaseModel):

@@ -108,7 +108,7 @@ async def test_the_title_that_google_puts_before_each_text_is_in_the_bound() -> 
         return httpx2.Response(200, json={"embeddings": [{"values": [0.0]}] * 2})
 
     title, sent = "t" * 500, list[int]()
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer), timeout=60)
     google = GoogleEmbeddingModel(
         "gemini-embedding-2",
         provider=GoogleProvider(api_key="k", http_client=http),

@@ -376,7 +376,7 @@ async def test_a_request_that_cannot_be_sent_reserves_nothing() -> None:
 
 
 def gemini(answer: Answer, **options: Any) -> ImageGenerator:
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(cast(Any, answer)))
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(cast(Any, answer)), timeout=60)
     provider = GoogleProvider(api_key="k", http_client=http)
     model = GoogleImageGenerationModel("gemini-2.5-flash-image", provider=provider)
     return ImageGenerator(Metered().image_model(model, **options))

@@ -307,7 +307,7 @@ async def test_a_sync_step_spends_with_with() -> None:
         with ctx.spend("0.02") as purchase:
             purchase.settle()
 
-    assert (await run_alone(search)).usage.total_cost_usd == Decimal("0.02")
+    assert (await run_alone(search)).usage.cost_usd == Decimal("0.02")
 
 
 async def test_a_step_s_own_budget_is_its_own_failure_and_one_around_it_stops_the_run() -> None:
@@ -558,7 +558,7 @@ async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> Non
     dies = False
     result = await pipeline.resume("r", store=store)
     assert result.usage.total.committed_usd == Decimal("0.03")
-    assert (result.usage.total.unmeasured_requests, result.usage.total_cost_usd) == (1, Decimal("0.01"))
+    assert (result.usage.total.unmeasured_requests, result.usage.cost_usd) == (1, Decimal("0.01"))
     trace = result.trace
     assert trace is not None
     assert len([record for one in trace.attempts for record in one.records]) == 2

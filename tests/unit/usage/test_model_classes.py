@@ -1,13 +1,12 @@
-"""Every model class of PydanticAI that sends requests: what it prepares, its bound, and what is refused."""
+"""Every model class of PydanticAI that sends requests: what it prepares, its bound, and what is refused.
 
-import importlib
-import inspect
-import pkgutil
+`tests/versions` compares the classes here with those of PydanticAI.
+"""
+
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pydantic_ai.models
 import pytest
 from google.oauth2.credentials import Credentials
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
@@ -152,21 +151,6 @@ UNPRICED: dict[str, Callable[[], Model]] = {
     "vercel": lambda: OpenAIChatModel("anthropic/claude-sonnet-4.5", provider=VercelProvider(**KEY)),
 }
 """Models without one: a price of the user's own bounds them."""
-NOT_HERE = {
-    "ConcurrencyLimitedModel": "wraps others",
-    "DecisionModel": "not asked for text",
-    "FallbackModel": "made of others",
-    "FunctionModel": "sends nothing",
-    "InMemoryBatchModel": "wraps others",
-    "InstrumentedModel": "wraps others",
-    "MCPSamplingModel": "asks the client of an MCP server, who pays",
-    "OpenAICodexModel": "billed by subscription",
-    "OpenAIDecisionsModel": "not asked for text",
-    "SystemOneModel": "not asked for text",
-    "TestModel": "sends nothing",
-    "WrapperModel": "wraps others",
-}
-
 HELLO: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("What is the capital of France?")])]
 REAL = RequestUsage(input_tokens=25, output_tokens=100)
 """What such a question uses, with the tokens that chat templates add."""
@@ -302,25 +286,3 @@ def test_searches_without_a_limit_are_refused_with_what_helps(model: Model) -> N
 )
 def test_models_for_tests_cost_nothing(model: Model) -> None:
     assert bound(model).cost_usd == 0
-
-
-def model_classes() -> set[str]:
-    found = set()
-    for module in pkgutil.iter_modules(pydantic_ai.models.__path__):
-        if module.name.startswith("_") or module.name == "typesafe":  # it needs an SDK of its own
-            continue
-        members = vars(importlib.import_module(f"pydantic_ai.models.{module.name}")).values()
-        found |= {each.__name__ for each in members if inspect.isclass(each) and issubclass(each, Model)} - {
-            "Model",
-            "OpenAIModel",
-            "GeminiModel",
-        }
-    return {name for name in found if not name.startswith("_")}
-
-
-@pytest.mark.slow
-def test_every_model_class_is_here_or_has_a_reason() -> None:
-    tested = {type(build()).__name__ for build, _ in PRICED.values()}
-    tested |= {type(build()).__name__ for build in UNPRICED.values()}
-    assert model_classes() - tested == NOT_HERE.keys()
-    assert not tested & NOT_HERE.keys()
