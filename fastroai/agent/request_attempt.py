@@ -20,8 +20,8 @@ from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
 from fastroai.agent.stated_cost import stated_cost
-from fastroai.agent.wire import AttemptOnWire, StatedInHeaders, listening, tell_once, watch
-from fastroai.errors import AnswerCutError
+from fastroai.agent.wire import AttemptOnWire, StatedInHeaders, listening, note_sight, tell_once, watch
+from fastroai.errors import AnswerCutError, UnmeteredRequestError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
     NO_RETRIES_USED,
@@ -34,6 +34,7 @@ from fastroai.runtime import (
     Scope,
     admit,
     billing_of,
+    record_spending,
 )
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
@@ -95,6 +96,7 @@ class RequestAttempt:
         Raises:
             Outgrown: the request was held back, as there is no room for what it has more.
             ModelAPIError: the SDK was about to repeat the request, which is for FastroAI to do.
+            UnmeteredRequestError: under a limit, the model was about to send a second request.
         """
         assert self.reservation is not None
         url = base_url_of(self.terms.wrapped)
@@ -106,10 +108,25 @@ class RequestAttempt:
         try:
             with listening(wire, *([] if self.cost_headers is None else [self.cost_headers])):
                 yield
+            self._note_sight(wire)
         except BaseException as error:
             if wire.was_held_back and not isinstance(error, asyncio.CancelledError):
                 raise self._why_held_back(wire) from None
             raise
+
+    def _note_sight(self, wire: AttemptOnWire) -> None:
+        """Note whether the request, which was answered, was seen before it left; tell if it was not."""
+        assert self.reservation is not None
+        provider = self.terms.wrapped.provider
+        if provider is None or not self.reservation.is_limited:
+            return
+        note_sight(provider, was_seen=wire.was_seen)
+        if not wire.was_seen:
+            tell_once(
+                (self.terms.provider, "unseen"),
+                f"requests to {self.terms.provider}:{self.terms.model} cannot be seen before they leave, so "
+                "budgets count a margin for text that PydanticAI may add to them.",
+            )
 
     def may_leave(self, body: object) -> bool:
         """Return whether budgets and spend limits allow for a request with this decoded body.
@@ -137,6 +154,12 @@ class RequestAttempt:
         if wire.is_refused:
             return Outgrown()
         name = self.terms.model
+        if wire.is_second:
+            return UnmeteredRequestError(
+                f"a second request that {self.terms.provider}:{name} sends by itself after its answer",
+                self.scope.path,
+                "send it as a request of its own, or without a budget",
+            )
         tell_once(
             (self.terms.provider, "repeats"),
             f"the SDK of {self.terms.provider!r} repeats requests by itself. FastroAI holds them back, and "
@@ -305,7 +328,8 @@ class RequestAttempt:
         self._end_permit(None, error)
         assert self.reservation is not None
         text = attributes.error_summary(error)
-        if billing_of(error) == "released":
+        was_answered = self.wire is not None and self.wire.is_second
+        if billing_of(error) == "released" and not was_answered:
             self.charge = self.reservation.release(self._record("released", error=text))
         else:
             self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
@@ -423,8 +447,21 @@ class RequestAttempt:
                 log_metrics(tracer, trace_id, {attributes.LIMIT_WAITED_MS: self.waited_ms})
             if self.reservation.is_limited:
                 log_metrics(tracer, trace_id, self._budget_attributes())
+        self._charge_more()
         if has_time:  # else listeners are told with the next event
             await self.reservation.conclude()
+
+    def _charge_more(self) -> None:
+        """Charge the requests that the model has sent by itself besides this one, at its bound each."""
+        assert self.reservation is not None
+        for _ in range(1 if self.wire is None else self.wire.sent, 1, -1):
+            tell_once(
+                (self.terms.provider, "more"),
+                f"{self.terms.provider}:{self.terms.model} sends several requests for one answer. All "
+                "but one count at their bound, as PydanticAI does not pass on their usage.",
+            )
+            record = self._record("unmeasured", error="a request that the model has sent besides another one")
+            record_spending(self.scope, self.reservation.bounded(record))
 
     def conclude_at_once(self) -> None:
         """Do `conclude` without waiting, and without the response. The scope waits for stores at its end."""

@@ -30,6 +30,7 @@ from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
 from fastroai.agent.models import repeats_by_itself
 from fastroai.agent.one_time import load_tokenizer
+from fastroai.agent.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -40,7 +41,7 @@ from fastroai.usage import (
 )
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.bounds import input_besides, most_by_count, note_input, parts_of_input
-from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.priors import TOKENS_OF_SEARCH, USUAL_ANSWER
 from fastroai.usage.facts.regions import asked_geography
@@ -156,9 +157,19 @@ class Terms:
             self.messages,
             self.settings,
             self.parameters,
-            besides=self.besides,
+            besides=max(self.besides, 0 if self.is_in_sight else OTHER.request),
             most_counted=self.most_counted,
         )
+
+    @property
+    def is_in_sight(self) -> bool:
+        """Whether the request can be seen before it leaves, or has no provider that it leaves for.
+
+        The bound of a request that cannot be seen has a margin: the allowance for an unknown host.
+        """
+        if self.wrapped.provider is None:
+            return True
+        return is_in_sight(self.wrapped.provider) and self._given("openai_transport") != "websocket"
 
     @property
     def input_parts(self) -> Sequence[InputPart]:

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from weakref import WeakSet
 
 from fastroai.agent.stated_cost import usd_amount
 from fastroai.pydantic_ai_private import change_http_clients
@@ -121,9 +122,11 @@ class AttemptOnWire:
     may_leave: Callable[[object], bool] | None
     """Function that decides by the body whether a request may leave; `None` if nothing limits it."""
     sent: int = 0
-    """Number of requests that have left."""
+    """Number of requests that have left for the endpoint to which the first one went."""
     is_repeated: bool = False
     """Whether the SDK was about to send the request again after a failure, and was held back."""
+    is_second: bool = False
+    """Whether the model was about to ask again after an answer, under a limit, and was held back."""
     is_refused: bool = False
     """Whether the request was held back because of its body."""
     status: int | None = None
@@ -135,7 +138,7 @@ class AttemptOnWire:
     @property
     def was_held_back(self) -> bool:
         """Whether the last request was held back."""
-        return self.is_repeated or self.is_refused
+        return self.is_repeated or self.is_second or self.is_refused
 
     @property
     def was_seen(self) -> bool:
@@ -148,19 +151,19 @@ class AttemptOnWire:
             return
         if self._url is None:
             self._url = request.url
-        if self.sent and request.url == self._url and not self._is_told_to_send_again:
-            self.is_repeated = True
-            raise HeldBack
+        is_again = request.url == self._url and self.status not in _ASKS_AGAIN
+        if self.sent and is_again:
+            was_answered = self.status is not None and self.status < 300
+            self.is_repeated = not was_answered
+            self.is_second = was_answered and self.may_leave is not None
+            if self.was_held_back:
+                raise HeldBack
         if self.may_leave is not None and not self.may_leave(request.body):
             self.is_refused = True
             raise HeldBack
-        if self.status not in _ASKS_AGAIN:
+        if is_again:
             self.sent += 1
         self.status = None
-
-    @property
-    def _is_told_to_send_again(self) -> bool:
-        return self.status is not None and (self.status < 300 or self.status in _ASKS_AGAIN)
 
     def receives(self, response: Incoming) -> None:
         """Note the status and the body of a response."""
@@ -221,6 +224,20 @@ def _hook_into(client: HTTPClient) -> None:
     if _see_request not in client.event_hooks["request"]:
         client.event_hooks["request"].append(_see_request)
         client.event_hooks["response"].append(_see_response)
+
+
+_unseen: Final[WeakSet[Provider[Any]]] = WeakSet()
+"""Providers that have answered a request which no hook has seen, as if it went another way."""
+
+
+def is_in_sight(provider: Provider[Any] | None) -> bool:
+    """Return whether the requests through the client of a provider can be seen before they leave."""
+    return watch(provider) and provider not in _unseen
+
+
+def note_sight(provider: Provider[Any], *, was_seen: bool) -> None:
+    """Note whether a request to a provider, which has answered it, was seen before it left."""
+    (_unseen.discard if was_seen else _unseen.add)(provider)
 
 
 def watch_from_now_on(provider: Provider[Any]) -> None:

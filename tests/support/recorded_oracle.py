@@ -572,10 +572,6 @@ def _explain(reading: Reading, answer: Json, kind: str, provider: str | None) ->
             f"{_DROPS_GATEWAY_COST[provider]} drops the gateway's cost from the body: no program sees it."
         )
         reading.stated = None
-    if host == "openrouter.ai" and path.endswith("/responses"):
-        why.append("PydanticAI drops the bill of OpenRouter's Responses API: the account has to say so.")
-        reading.stated = None
-        reading.unpriced.append("bill of OpenRouter")
     if "search-preview" in (asked or ""):
         reading.unpriced.append("web_searches")
         why.append("Each request to a search model costs a search, for which no price is listed.")

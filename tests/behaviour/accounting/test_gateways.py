@@ -107,10 +107,10 @@ class TestStatedCosts:
             response = await FastroAgent("openai:gpt-4o", cost_calculator=calculator).run("?")
             assert response.records[0].stated_usd == cost
 
-    async def test_a_model_that_the_user_built_is_priced(self, server: ModelServer) -> None:
+    async def test_the_model_may_be_built_by_the_user(self, server: ModelServer) -> None:
         server.script(Reply("hello", usage=USAGE, headers={COST: "0.25"}))
         response = await FastroAgent(server.model("openai:gpt-4o")).run("?")
-        assert response.records[0].cost_source == "priced"
+        assert response.records[0].cost_source == "stated"
 
 
 class TestBounds:

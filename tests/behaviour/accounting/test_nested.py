@@ -158,7 +158,7 @@ async def test_a_plain_agent_in_a_tool_does_not_take_over_the_retries_of_the_run
     with pytest.raises(ModelHTTPError):
         await FastroAgent(model, tools=[ask], request_retries=5).run("Who did it?")
     account.assert_matches()
-    assert account.outcomes == ["settled", "released"]
+    assert account.outcomes == ["settled", "released", "released", "released"]
 
 
 async def test_an_agent_that_fails_in_a_tool_leaves_all_of_it_on_the_error(

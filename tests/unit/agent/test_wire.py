@@ -17,7 +17,14 @@ from botocore.awsrequest import AWSResponse
 from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelAPIError
-from pydantic_ai.messages import ModelMessage, ModelRequest, SystemPromptPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.bedrock import BedrockConverseModel
@@ -33,9 +40,11 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.groq import GroqProvider
 from pydantic_ai.providers.mistral import MistralProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.usage import RequestUsage
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, SpendLimit, budget_scope
 from fastroai.agent import Metered
+from fastroai.errors import UnmeteredRequestError
 from fastroai.runtime import current_scope
 from fastroai.usage import CostCalculator, request_bound
 from fastroai.usage.memory_spend_store import MemorySpendStore
@@ -315,7 +324,57 @@ async def test_what_is_added_is_told_once(caplog: pytest.LogCaptureFixture) -> N
     assert ADDED not in "".join(told)
 
 
+async def test_a_request_that_cannot_be_seen_has_a_margin_from_the_next_one_on() -> None:
+    class Elsewhere(OpenAIChatModel):
+        """A model that answers by another way than the client of its provider."""
+
+        async def request(self, *_: Any) -> Any:
+            usage = RequestUsage(input_tokens=10, output_tokens=5)
+            return ModelResponse(
+                parts=[TextPart("Hi")], usage=usage, model_name="gpt-4.1", provider_name="openai",
+                finish_reason="stop",
+            )  # fmt: skip
+
+    model = Elsewhere("gpt-4.1", provider=OpenAIProvider(api_key="x"))
+    counted = bound_usd(model)
+    async with budget_scope(Budget(usd=counted)):
+        await FastroAgent(model, max_tokens=20).run("Hello")
+    async with budget_scope(Budget(usd=counted)):
+        with pytest.raises(CostBudgetExceeded):
+            await FastroAgent(model, max_tokens=20).run("Hello")
+    async with budget_scope(Budget(usd=counted + Decimal("0.1"))):
+        await FastroAgent(model, max_tokens=20).run("Hello")
+
+
 # --- requests that an SDK repeats ---
+
+
+class Twice(OpenAIChatModel):
+    """A model that asks twice for one answer, of which PydanticAI sees one."""
+
+    async def request(self, *given: Any) -> Any:
+        await super().request(*given)
+        return await super().request(*given)
+
+
+async def test_a_second_request_within_one_is_counted_and_makes_the_cost_incomplete() -> None:
+    endpoint = Endpoint()
+    model = Twice("gpt-4.1", provider=OpenAIProvider(api_key="x", http_client=endpoint.client()))
+    async with budget_scope() as scope:
+        await FastroAgent(model, max_tokens=20).run("Hello")
+    assert len(endpoint.bodies) == scope.usage.request_count == 2
+    assert not scope.usage.cost_complete
+    assert scope.usage.committed_usd > bound_usd(model)
+
+
+async def test_a_second_request_within_one_is_refused_under_a_budget() -> None:
+    endpoint = Endpoint()
+    model = Twice("gpt-4.1", provider=OpenAIProvider(api_key="x", http_client=endpoint.client()))
+    async with budget_scope(Budget(usd=1)) as scope:
+        with pytest.raises(UnmeteredRequestError):
+            await FastroAgent(model, max_tokens=20).run("Hello")
+    assert len(endpoint.bodies) == scope.usage.request_count == 1
+    assert scope.usage.committed_usd == bound_usd(model)
 
 
 @every_sdk

@@ -35,6 +35,11 @@ def is_first_of_its_form(answer: Json, expected: Json) -> bool:
     return True
 
 
+def has_its_bill_in_the_body_alone(answer: Json) -> bool:
+    """Whether PydanticAI drops the bill, which FastroAI reads in whole bodies, and not in streams."""
+    return answer["host"] == "openrouter.ai" and bool(answer["path"].endswith("/responses"))
+
+
 STREAMS = cases(is_first_of_its_form)
 HOSTS = {case.values[0]["host"]: case for case in reversed(STREAMS)}.values()
 
@@ -45,7 +50,10 @@ async def test_a_stream_is_accounted_as_the_plain_answer(
 ) -> None:
     record = await the_record_of(answer, stream_of(answer).whole(), monkeypatch)
 
-    assert account_of(record) == account_in(expected)
+    if has_its_bill_in_the_body_alone(answer):
+        assert (record.cost_complete, record.unpriced_units) == (False, ("bill of OpenRouter",))
+    else:
+        assert account_of(record) == account_in(expected)
 
 
 @pytest.mark.parametrize("broken", [True, False], ids=["broken", "closed"])
