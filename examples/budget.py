@@ -31,7 +31,7 @@ async def write() -> None:
         await book.execute()
     except BudgetExceeded as stop:
         print(stop)
-        print(f"spent: {stop.usage.cost_microcents} of {stop.limit} microcents")
+        print(f"spent: ${stop.usage.cost_usd} of $0.004")
         print(f"requests: {stop.usage.request_count} made, {len(server.ledger.entries)} received")
 
 

@@ -47,7 +47,7 @@ async def main(store: SQLiteRunStore) -> None:
 
     DIES[0] = False
     result = await pipeline.resume("invoice-42", store=store)
-    print(f"{result.output}, for ${result.usage.total_cost_usd}")
+    print(f"{result.output}, for ${result.usage.cost_usd}")
     print(result.trace.explain())
     for row in await RunHistory(store).spending(by=("pipeline", "model")):
         print(f"all runs of {row.pipeline!r}: ${row.usage.cost_usd} for {row.model!r}")

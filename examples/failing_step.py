@@ -42,7 +42,7 @@ async def main() -> None:
         print(f"finished: {dict(error.step_outputs)}, spent: ${error.usage.cost_usd}")
 
     result = await Pipeline("lenient", STEPS, NEEDS, config=PipelineConfig(on_error="continue")).execute()
-    print(f"ok: {result.ok}, output: {result.output}, spent: ${result.usage.total_cost_usd}")
+    print(f"ok: {result.ok}, output: {result.output}, spent: ${result.usage.cost_usd}")
     print(f"errors: {dict(result.errors)}")
     print(f"skipped: {dict(result.skipped)}")
 

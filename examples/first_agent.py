@@ -6,7 +6,7 @@ Runs offline: the lines that say so stand for OpenAI. Leave them out to use the 
 import asyncio
 import os
 
-from fastroai import FastroAgent
+from fastroai import FastroAgent, format_cost
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer(script=[Reply("The capital of France is Paris.")]).start()  # offline
@@ -19,7 +19,7 @@ async def main() -> None:
     response = await agent.run("What is the capital of France?")
     print(response.output)
     print(f"{response.input_tokens} + {response.output_tokens} tokens cost ${response.cost_usd} exactly,")
-    print(f"which is {response.cost_microcents} microcents: millionths of a dollar.")
+    print(f"which is about {format_cost(response)}.")
 
 
 asyncio.run(main())

@@ -52,7 +52,7 @@ graph = Graph[None, dict[str, str], str](
 
 async def main() -> None:
     result = await graph.run({"topic": "sheep"})
-    print(f"{result.output} ({result.quality}, ${result.usage.total_cost_usd})")
+    print(f"{result.output} ({result.quality}, ${result.usage.cost_usd})")
     print(result.path)
 
 

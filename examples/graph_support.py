@@ -50,7 +50,7 @@ graph = Graph[None, dict[str, str], str](
 async def main() -> None:
     for text in ("I was charged twice in October!", "It does not do what it did."):
         result = await graph.run({"text": text})
-        print(f"{result.output} ({' -> '.join(map(str, result.path))}, ${result.usage.total_cost_usd})")
+        print(f"{result.output} ({' -> '.join(map(str, result.path))}, ${result.usage.cost_usd})")
         print("\n".join(line for line in result.explain().splitlines() if "conditional" in line))
 
 

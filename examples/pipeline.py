@@ -50,7 +50,7 @@ async def main() -> None:
     print(result.output)
     for step_id, usage in result.usage.steps.items():
         print(f"{step_id}: {usage.tokens} tokens, ${usage.cost_usd}")
-    print(f"total: ${result.usage.total_cost_usd}; it waited for {' -> '.join(result.critical_path)}")
+    print(f"total: ${result.usage.cost_usd}; it waited for {' -> '.join(result.critical_path)}")
 
 
 asyncio.run(main())

@@ -42,7 +42,7 @@ async def main() -> None:
                 case _:
                     pass
     if stream.result:
-        print(f"total: ${stream.result.usage.total_cost_usd}")
+        print(f"total: ${stream.result.usage.cost_usd}")
 
 
 asyncio.run(main())

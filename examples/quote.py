@@ -6,7 +6,7 @@ Runs offline: the lines that say so stand for OpenAI. Leave them out to use the 
 import asyncio
 import os
 
-from fastroai import FastroAgent, Pipeline, StepContext, step
+from fastroai import Budget, FastroAgent, Pipeline, StepContext, step
 from fastroai.testing import ModelServer
 
 server = ModelServer().start()  # offline
@@ -20,7 +20,7 @@ def topic(ctx: StepContext) -> str:
     return f"Write an article about {ctx.get_input('topic')}."
 
 
-@step(cost_budget=2_000)
+@step(budget=Budget(usd="0.002"))
 async def check(ctx: StepContext) -> bool:
     response = await ctx.run(writer, f"Is this true? {ctx.get_dependency('write', str)}")
     return "yes" in response.output
@@ -38,9 +38,9 @@ async def main() -> None:
 
     result = await article.execute({"topic": "sheep"})
     assert quote.upper_usd is not None
-    assert quote.lower_usd <= result.usage.total_cost_usd <= quote.upper_usd
+    assert quote.lower_usd <= result.usage.cost_usd <= quote.upper_usd
     again = await article.estimate({"topic": "sheep"})
-    print(f"it cost ${result.usage.total_cost_usd:f}; the next one is expected to: ${again.expected_usd:f}")
+    print(f"it cost ${result.usage.cost_usd:f}; the next one is expected to: ${again.expected_usd:f}")
 
 
 asyncio.run(main())

@@ -37,7 +37,7 @@ async def main() -> None:
     print(result.output)
     for record in result.usage.records:
         print(f"{record.step_id}: {record.model}, ${record.cost_usd}")
-    print(f"total: ${result.usage.total_cost_usd}")
+    print(f"total: ${result.usage.cost_usd}")
 
 
 asyncio.run(main())

@@ -37,7 +37,7 @@ async def main() -> None:
     for ticket in ("It is broken.", "It all began in the summer of 1987. " * 4):
         result = await support.execute({"ticket": ticket})
         asked = [f"{record.model} ({record.outcome})" for record in result.usage.records]
-        print(f"{len(ticket)} characters: {', '.join(asked)}, ${result.usage.total_cost_usd}")
+        print(f"{len(ticket)} characters: {', '.join(asked)}, ${result.usage.cost_usd}")
 
 
 asyncio.run(main())

@@ -35,7 +35,7 @@ async def main(file: Path) -> None:
     await Inbox(store).answer(gate.id, "approve", reviewer="Mia")
     result = await workflow.resume("release-2.0", model="openai:gpt-5-mini", store=store)
     print(f"{result.status}: {result.output}")
-    print(f"{result.usage.request_count} requests, {format_cost(result.usage.total_cost_usd)}")
+    print(f"{result.usage.request_count} requests, {format_cost(result.usage.cost_usd)}")
 
 
 if __name__ == "__main__":

@@ -97,6 +97,11 @@ def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
     return total
 
 
+def microcents_to_usd(microcents: int) -> Decimal:
+    """Return whole microcents as exact dollars."""
+    return EXACT.divide(Decimal(microcents), MICROCENTS_PER_DOLLAR)
+
+
 def usd_to_microcents(usd: Decimal) -> int:
     """Return exact dollars as whole microcents, rounded once, half to even."""
     return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN, EXACT))

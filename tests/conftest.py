@@ -37,9 +37,10 @@ from fastroai.usage.known_inputs import KnownInputs
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
 
-# A busy machine makes any example slow: no test is timed.
-settings.register_profile("suite", deadline=None)
-settings.register_profile("quick", max_examples=10, deadline=None)
+# A busy machine makes any example slow: no test is timed. The suite tries the same examples each time, so
+# that a change is judged by what it changes; `make soak` and `make fuzz` search at random.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 # Coverage is that of the tests' own processes: the programs that they start need not be slowed down.

@@ -54,7 +54,7 @@ async def _answer(
         desk = desk_pipeline(
             tickets,
             concurrency=options.concurrency,
-            budget_microcents=options.budget,
+            budget=options.budget,
             on_event=display.on_event,
         )
         run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders(), options.out))
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--budget",
-        type=_microcents,
+        type=_budget,
         default="1.00",
         metavar="DOLLARS",
         help="what the whole run may cost (default: 1.00)",
@@ -98,13 +98,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _microcents(text: str) -> int:
+def _budget(text: str) -> Budget:
     try:
-        microcents = Budget(usd=text).microcents
+        return Budget(usd=text)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    assert microcents is not None
-    return microcents
 
 
 def _console() -> Console:

@@ -9,6 +9,7 @@ from desk import Agents, Classification, Desk, Facts, Review
 from documents import Document, Ticket, prepare
 
 from fastroai import (
+    Budget,
     BudgetExceeded,
     ConversationState,
     ConversationStatus,
@@ -167,7 +168,7 @@ def desk_pipeline(
     tickets: Pipeline[Desk, TicketInputs, Reply],
     *,
     concurrency: int,
-    budget_microcents: int,
+    budget: Budget,
     on_event: Callable[[Document, RunEvent], None],
 ) -> Pipeline[Desk, DeskInputs, list[Answered]]:
     """All documents, so many at a time, under one budget. `on_event` sees what happens to each of them."""
@@ -197,5 +198,5 @@ def desk_pipeline(
     return Pipeline[Desk, DeskInputs, list[Answered]](
         "support desk",
         steps={"answer": answer_all},
-        config=PipelineConfig(cost_budget=budget_microcents),
+        config=PipelineConfig(budget=budget),
     )

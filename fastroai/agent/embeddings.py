@@ -16,6 +16,7 @@ from pydantic_ai.embeddings.settings import merge_embedding_settings
 
 from fastroai.agent.models import build_provider, naming_our_extra
 from fastroai.agent.purchases import buy
+from fastroai.agent.unmetered import FollowedMethods
 from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
@@ -24,7 +25,7 @@ from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.tokenizers import bytes_of
 
 
-class MeteredEmbeddingModel(WrapperEmbeddingModel):
+class MeteredEmbeddingModel(FollowedMethods, WrapperEmbeddingModel):
     """An embedding model whose requests are reserved and charged; made by `Metered.embedding_model`.
 
     A request reserves a token for each byte of its texts, which no tokenizer exceeds, and is charged the
@@ -35,7 +36,7 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
     def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator, retries: int) -> None:
         with naming_our_extra(str(wrapped)):
             super().__init__(infer_embedding_model(wrapped, provider_factory=build_provider))
-        self._calculator, self._retries = calculator, retries
+        self.calculator, self._retries = calculator, retries
 
     async def embed(
         self,
@@ -57,7 +58,7 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         # PydanticAI puts the title before each text.
         around = EMBEDDED_TEXT.tokens + bytes_of(str(merged.get("google_title", "")))
         most = {"input_tokens": sum(bytes_of(text) + around for text in texts)}
-        price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
+        price = SpendPrice(self.calculator, self.model_name, self.system, None, self.base_url)
         terms = SpendTerms(
             model=self.model_name, provider=self.system, most=price.of(most), tokens=tokens_of(most)
         )

@@ -17,6 +17,7 @@ from pydantic_ai.images import (
 
 from fastroai.agent.models import build_provider, naming_our_extra
 from fastroai.agent.purchases import buy
+from fastroai.agent.unmetered import FollowedMethods
 from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
@@ -33,7 +34,7 @@ from fastroai.usage.tokenizers import bytes_of
 _SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
-class MeteredImageModel(WrapperImageGenerationModel):
+class MeteredImageModel(FollowedMethods, WrapperImageGenerationModel):
     """A model that makes images, whose requests are reserved and charged; made by `Metered.image_model`.
 
     A request reserves `most_usd`, if that is given, else the documented maximum of its images. It is charged
@@ -50,7 +51,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
     ) -> None:
         with naming_our_extra(str(wrapped)):
             super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
-        self._calculator, self._most_usd, self._retries = calculator, most_usd, retries
+        self.calculator, self._most_usd, self._retries = calculator, most_usd, retries
 
     async def generate(
         self,
@@ -69,7 +70,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
         if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.generate(prompt, images=images, settings=settings)
         prepared, references, merged = self.wrapped.prepare_generate(prompt, images=images, settings=settings)
-        price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
+        price = SpendPrice(self.calculator, self.model_name, self.system, None, self.base_url)
         terms = self._terms(price, self._most_units(prepared, references, merged))
         return await buy(
             terms,

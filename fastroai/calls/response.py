@@ -174,6 +174,11 @@ class ChatResponse(Generic[OutputDataT]):
         return self.usage.request_count
 
     @property
+    def failed_requests(self) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self.usage.failed_requests
+
+    @property
     def tool_call_count(self) -> int:
         """Number of calls of function tools that the model asked for."""
         return len(self.tool_calls)

@@ -56,6 +56,7 @@ def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
     return {
         **names,
         "requests": usage.request_count,
+        "failed_requests": usage.failed_requests,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cost_usd": f"{usage.cost_usd:f}",

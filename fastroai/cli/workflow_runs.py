@@ -119,12 +119,12 @@ def _tell(result: WorkflowResult, place: str, as_json: bool) -> None:
                 "output": result.output,
                 "violations": {step: [*wrong] for step, wrong in result.violations.items()},
                 "questions": [in_json(question) for question in result.questions],
-                "cost_usd": str(result.usage.total_cost_usd),
+                "cost_usd": str(result.usage.cost_usd),
                 "store": place,
             }
         )
         return
-    print(plain(f"run {result.run_id}: {result.status}, ${result.usage.total_cost_usd}. {result.reason}"))
+    print(plain(f"run {result.run_id}: {result.status}, ${result.usage.cost_usd}. {result.reason}"))
     for question in result.questions:
         print(plain(f"gate {question.node}: fastroai review answer {question.id} --store {place}"))
     if result.ok:

@@ -15,7 +15,7 @@ from fastroai.graphs.machine.events import Ending
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunUsage
+from fastroai.runs.usage import RunCost, RunUsage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
@@ -73,7 +73,7 @@ class GraphUsage(RunUsage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphResult(Generic[OutputT]):
+class GraphResult(RunCost, Generic[OutputT]):
     """The result of a run of a graph, however it ended."""
 
     run_id: str

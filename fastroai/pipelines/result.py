@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic
@@ -15,7 +16,7 @@ from fastroai.pipelines.plan import Plan
 from fastroai.records import Usage, dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunUsage, StepTiming
+from fastroai.runs.usage import RunCost, RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
@@ -78,9 +79,26 @@ class PipelineUsage(RunUsage):
         """The same as `steps`."""
         return self.steps
 
+    # --- names of fastroai 0.6 ---
+
+    @property
+    def total_cost_usd(self) -> Decimal:
+        """The same as `cost_usd`."""
+        return self.cost_usd
+
+    @property
+    def total_cost_microcents(self) -> int:
+        """The same as `cost_microcents`."""
+        return self.cost_microcents
+
+    @property
+    def total_cost_dollars(self) -> float:
+        """The same as `cost_dollars`."""
+        return self.cost_dollars
+
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineResult(Generic[OutputT]):
+class PipelineResult(RunCost, Generic[OutputT]):
     """The result of a run that was not stopped by a failure."""
 
     output: OutputT | None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from typing import Protocol
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
@@ -26,6 +27,36 @@ class StepTiming:
         return self.finished_ms - self.started_ms
 
 
+class HasUsage(Protocol):
+    """The result of a run, which has the usage of that run."""
+
+    @property
+    def usage(self) -> RunUsage:
+        """The usage of the run."""
+        ...
+
+
+class RunCost:
+    """The cost of a result, which is that of its `usage`: a result is an account, as a response is."""
+
+    __slots__ = ()
+
+    @property
+    def cost_usd(self: HasUsage) -> Decimal:
+        """Exact known cost, in US dollars."""
+        return self.usage.cost_usd
+
+    @property
+    def cost_complete(self: HasUsage) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.usage.cost_complete
+
+    @property
+    def failed_requests(self: HasUsage) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self.usage.failed_requests
+
+
 class RunUsage:
     """The usage of a whole run."""
 
@@ -36,7 +67,7 @@ class RunUsage:
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}(total_cost_usd={self.total_cost_usd}, total_tokens={self.total_tokens}, "
+            f"{type(self).__name__}(cost_usd={self.cost_usd}, total_tokens={self.total_tokens}, "
             f"requests={self.request_count})"
         )
 
@@ -67,23 +98,23 @@ class RunUsage:
         return self._usage
 
     @property
-    def total_cost_usd(self) -> Decimal:
+    def cost_usd(self) -> Decimal:
         """Exact known cost, in US dollars."""
         return self._usage.cost_usd
 
     @property
-    def total_cost_microcents(self) -> int:
-        """`total_cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
         return self._usage.cost_microcents
 
     @property
-    def total_cost_dollars(self) -> float:
-        """`total_cost_usd` as a float, for display."""
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
         return self._usage.cost_dollars
 
     @property
     def cost_complete(self) -> bool:
-        """Whether the known cost is the whole cost: no request is unpriced or unmeasured."""
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
         return self._usage.cost_complete
 
     @property
@@ -130,6 +161,11 @@ class RunUsage:
     def request_count(self) -> int:
         """Number of requests that were sent and not refused."""
         return self._usage.request_count
+
+    @property
+    def failed_requests(self) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self._usage.failed_requests
 
     @property
     def agent_calls(self) -> int:

@@ -131,6 +131,7 @@ class RunHeader:
     steady_until: float | None = None
     """End of the lease by the steady clock of the owner's machine, for other processes on that machine."""
     requests: int = 0
+    failed_requests: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""
     error: str | None = None

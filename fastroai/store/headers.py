@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunCorrupt, RunInProgress, RunNotFound
+from fastroai.records import Usage
 from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.checksums import with_checksum, without_checksum
@@ -99,6 +100,15 @@ async def keys_with(store: RunStore, prefix: str, *, after: str = "") -> AsyncIt
 @cache
 def _headers() -> TypeAdapter[RunHeader]:
     return TypeAdapter(RunHeader)
+
+
+def spending_of(usage: Usage) -> dict[str, Any]:
+    """Return the fields of a header that tell the spending of its run."""
+    return {
+        "requests": usage.request_count,
+        "failed_requests": usage.failed_requests,
+        "cost_usd": usage.cost_usd,
+    }
 
 
 def encode_header(header: RunHeader) -> bytes:

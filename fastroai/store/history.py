@@ -75,6 +75,9 @@ class RunSummary:
     started_at: datetime | None
     updated_at: datetime | None
     requests: int = 0
+    """Requests that were sent and not refused."""
+    failed_requests: int = 0
+    """Requests that ended unbilled: refused by the provider, or never sent."""
     cost_usd: Decimal = Decimal(0)
     """Known cost in US dollars, as of `updated_at`."""
     owner: str | None = None
@@ -99,6 +102,7 @@ class RunSummary:
             started_at=header.started_at,
             updated_at=header.updated_at,
             requests=header.requests,
+            failed_requests=header.failed_requests,
             cost_usd=header.cost_usd,
             owner=header.owner,
             lease_until=header.lease_until,

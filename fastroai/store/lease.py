@@ -20,7 +20,14 @@ from fastroai.runtime.spend_desk import RENEWALS_PER_LEASE
 from fastroai.runtime.sync import in_background
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import decode_header, first_due, header_key, replace_header, utc_day
+from fastroai.store.headers import (
+    decode_header,
+    first_due,
+    header_key,
+    replace_header,
+    spending_of,
+    utc_day,
+)
 from fastroai.store.index import add_to_index, leave_index
 from fastroai.store.run_store import RunStore, StoredValues
 
@@ -188,8 +195,7 @@ class Lease:
             if (held := self._held(found)) is None:
                 logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
                 raise RunTakenOver(self._run_id)
-            spent = self.spent()
-            renewed = replace(held, requests=spent.request_count, cost_usd=spent.cost_usd)
+            renewed = replace(held, **spending_of(self.spent()))
             header = self.terms.lease(renewed, found.now, began)
             await add_to_index(self._store, header, before=held)
             try:

@@ -46,6 +46,7 @@ from fastroai.store.headers import (
     read_header,
     read_log,
     replace_header,
+    spending_of,
 )
 from fastroai.store.index import add_to_index, in_any_order, leave_index, remove_from_index
 from fastroai.store.journal import Durability, Journal, patiently
@@ -271,8 +272,7 @@ class DurableRun:
                 status=ended.status,
                 owner=None,
                 lease_until=None,
-                requests=usage.request_count,
-                cost_usd=usage.cost_usd,
+                **spending_of(usage),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -289,7 +289,7 @@ class DurableRun:
         try:
             await self.journal.aclose()
             await self.lease.stop()
-            await self._write_header(lease_until=None, requests=usage.request_count, cost_usd=usage.cost_usd)
+            await self._write_header(lease_until=None, **spending_of(usage))
         finally:
             await self.release()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fastroai.usage.facts.billing import (
     BILLED_DETAILS,
@@ -16,10 +16,15 @@ from fastroai.usage.facts.billing import (
     UNITS_OF_TOOLS,
     XAI_TOOLS,
 )
-from fastroai.usage.rate_card import UNITS
+from fastroai.usage.facts.surface import FREE_DETAILS, MODALITY_DETAILS, USAGE_FIELDS
+from fastroai.usage.pieces import unknown_in
+from fastroai.usage.rate_card import MOST_OF_A_UNIT, UNITS
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
+
+
+_FREE: Final = frozenset[str]().union(*(details.names for details in FREE_DETAILS))
 
 
 def used_units(response: ModelResponse) -> dict[str, int | float]:
@@ -31,16 +36,16 @@ def used_units(response: ModelResponse) -> dict[str, int | float]:
         used = {name: details[name] for name in sorted(billed.names) if details.get(name)}
     else:
         for name, count in vars(response.usage).items():
-            if count and name in UNITS:
-                used[name] = count
+            if count and name not in USAGE_FIELDS.names:
+                used[name] = count if name in UNITS else _amount(count)
         if cached := cached_tokens(response):
             used["cache_read_tokens"] = cached
-    if details:
-        used.update(_billed_details(details))
+    for name, count in _billed_details(details or {}):
+        used.setdefault(name, count)
     if calls := _native_calls(response):
         for tool, count in calls.items():
             used.setdefault(UNITS_OF_TOOLS.of.get(tool, tool), count)
-    for unit in _untold(response):
+    for unit in (*_untold(response), *unknown_in([response])):
         used.setdefault(unit, 1)
     return used
 
@@ -51,12 +56,22 @@ def cached_tokens(response: ModelResponse) -> int:
     return response.usage.cache_read_tokens or (details.get("num_cached_tokens", 0) if details else 0)
 
 
-def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int | float]]:
     for name, count in details.items():
-        if count and name in BILLED_DETAILS.of:
+        if not count or name in _FREE or MODALITY_DETAILS.names.fullmatch(name):
+            continue
+        if tool := XAI_TOOLS.names.fullmatch(name):
+            if tool[1] not in IN_THE_TOKENS.names:
+                yield UNITS_OF_TOOLS.of.get(tool[1], tool[1]), count
+        elif name in BILLED_DETAILS.of:
             yield BILLED_DETAILS.of[name], count
-        elif count and (tool := XAI_TOOLS.names.fullmatch(name)) and tool[1] not in IN_THE_TOKENS.names:
-            yield UNITS_OF_TOOLS.of.get(tool[1], tool[1]), count
+        else:
+            yield name, _amount(count)
+
+
+def _amount(count: object) -> int | float:
+    """Return the amount of a unit that nothing here knows, which may be no number: then it is one."""
+    return count if isinstance(count, int | float) and 0 < count <= MOST_OF_A_UNIT else 1
 
 
 def _untold(response: ModelResponse) -> Iterator[str]:

@@ -15,17 +15,19 @@ a provider or gateway that charges more than the known prices, or bills in an un
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.messages import BinaryContent, CachePoint, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
 from fastroai.pydantic_ai_private import sent_instructions
+from fastroai.records import EXACT
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
@@ -37,11 +39,14 @@ from fastroai.usage.facts.settings import (
 )
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
-from fastroai.usage.input_bounds import InputBound, InputRules, files_in, hears, most_input
+from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.input_parts import InputPart, input_parts
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
+from fastroai.usage.pieces import Piece, pieces
+from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
 from fastroai.usage.tested_version import refusal
 from fastroai.usage.tokenizers import (
     Count,
@@ -62,7 +67,16 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "request_bound"]
+__all__ = [
+    "RequestBound",
+    "base_url_of",
+    "input_besides",
+    "most_by_count",
+    "note_input",
+    "parts_of_input",
+    "prepare_bound",
+    "request_bound",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,8 @@ class RequestBound:
     """The smallest `max_tokens` that the provider accepts here; `None` if `max_tokens` cannot be lowered."""
     most_output_tokens: int | None = None
     """The longest answer, in tokens, of the model with this name; `None` if that is not known."""
+    lacks_only_searches: bool = False
+    """Whether there is no bound only because nothing limits the provider's own web searches."""
     why: str | None = field(default=None, compare=False)
     """Why there is no bound, or why it is far above the likely cost, and how to lower it."""
 
@@ -144,10 +160,14 @@ def request_bound(
     parameters: ModelRequestParameters,
     *,
     added_input: int = 0,
+    besides: int = 0,
+    most_counted: int | None = None,
 ) -> RequestBound:
     """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
-    `added_input` is the most tokens that are sent or added to the input besides these arguments.
+    `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
+    another request. `besides` is the most tokens that the model adds to the same request. `most_counted` is
+    the most input tokens by the provider's own count (`most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
@@ -174,15 +194,17 @@ def request_bound(
     if parameters.native_tools:
         asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
         return _bound_of_searches(
-            calculator, host, model, given, parameters, _least(counted.tokens, window), asked
+            calculator, host, model, given, parameters, _least(_sum(counted.tokens, besides), window), asked
         )
     known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
     if known is not None and not added_input:
         continued = most_input(rules, separated(messages), given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
+    if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
+        counted = InputBound(most_counted)
     most = counted.tokens
-    input_tokens = _least(None if most is None else most + added_input, window)
+    input_tokens = _least(_sum(most, added_input + besides), window)
     limit = output_limit(host, model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
     cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
@@ -195,6 +217,82 @@ def request_bound(
         most_output_tokens=host.longest_answer_by_name,
         why=_why(host, model, given, parameters, counted, limit.tokens, prices),
     )
+
+
+def input_besides(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    body: object,
+) -> Unseen:
+    """Return the input in the decoded body of a request that `request_bound` has not counted.
+
+    If the context window bounds the request, all that fits into it is counted.
+    """
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
+    texts, rendered = _Collected(), _Collected()
+    rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
+    if most_input(rules, messages, given, parameters).tokens is None:
+        return NOTHING_UNSEEN
+    sizes: list[int | None] = []
+    for piece in pieces(messages):
+        if isinstance(piece.item, BinaryContent):
+            sizes.append(len(piece.item.data))
+        elif isinstance(piece.item, FileUrl):
+            sizes.append(None)
+            texts.append(piece.item.url)
+    return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
+
+
+class _Collected(list[str]):
+    """Texts that were to be counted."""
+
+    def add(self, text: str) -> int:
+        """Collect a text in place of counting it."""
+        self.append(text)
+        return 0
+
+
+def parts_of_input(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> tuple[InputPart, ...]:
+    """Return what the input of a request consists of, largest first. Takes the arguments of a request."""
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, dict(prepared or {}))
+    return input_parts(rules, messages, parameters)
+
+
+def most_by_count(
+    calculator: CostCalculator, model: Model, counted: int, parts: Sequence[InputPart]
+) -> int | None:
+    """Return the most input tokens of a request whose input the provider has counted, with a margin.
+
+    The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`), and
+    the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or if the
+    host has no endpoint whose counts are documented.
+    """
+    host = calculator.host(_leaf(model))
+    endpoint = host.count_endpoint
+    if endpoint is None:
+        return None
+    most = ceil(EXACT.multiply(counted, endpoint.margin)) + host.allowances.request
+    for part in parts:
+        if part.kind in endpoint.leaves_out:
+            if part.tokens is None:
+                return None
+            most += part.tokens
+    return most
 
 
 def note_input(
@@ -258,19 +356,14 @@ async def prepare_bound(
     """
     host = calculator.host(_leaf(model))
     if host.facts is not None and host.facts.pdf is not None:
-        for item in files_in(messages):
-            if isinstance(item, BinaryContent) and item.media_type == "application/pdf":
-                await _read(item.data)
+        for piece in pieces(messages):
+            if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
+                await _read(piece.item.data)
     tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
-    texts: list[str] = []
-
-    def collect(text: str) -> int:
-        texts.append(text)
-        return 0
-
-    most_input(InputRules.of(host, collect, PDF_SIZES.size), messages, {}, parameters)
+    texts = _Collected()
+    most_input(InputRules.of(host, texts.add, PDF_SIZES.size), messages, {}, parameters)
     if tokenizer.is_long(texts):
         await in_bounding_thread(partial(tokenizer.prepare, texts))
 
@@ -336,7 +429,11 @@ def _bound_of_searches(
     if rounds is None or window is None or searches is None:
         tools = ", ".join(tool.kind for tool in parameters.native_tools)
         return RequestBound(
-            input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
+            input_tokens=None,
+            output_tokens=None,
+            cost_usd=None,
+            lacks_only_searches=all(isinstance(tool, WebSearchTool) for tool in parameters.native_tools),
+            why=_UNBOUNDED_TOOLS % tools,
         )
     # In the first round the model reads the request, and in later rounds the search results as well. Prices
     # for large inputs depend on the input of one round.
@@ -358,7 +455,8 @@ def _bound_of_searches(
 
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
-    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or, for web searches, reserve "
+    'what requests are expected to use, with admission="expected" of the budget'
 )
 
 
@@ -376,7 +474,8 @@ def _price_conditions(
     host: Host, messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> PriceConditions:
     """Return the conditions with which the request and the owner of the host rule out prices of the model."""
-    audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
+    given = list(pieces(messages))
+    audio, tiers = hears(given, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(
             service_tiers=tiers,
@@ -384,8 +483,8 @@ def _price_conditions(
             cache_write="12h" if caches_half_a_day(settings) else "1h",
             audio=audio,
         )
-    cached = list(_cached_for(messages, settings))
-    write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
+    cached = set(_cached_for(given, settings))
+    write: Literal["no", "5m", "1h"] = "no" if not cached else "5m" if cached == {"5m"} else "1h"
     fast = settings.get("anthropic_speed") == "fast"
     return PriceConditions(
         service_tiers=tiers,
@@ -408,23 +507,23 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
     return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None
 
 
-def _cached_for(
-    messages: Sequence[ModelMessage], settings: Mapping[str, object]
-) -> Iterator[Literal["5m", "1h"]]:
-    """Yield the cache lifetime of each part that a request to Anthropic asks to cache.
+def _cached_for(given: Iterable[Piece], settings: Mapping[str, object]) -> Iterator[str]:
+    """Yield the cache lifetime of each part that a request to Anthropic asks to cache, or may ask to cache.
 
     PydanticAI has already translated its own `cache` setting into Anthropic's settings.
     """
     for setting, value in settings.items():
         if setting.startswith("anthropic_cache") and setting != "anthropic_cache_diagnostics" and value:
             yield "1h" if value == "1h" else "5m"
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                    for item in part.content:
-                        if isinstance(item, CachePoint):
-                            yield item.ttl
+    for piece in given:
+        if isinstance(piece.item, CachePoint):
+            yield piece.item.ttl
+        elif piece.kind == "unknown":
+            yield "unknown"
+
+
+def _sum(tokens: int | None, more: int) -> int | None:
+    return None if tokens is None else tokens + more
 
 
 def _least(*bounds: int | None) -> int | None:

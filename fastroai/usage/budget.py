@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, microcents_to_usd, usd_to_microcents
 from fastroai.usage.money import Amount, exact_dollars, whole_number
 from fastroai.usage.references import model_reference
 
@@ -27,7 +27,7 @@ OnWarning = Callable[[Any], object]
 DEFAULT_WARNING: Final = 0.8
 """The share of a budget or a spend limit at which a warning is given by default."""
 
-_POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
+_POSITIVE: Final = "a positive amount of US dollars, at least $0.000001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,10 @@ class Budget:
         if usd is not None and microcents is not None:
             given = {"usd": usd, "microcents": microcents}
             raise ConfigurationError("Budget", given, "only one of usd= and microcents=")
-        if all(limit is None for limit in (usd, microcents, tokens, requests, ms)):
-            expected = "a limit: usd= or microcents=, tokens=, requests=, ms="
-            raise ConfigurationError("Budget", "nothing", expected)
+        limits = (usd, microcents, tokens, requests, ms, max_tokens_per_request)
+        if all(limit is None for limit in limits):
+            expected = "a limit: usd= or microcents=, tokens=, requests=, ms=, max_tokens_per_request="
+            raise ConfigurationError("Budget", ..., expected)
         check_policy("on_unpriced", on_unpriced)
         check_policy("on_unbounded", on_unbounded)
         if fallback is not None and not isinstance(fallback, ModelFallback):
@@ -197,7 +198,7 @@ def _from_microcents(value: object) -> Decimal:
     expected = "a whole number of microcents, at least 1 ($1 is 1,000,000)"
     if (microcents := whole_number("microcents", value, expected)) < 1:
         raise ConfigurationError("microcents", value, expected)
-    return EXACT.divide(microcents, MICROCENTS_PER_DOLLAR)
+    return microcents_to_usd(microcents)
 
 
 def _count(option: str, value: object) -> int:

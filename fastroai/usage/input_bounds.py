@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import (
     BinaryContent,
-    CachePoint,
     DocumentUrl,
     ImageUrl,
     ModelMessagesTypeAdapter,
@@ -26,7 +25,6 @@ from pydantic_ai.messages import (
     RetryFeedbackPart,
     RetryPromptPart,
     SystemPromptPart,
-    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -44,18 +42,20 @@ from fastroai.usage.facts.models import ModelFacts
 from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.pdf_sizes import can_read_pdfs
+from fastroai.usage.pieces import Piece, pieces_of, unknown_in
+from fastroai.usage.surface import unlisted_in_parameters
 from fastroai.usage.tokenizers import Count, bytes_of
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, UserContent
+    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
     from fastroai.usage.hosts import Host
     from fastroai.usage.known_inputs import KnownBeginning
 
-_FRAME: Final = 256
-"""More bytes than PydanticAI puts around a text that it renders: tags, and a line that names the speaker."""
+_FRAME: Final = " " * 256
+"""A text of more bytes than PydanticAI puts around one that it renders: tags, and a line on the speaker."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 """Details that OpenAI gives with a text. They are not sent back, or only as one word."""
 
@@ -75,6 +75,8 @@ class InputRules:
     allowances: Allowances
     facts: ModelFacts | None
     """The documented facts of the model."""
+    render: Count = bytes_of
+    """Function that counts a text that PydanticAI renders in its own way, or whose tokens are not known."""
     resolution: str = "auto"
     """The media resolution for all files of a request to Google."""
 
@@ -123,6 +125,8 @@ def most_input(
     remembered = SERVER_SIDE_INPUT_SETTINGS.intersection(settings)
     if remembered:
         return InputBound(None, f"{min(remembered)} adds input that is at the provider already")
+    if unknown := unknown_input(messages, parameters):
+        return InputBound(None, f"{UNKNOWN} {', '.join(unknown)}")
     try:
         tokens = rules.allowances.request
         if known is None:
@@ -136,35 +140,22 @@ def most_input(
         return InputBound(None, f"it cannot be sent: {error}")
 
 
-def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> bool:
+UNKNOWN: Final = "this version of FastroAI does not know"
+
+
+def unknown_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> tuple[str, ...]:
+    """Return the names of everything in the input of a request that nothing here knows, each once."""
+    return tuple(dict.fromkeys((*unknown_in(messages), *unlisted_in_parameters(parameters))))
+
+
+def hears(given: Iterable[Piece], settings: Mapping[str, object]) -> bool:
     """Return whether some of the input may be audio or video, which can cost more than text."""
     if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
         return True
-    if any(part.part_kind in _SOUNDS for message in messages for part in message.parts):
-        return True
-    return any(map(_can_be_heard, files_in(messages)))
+    return any(piece.is_file and not _media_type(piece.item).startswith(_SILENT) for piece in given)
 
 
-def files_in(messages: Sequence[ModelMessage]) -> list[object]:
-    """Return the files sent with prompts and with results of tools; texts of prompts are among them."""
-    files: list[object] = []
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolReturnPart):
-                files += part.files
-            elif isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                files += part.content
-    return files
-
-
-_SOUNDS: Final = frozenset({"speech", "file"})
 _SILENT: Final = ("image/", "text/", "application/pdf")
-
-
-def _can_be_heard(item: object) -> bool:
-    if isinstance(item, str | TextContent | CachePoint):
-        return False
-    return not _media_type(item).startswith(_SILENT)
 
 
 def _message(rules: InputRules, message: ModelMessage) -> int:
@@ -175,7 +166,7 @@ def _message(rules: InputRules, message: ModelMessage) -> int:
 
 def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if isinstance(part, UserPromptPart):
-        return _user_prompt(rules, [part.content] if isinstance(part.content, str) else part.content)
+        return _user_prompt(rules, pieces_of(part, "request"))
     if isinstance(part, ToolReturnPart):
         return _tool_return(rules, part)
     if isinstance(part, SystemPromptPart):
@@ -183,9 +174,9 @@ def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if part.part_kind == "speech":
         raise _NotInBody("the size of speech in tokens is not documented")
     # PydanticAI renders parts of other kinds as text before it sends them.
-    rendered = _FRAME + bytes_of(_dumped(part))
+    rendered = rules.render(_FRAME) + rules.render(_dumped(part))
     if isinstance(part, RetryFeedbackPart | RetryPromptPart):
-        rendered += bytes_of(part.model_response())
+        rendered += rules.render(part.model_response())
     return rendered
 
 
@@ -201,13 +192,13 @@ def _texts(rules: InputRules, texts: Sequence[str]) -> int:
     return tokens + rules.allowances.message * len(texts)
 
 
-def _user_prompt(rules: InputRules, content: Iterable[UserContent]) -> int:
+def _user_prompt(rules: InputRules, given: Iterable[Piece]) -> int:
     texts, tokens = [], 0
-    for item in content:
-        if isinstance(item, str | TextContent):
-            texts.append(item if isinstance(item, str) else item.content)
-        elif not isinstance(item, CachePoint):
-            tokens += _file(rules, item)
+    for piece in given:
+        if piece.kind == "text":
+            texts.append(piece.text)
+        elif piece.is_file:
+            tokens += _file(rules, piece.item)
     return tokens + _texts(rules, texts)
 
 
@@ -215,7 +206,8 @@ def _file(rules: InputRules, item: object) -> int:
     """Return the tokens of a file, inline or by its URL: an image, a PDF, or a text."""
     media_type = _media_type(item)
     if isinstance(item, BinaryContent) and media_type.startswith("text/"):
-        tokens = _FRAME + bytes_of(item.data.decode(errors="replace")) + bytes_of(item.identifier)
+        tokens = rules.render(_FRAME) + rules.render(item.data.decode(errors="replace"))
+        tokens += rules.render(item.identifier)
     elif isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image):
         tokens = _image(rules, item, media_type)
     elif isinstance(item, DocumentUrl | BinaryContent) and media_type == "application/pdf":
@@ -286,7 +278,8 @@ def _tool_return(rules: InputRules, part: ToolReturnPart) -> int:
         if isinstance(item, str):  # as it is, or as an item of a list in JSON
             tokens += max(rules.count(item), rules.count(json.dumps(item, ensure_ascii=False)))
         else:
-            tokens += _file(rules, item) + _FRAME + bytes_of(part.tool_name) + bytes_of(part.tool_call_id)
+            tokens += _file(rules, item) + rules.render(_FRAME)
+            tokens += rules.render(part.tool_name) + rules.render(part.tool_call_id)
     return tokens
 
 
@@ -305,7 +298,7 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += _tool_call(rules, part)
             hidden |= bool(details)
         elif isinstance(part, ThinkingPart):
-            tokens += rules.count(part.content) + rules.allowances.message + _FRAME // 8
+            tokens += rules.count(part.content) + rules.allowances.message + rules.render(_FRAME[:32])
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
             raise _NotInBody(f"nothing documented tells the size of {part.part_kind!r} in an earlier answer")

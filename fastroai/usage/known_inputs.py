@@ -28,13 +28,13 @@ from pydantic_ai.messages import (
     SystemPromptPart,
     TextPart,
     ToolCallPart,
-    ToolReturnPart,
     UploadedFile,
-    UserPromptPart,
 )
 from pydantic_core import PydanticSerializationError, to_json
 
 from fastroai.usage.facts.settings import DROP_INPUT, SAY_NO_INPUT, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.pieces import Piece, pieces
+from fastroai.usage.surface import unlisted_in_parameters
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -149,6 +149,8 @@ def _beginnings(
         return
     if parameters.native_tools or any(given.get(setting) is not None for setting in _DROPS_INPUT):
         return
+    if any(unlisted_in_parameters(parameters)):
+        return
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
     instructions: set[str | None] = set()
@@ -165,7 +167,7 @@ def _beginnings(
         return
     yield digest.digest()
     for message in messages:
-        if _is_elsewhere(message):
+        if any(map(_is_elsewhere, pieces([message]))):
             return
         try:
             digest.update(ModelMessagesTypeAdapter.dump_json([message], exclude=_VOLATILE))
@@ -191,14 +193,6 @@ def _holds_thoughts(message: ModelMessage) -> bool:
     )
 
 
-def _is_elsewhere(message: ModelMessage) -> bool:
-    """Return whether a message names files that are not part of it."""
-    if not isinstance(message, ModelRequest):
-        return False
-    return any(isinstance(item, FileUrl | UploadedFile) for part in message.parts for item in _items(part))
-
-
-def _items(part: object) -> Sequence[object]:
-    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-        return part.content
-    return part.files if isinstance(part, ToolReturnPart) else ()
+def _is_elsewhere(piece: Piece) -> bool:
+    """Return whether a piece may name input that is not part of its message."""
+    return piece.kind == "unknown" or isinstance(piece.item, FileUrl | UploadedFile)

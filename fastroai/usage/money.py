@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Final, Protocol, runtime_checkable
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, microcents_to_usd, usd_to_microcents
 
 Amount = Decimal | int | float | str
 """An amount of money. A float means the decimal number that Python prints for it; `exact_dollars` says which
@@ -28,6 +28,24 @@ _MOST_DIGITS: Final = 18
 """Digits before the decimal point. Exact arithmetic with numbers of a million digits takes hours."""
 _MOST_PLACES: Final = 100
 _DOLLARS: Final = "a finite number of US dollars, 0 or more"
+
+
+class ExactUsd(Decimal):
+    """US dollars that others add up: sums with them are exact in every decimal context.
+
+    PydanticAI sums the costs of a run with `+`, in the context of the application, which may round or raise.
+    """
+
+    def __add__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.add(self, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.subtract(self, other))
+
+    def __rsub__(self, other: Decimal | int) -> ExactUsd:
+        return ExactUsd(EXACT.subtract(other, self))
 
 
 @runtime_checkable
@@ -114,7 +132,7 @@ def microcents_to_dollars(microcents: int) -> Decimal:
     Raises:
         ConfigurationError: if `microcents` is negative or not a whole number.
     """
-    return EXACT.divide(whole_number("microcents", microcents), MICROCENTS_PER_DOLLAR)
+    return microcents_to_usd(whole_number("microcents", microcents))
 
 
 def format_cost(cost: int | Decimal | Costed | None) -> str:
@@ -144,7 +162,7 @@ def format_cost(cost: int | Decimal | Costed | None) -> str:
             return format_cost(known)
         return f"at least {format_cost(known)}" if known else format_cost(None)
     expected = "an account, an int of microcents, a Decimal of US dollars (0 or more), or None"
-    return _format_usd(EXACT.divide(whole_number("cost", cost, expected), MICROCENTS_PER_DOLLAR))
+    return _format_usd(microcents_to_usd(whole_number("cost", cost, expected)))
 
 
 def _format_usd(usd: Decimal) -> str:

@@ -52,7 +52,7 @@ _LIST_PRICES: Final = ModelPricing()
 _ONE: Final = Decimal(1)
 _MOST_KEPT: Final = 4_096
 _ROUNDING: Final = Decimal("0.000001")
-"""US dollars by which a bill may differ from known prices without a log message: a microcent."""
+"""US dollars by which a bill may differ from known prices without a log message."""
 
 
 class UnpricedModelWarning(UserWarning):

@@ -97,10 +97,25 @@ class UsageReport:
             "outcome": self.by_outcome,
         }
 
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost, in US dollars: that of `total`."""
+        return self.total.cost_usd
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.total.cost_complete
+
+    @property
+    def failed_requests(self) -> int:
+        """Number of requests that ended unbilled: refused by the provider, or never sent."""
+        return self.total.failed_requests
+
     def to_json(self) -> str:
         """Return the report as a JSON object; amounts are exact US dollars, as strings.
 
-        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and a
+        Its fields are `version` (3), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and a
         list of rows for each group, such as `by_step`. A row has the fields of `UsageRow`, and
         `cost_complete`.
         """
@@ -121,10 +136,9 @@ class UsageReport:
         return as_text(self)
 
     def __repr__(self) -> str:
-        total = self.total
         return (
-            f"UsageReport(cost_usd={total.cost_usd}, cost_complete={total.cost_complete}, "
-            f"requests={total.request_count})"
+            f"UsageReport(cost_usd={self.cost_usd}, cost_complete={self.cost_complete}, "
+            f"requests={self.total.request_count})"
         )
 
     def __rich__(self) -> RenderableType:

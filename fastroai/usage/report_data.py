@@ -12,7 +12,7 @@ from typing import Final
 from fastroai.usage.report_rows import Rows, UsageRow
 from fastroai.usage.report_tables import printable
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 """The version of the format. It goes up when a field changes its meaning or goes away, not for new fields."""
 
 # Where spreadsheets see the start of a formula (https://owasp.org/www-community/attacks/CSV_Injection): at
@@ -51,7 +51,7 @@ def _data(row: UsageRow) -> dict[str, _Value]:
     return {
         "name": row.name,
         "request_count": row.request_count,
-        "released_requests": row.released_requests,
+        "failed_requests": row.failed_requests,
         "input_tokens": row.input_tokens,
         "output_tokens": row.output_tokens,
         "cache_read_tokens": row.cache_read_tokens,

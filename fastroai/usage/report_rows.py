@@ -29,7 +29,7 @@ class UsageRow:
     all of them."""
     request_count: int
     """Requests that were sent and not refused: settled and unmeasured ones."""
-    released_requests: int
+    failed_requests: int
     """Requests that ended unbilled: refused by the provider, or never sent. They cost nothing."""
     input_tokens: int
     output_tokens: int
@@ -65,7 +65,7 @@ class UsageRow:
         return cls(
             name=name,
             request_count=usage.request_count,
-            released_requests=usage.failed_requests,
+            failed_requests=usage.failed_requests,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,

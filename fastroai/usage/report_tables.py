@@ -22,7 +22,7 @@ _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 
 _NOT_IN_THE_COST: Final = "not in the cost"
 _ROUNDING: Final = Decimal("0.000001")
-"""US dollars by which bills may differ from prices without a note: a microcent."""
+"""US dollars by which bills may differ from prices without a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _table(report: Rows) -> _Table:
 
 def _has_content(row: UsageRow) -> bool:
     """Return whether anything happened: a model request, or spending by `spend`."""
-    counts = (row.request_count, row.released_requests, row.unpriced_requests, row.unmeasured_requests)
+    counts = (row.request_count, row.failed_requests, row.unpriced_requests, row.unmeasured_requests)
     return any(counts) or bool(row.committed_usd)
 
 
@@ -159,7 +159,7 @@ def _cost(row: UsageRow) -> str:
 
 def _left_out(row: UsageRow) -> str:
     counts = {
-        "released": row.released_requests,
+        "released": row.failed_requests,
         "unpriced": row.unpriced_requests,
         "unmeasured": row.unmeasured_requests,
     }

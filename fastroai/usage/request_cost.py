@@ -68,6 +68,11 @@ class RequestCost:
             unpriced_units=(),
         )
 
+    def beside(self, units: tuple[str, ...]) -> RequestCost:
+        """Return the cost of a request that has used these units besides, whose price nobody knows."""
+        told = tuple(dict.fromkeys((*self.unpriced_units, *units)))
+        return replace(self, priced_usd=None, unpriced_units=told) if units else self
+
     def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
         """Return the cost at a share of its prices and with a fee, as the user's override says."""
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunUsage
+from fastroai.runs.usage import RunCost, RunUsage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
@@ -51,7 +51,7 @@ class WorkflowUsage(RunUsage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkflowResult:
+class WorkflowResult(RunCost):
     """How a run of a workflow ended, with its outputs, its usage and its trace."""
 
     run_id: str

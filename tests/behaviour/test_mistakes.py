@@ -59,7 +59,7 @@ async def test_a_result_can_be_pickled_and_copied() -> None:
     result = await Pipeline("p", {"ask": agent.as_step("hi")}).execute()
     for twin in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
         assert twin.output == result.output
-        assert twin.usage.total_cost_usd == result.usage.total_cost_usd
+        assert twin.usage.cost_usd == result.usage.cost_usd
         assert twin.usage.steps == result.usage.steps
         assert twin.usage.by_model == result.usage.by_model
         assert twin.usage.records == result.usage.records

@@ -27,7 +27,7 @@ PRINTS = {
     ],
     "budget": [
         r"budget of 'book' reached in step 'write'",
-        r"spent: [1-3]\d\d\d of 4000 microcents",
+        r"spent: \$0\.00[1-3]\d+ of \$0\.004",
         r"went on, for \$0\.0001",
     ],
     "chat": [r"Your name is Ada\."],

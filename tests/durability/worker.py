@@ -174,7 +174,7 @@ async def perform(task: Task, shape: AnyShape) -> dict[str, Any]:
     steps = sum(step.cost_usd for step in usage.steps.values())
     return {
         "output": result.output,
-        "cost_usd": str(usage.total_cost_usd),
+        "cost_usd": str(usage.cost_usd),
         "committed_usd": str(usage.total.committed_usd),
         "steps_usd": str(steps),
         "requests": usage.request_count,
@@ -235,7 +235,7 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
     return {
         "output": _everything(result),
         "status": result.status,
-        "cost_usd": str(usage.total_cost_usd),
+        "cost_usd": str(usage.cost_usd),
         "committed_usd": str(usage.total.committed_usd),
         "steps_usd": str(sum(visit.cost_usd for visit in usage.by_visit.values())),
         "requests": usage.request_count,
@@ -291,7 +291,7 @@ async def perform_workflow(task: Task, shape: WorkflowShape, store: Deadly) -> d
     usage = result.usage
     return {
         "output": {"output": result.output, "outputs": dict(sorted(result.outputs.items()))},
-        "cost_usd": str(usage.total_cost_usd),
+        "cost_usd": str(usage.cost_usd),
         "committed_usd": str(usage.total.committed_usd),
         "steps_usd": str(sum(step.cost_usd for step in usage.by_step.values())),
         "requests": usage.request_count,

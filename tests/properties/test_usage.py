@@ -81,18 +81,18 @@ trees = st.builds(
 
 def assert_adds_up(result: PipelineResult[Any], node: Nests) -> None:
     usage, steps = result.usage, list(result.usage.steps.values())
-    assert usage.total_cost_usd == node.cost == sum((one.cost_usd for one in steps), Decimal(0))
+    assert usage.cost_usd == node.cost == sum((one.cost_usd for one in steps), Decimal(0))
     for name in COUNTS:
         assert getattr(usage.total, name) == sum(getattr(one, name) for one in steps)
     assert sorted(map(id, usage.records)) == sorted(id(record) for one in steps for record in one.records)
     again = Usage.of(list(usage.records))
-    assert (again.cost_usd, again.total_tokens) == (usage.total_cost_usd, usage.total_tokens)
+    assert (again.cost_usd, again.total_tokens) == (usage.cost_usd, usage.total_tokens)
     for child, spent in zip(node.children, steps, strict=True):
         assert spent.cost_usd == child.cost
         if isinstance(child, Nests):
             [inner] = child.results
             assert_adds_up(inner, child)
-            assert spent.cost_usd == inner.usage.total_cost_usd
+            assert spent.cost_usd == inner.usage.cost_usd
             assert spent.agent_calls == inner.usage.agent_calls
 
 

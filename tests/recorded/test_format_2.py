@@ -144,13 +144,13 @@ async def test_interrupted_runs_go_on_and_pay_for_nothing_twice(store: Any) -> N
     result = await doors.pipeline(world).resume("pipeline-interrupted", store=store)
     assert result.output == "booked 42 of 12.50: checker answers 2"
     assert world.happened == ["check", "checker 2", "book"], "no request, tool or step that is on record"
-    assert result.usage.total_cost_usd == Decimal("0.005"), "three requests, and the scanner"
+    assert result.usage.cost_usd == Decimal("0.005"), "three requests, and the scanner"
 
     world = World()
     paused = await doors.graph(world).resume("graph-interrupted", store=store)
     assert paused.status == "paused"
     assert {*world.happened} <= {"work a", "work b", "ask"}
-    assert paused.usage.total_cost_usd == Decimal("0.003")
+    assert paused.usage.cost_usd == Decimal("0.003")
 
     world = World()
     routed = await doors.router(world).resume("router-interrupted", store=store)

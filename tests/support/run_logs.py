@@ -38,7 +38,7 @@ from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
 )
-from fastroai.store.headers import encode_header, header_key, log_key, new_epoch, utc_day
+from fastroai.store.headers import encode_header, header_key, log_key, new_epoch, spending_of, utc_day
 from fastroai.store.index import add_to_index
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import RunTrace
@@ -205,8 +205,7 @@ class Log:
             status=self.trace.status,
             started_at=opened.at,
             updated_at=last.at,
-            requests=usage.request_count,
-            cost_usd=usage.cost_usd,
+            **spending_of(usage),
             forked_from=opened.forked_from,
             later_days=tuple(sorted({utc_day(e.at) for e in self.entries} - {utc_day(opened.at)})),
         )

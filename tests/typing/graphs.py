@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, assert_type
 
 from fastroai import (
@@ -132,6 +133,7 @@ async def runs() -> None:
     assert_type(result, GraphResult[str])
     assert_type(result.output, str | None)
     assert_type(result.status, Ending)
+    assert_type(result.cost_usd, Decimal)
     assert_type(result.quality, GraphQuality)
     assert_type(result.path, GraphPath)
     assert_type(result.visits, Mapping[str, int])

@@ -164,7 +164,7 @@ async def runs() -> None:
     assert_type(result.errors, Mapping[str, BaseException])
     assert_type(result.timings["own"], StepTiming)
     assert_type(result.usage.steps["own"], StepUsage)
-    assert_type(result.usage.total_cost_microcents, int)
+    assert_type(result.usage.cost_microcents, int)
     assert_type(pipeline.execute_sync({"text": "x"}, Deps(), run_id="r"), PipelineResult[str])
     assert_type(pipeline.resume_sync("r", deps=Deps()), PipelineResult[str])
     assert_type(pipeline.fork_sync("r", at="own", deps=Deps()), PipelineResult[str])

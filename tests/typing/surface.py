@@ -52,6 +52,7 @@ async def runs() -> None:
     assert_type(response, ChatResponse[str])
     assert_type(response.output, str)
     assert_type(response.cost_usd, Decimal)
+    assert_type(response.failed_requests, int)
     assert_type(response.cost_microcents, int)
     typed = await category_agent.run("hi", deps=Deps("a"))
     assert_type(typed.output, Category)
@@ -109,7 +110,8 @@ async def executes() -> None:
     result = await pipeline.execute({"text": "x"}, deps=Deps("a"))
     assert_type(result, PipelineResult[str])
     assert_type(result.output, str | None)
-    assert_type(result.usage.total_cost_usd, Decimal)
+    assert_type(result.usage.cost_usd, Decimal)
+    assert_type((result.cost_usd, result.cost_complete, result.failed_requests), tuple[Decimal, bool, int])
 
 
 class Router(BasePipeline[Deps, Any, str]):

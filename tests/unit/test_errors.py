@@ -427,6 +427,16 @@ def test_an_error_that_stopped_no_pipeline_has_no_outputs() -> None:
     assert (dict(FastroAIError("x").step_outputs), FastroAIError("x").run_id) == ({}, None)
 
 
+def test_amounts_of_a_budget_are_there_in_dollars() -> None:
+    error = CostBudgetExceeded(500_000, 498_000, requested=9_000)
+    assert (error.budget_usd, error.actual_usd, error.requested_usd) == (
+        Decimal("0.5"),
+        Decimal("0.498"),
+        Decimal("0.009"),
+    )
+    assert CostBudgetExceeded(1, 0).requested_usd is None
+
+
 def test_a_partial_result_survives_pickling() -> None:
     error = CostBudgetExceeded(10, 9)
     error.step_outputs, error.run_id = {"a": 1}, "run-1"

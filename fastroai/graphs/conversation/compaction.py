@@ -12,14 +12,13 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
-    ToolCallPart,
     ToolReturnPart,
-    UserPromptPart,
 )
 
 from fastroai.calls.call import AgentLike
 from fastroai.graphs.conversation.history_size import TOKENS_PER_FILE
 from fastroai.steps import StepContext
+from fastroai.usage.pieces import Piece, pieces_of
 
 PAYLOAD_LENGTH: Final = 500
 """Length in characters above which the result of a tool is dropped."""
@@ -68,8 +67,8 @@ def without_payloads(messages: Sequence[ModelMessage]) -> tuple[ModelMessage, ..
 
 def transcript(messages: Sequence[ModelMessage]) -> str:
     """Return messages as text for a summarizer. Long parts are cut."""
-    lines = [line for message in messages for part in message.parts if (line := _line(part))]
-    return "\n".join(lines)
+    said = (list(pieces_of(part, message.kind)) for message in messages for part in message.parts)
+    return "\n".join(line for pieces in said if (line := _line(pieces)))
 
 
 def _without_payloads(message: ModelMessage) -> ModelMessage:
@@ -97,22 +96,26 @@ def _without_payload(part: ModelRequestPart) -> ModelRequestPart:
     )
 
 
-def _line(part: object) -> str:
-    if isinstance(part, ToolCallPart):
-        return f"assistant calls {part.tool_name}: {_cut(part.args_as_json_str())}"
-    if isinstance(part, ToolReturnPart):
-        return f"{part.tool_name} returns: {_cut(part.model_response_str())}"
-    if isinstance(part, UserPromptPart):
-        items = [part.content] if isinstance(part.content, str) else part.content
-        return f"user: {_cut(' '.join(map(_said, items)))}"
-    kind, content = getattr(part, "part_kind", ""), getattr(part, "content", None)
-    speaker = {"text": "assistant", "compaction": "summary of what was before"}.get(kind)
-    return f"{speaker}: {_cut(content)}" if speaker is not None and isinstance(content, str) else ""
+def _line(said: Sequence[Piece]) -> str:
+    """Return one part of a message; empty for parts that only PydanticAI or the model itself reads."""
+    first, text = said[0], " ".join(map(_shown, said))
+    match first.kind:
+        case "call":
+            return f"assistant calls {first.name}: {_cut(text)}"
+        case "result":
+            return f"{first.name} returns: {_cut(first.text)}"
+        case "compaction":
+            return f"summary of what was before: {_cut(text)}"
+        case "thinking" | "note":
+            return ""
+        case _:
+            return "" if first.role == "system" else f"{first.role}: {_cut(text)}"
 
 
-def _said(item: object) -> str:
-    text = getattr(item, "content", item)
-    return text if isinstance(text, str) else f"[{type(item).__name__}]"
+def _shown(piece: Piece) -> str:
+    if piece.kind == "unknown":
+        return f"[{piece.item}]"
+    return piece.text if piece.item is None or piece.kind == "text" else f"[{type(piece.item).__name__}]"
 
 
 def _cut(text: str) -> str:

@@ -111,11 +111,14 @@ BILLED_DETAILS: Final = Units(
         "advisor_iterations": "advisor tokens",
         "search_units": "search_units",
         "classifications": "classifications",
+        "audio_tokens": "output_audio_tokens",
+        "image_tokens": "output_image_tokens",
     },
     (_UNITS, *_COHERE),
 )
-"""Details of usage that are billed and that no first-class count includes: Claude's advisor is another model
-at prices of its own, and Cohere bills searches and classifications.
+"""Details of usage that are billed, where no first-class count includes them: Claude's advisor is another
+model at prices of its own, Cohere bills searches and classifications, and chat completions say how much of
+their output is sound or images.
 """
 
 XAI_TOOLS: Final = NamePattern(
@@ -208,22 +211,3 @@ BILLING_HEADERS: Final = (
     ),
 )
 """Response headers in which gateways state their bill."""
-
-# --- What is free ---
-
-FREE_COUNTS: Final = Names(
-    frozenset({"anthropic", "google", "google-cloud"}),
-    (
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/token-counting#pricing-and-rate-limits",
-            _CHECKED,
-            "token counting is free to use; the count is an estimate",
-        ),
-        Source(
-            "https://firebase.google.com/docs/vertex-ai/count-tokens",
-            _CHECKED,
-            "no charge for using the CountTokens API",
-        ),
-    ),
-)
-"""Providers that count the input of a request for free, when PydanticAI's models ask them to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from decimal import ROUND_DOWN, Context, Decimal, FloatOperation, localcontext
+from decimal import ROUND_DOWN, Context, Decimal, FloatOperation, Inexact, Rounded, localcontext
 
 import httpx2
 import pytest
@@ -20,6 +20,7 @@ CONTEXTS = [
     Context(prec=6),
     Context(prec=1, rounding=ROUND_DOWN),
     Context(prec=6, traps=[FloatOperation]),
+    Context(prec=3, traps=[Inexact, Rounded]),
 ]
 PRICES = {"odd": {"input_per_mtok": "0.123456789", "output_per_mtok": "1.000000001", "per_request": "1e-15"}}
 COST = (

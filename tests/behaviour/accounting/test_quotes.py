@@ -177,7 +177,7 @@ async def test_a_pipeline_costs_what_its_quote_allows(
     assert not server.ledger.entries
     result = await pipeline.execute(inputs)
     assert quote.upper_usd is not None
-    assert quote.lower_usd <= result.usage.total_cost_usd <= quote.upper_usd
+    assert quote.lower_usd <= result.usage.cost_usd <= quote.upper_usd
     for step_id, spent in result.usage.steps.items():
         part = quote.parts[step_id]
         assert part.upper_usd is not None

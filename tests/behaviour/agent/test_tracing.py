@@ -207,4 +207,4 @@ async def test_a_steps_span_has_the_sums_of_everything_below_it(
     result = await Pipeline("p", {"twice": twice}).execute(tracer=tracer)
     [span] = spans(tracer, "step twice")
     assert span.attributes["gen_ai.aggregated_usage.input_tokens"] == 300
-    assert Decimal(str(span.attributes["fastroai.cost.usd"])) == result.usage.total_cost_usd
+    assert Decimal(str(span.attributes["fastroai.cost.usd"])) == result.usage.cost_usd

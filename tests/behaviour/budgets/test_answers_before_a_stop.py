@@ -53,7 +53,7 @@ async def test_in_a_graph_it_is_in_memory(store: SQLiteRunStore | None) -> None:
     )
     for number in range(5):
         result = await graph.run(run_id=f"r{number}", store=store)
-        assert (result.status, result.usage.total_cost_microcents) == ("budget_exceeded", 40)
+        assert (result.status, result.usage.cost_microcents) == ("budget_exceeded", 40)
         assert result.memory["answer"] == "paid for"
 
 

@@ -190,7 +190,7 @@ async def test_requests_outside_of_the_run_wait_for_its_end_and_say_so(
 
 async def test_without_a_limit_around_nothing_is_reserved() -> None:
     result = await two_steps(agent()).execute(reserve="quote")
-    assert result.usage.total_cost_microcents == RUN
+    assert result.usage.cost_microcents == RUN
 
 
 async def test_a_refused_run_leaves_no_record() -> None:

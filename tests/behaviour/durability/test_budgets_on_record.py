@@ -81,7 +81,7 @@ async def test_a_run_that_a_budget_stopped_goes_on_with_a_larger_one_and_pays_fo
     result = await go_on(pipeline_of(desk, large, level), store)
     assert result.output == "done"
     assert len(server.ledger.entries) == 4
-    assert result.usage.total_cost_usd == desk.responses[0].cost_usd == 4 * PRICE
+    assert result.usage.cost_usd == desk.responses[0].cost_usd == 4 * PRICE
     assert result.usage.total.agent_calls == 1
     assert set(desk.done.values()) == {1}
     await assert_the_sum_of_the_log(result, store)
@@ -146,7 +146,7 @@ async def test_a_spend_limit_is_charged_once(server: ModelServer) -> None:
 
     await interrupt(pipeline_of(desk, None, "none", limit()), store, nth(RequestEnded, 2), written=True)
     result = await go_on(pipeline_of(desk, None, "none", limit()), store)
-    assert result.usage.total_cost_usd == 4 * PRICE
+    assert result.usage.cost_usd == 4 * PRICE
     status = await limit()[0].status()
     assert (status.spent_usd, status.reserved_usd) == (4 * PRICE, Decimal(0))
 
@@ -184,7 +184,7 @@ async def test_what_steps_spend_without_agents_goes_on_too(server: ModelServer) 
     result = await go_on(pipeline(desk), store)
     assert result.usage.steps["first"].cost_usd == Decimal("0.01")
     # The step has done it again, so it has spent it again.
-    assert result.usage.total_cost_usd in (Decimal("0.03") + PRICE, Decimal("0.05") + PRICE)
+    assert result.usage.cost_usd in (Decimal("0.03") + PRICE, Decimal("0.05") + PRICE)
 
 
 class Reversed:

@@ -105,7 +105,7 @@ async def test_the_result_of_a_finished_run_is_given_again_and_nothing_is_writte
     results = await asyncio.gather(*(desk.run(on_existing=on_existing) for _ in range(5)))
     assert [one.output for one in results] == ["tea for Ada"] * 5
     assert (desk.ran, await desk.facts()) == ([], before)
-    assert {one.usage.total_cost_usd for one in results} == {cost}
+    assert {one.usage.cost_usd for one in results} == {cost}
     assert results[0].step_outputs == {"read": "tea", "book": "tea for Ada"}
 
 

@@ -152,7 +152,7 @@ async def test_a_function_is_a_step_and_takes_inputs_and_outputs_by_name(
     result = await pipeline.execute({"text": "Late again"})
 
     assert result.output == "Late again: negative"
-    assert result.usage.total_cost_usd == listed_costs(server) > 0
+    assert result.usage.cost_usd == listed_costs(server) > 0
     assert b'mark: \\"?\\"' in server.ledger.entries[0].raw_body
 
 
@@ -246,7 +246,7 @@ async def test_a_call_in_a_step_joins_its_scope_and_its_budget(server: ModelServ
     result = await Pipeline("p", steps={"twice": twice}).execute({})
 
     assert result.output == 2
-    assert result.usage.total_cost_usd == listed_costs(server)
+    assert result.usage.cost_usd == listed_costs(server)
     assert {record.run_id for record in kept_records()[-2:]} == {result.run_id}
 
 

@@ -163,7 +163,10 @@ async def test_the_last_answer_of_a_member_that_failed_is_reported_as_failed(ser
     async def classify(text: str) -> Sentiment:
         raise NotImplementedError
 
-    server.script(sentiment(confidence=0.1), sentiment(), sentiment(), sentiment(confidence=0.2))
+    # The member whose answer is not accepted is told why, in whatever order the requests arrive.
+    server.script(sentiment(confidence=0.1))
+    server.rule(lambda request: b"Previous attempt failed" in request.raw_body, sentiment(confidence=0.2))
+    server.rule(None, sentiment())
     result = await Pipeline("p", {"classify": classify}).execute({"text": "fine"})
     rows = {name: row.request_count for name, row in result.usage.report().by_outcome.items()}
     assert rows == {"kept": 2, "retried": 1, "failed": 1, "released": 0}

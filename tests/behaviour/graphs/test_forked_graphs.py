@@ -88,10 +88,10 @@ async def test_a_fork_has_the_path_before_a_visit_and_goes_on_from_there(store: 
     assert ran == ["draft#2", "review#2", "draft#3", "review#3", "publish"]
     assert forked.path == original.path
     assert forked.visits == original.visits
-    assert forked.usage.total_cost_usd == 1
+    assert forked.usage.cost_usd == 1
     summary = await RunHistory(store).summary("f")
     assert (summary.forked_from, summary.status, summary.cost_usd) == ("e", "finished", 1)
-    assert (await RunHistory(store).summary("e")).cost_usd == original.usage.total_cost_usd
+    assert (await RunHistory(store).summary("e")).cost_usd == original.usage.cost_usd
     trace = await RunHistory(store).trace("f")
     assert trace.replay(essay()) is None
     assert {fact.run_id for fact in trace.entries} == {"f"}

@@ -109,8 +109,8 @@ async def test_a_result_that_fails_its_checks_is_asked_for_again_with_what_was_w
         "previous_result": {"body": "first", "score": 0.5},
     }
     assert any("result.score (0.5) > 0.7 is false" in text for text in instructions_to(second))
-    assert result.usage.total_cost_usd == listed_costs(server) > 0
-    assert result.usage.by_step["draft"].cost_usd == result.usage.total_cost_usd
+    assert result.cost_usd == result.usage.cost_usd == listed_costs(server) > 0
+    assert result.usage.by_step["draft"].cost_usd == result.usage.cost_usd
 
 
 async def test_a_gate_asks_in_the_inbox_and_its_decision_says_where_the_run_goes_on(
@@ -164,7 +164,7 @@ async def test_without_attempts_left_the_flow_fails_and_says_why(server: ModelSe
     assert (result.status, result.reason_code) == ("failed", "step_failed")
     assert result.violations == {"draft": ("result.score (0.2) > 0.7 is false",)}
     assert result.outputs["draft"] == {"body": "two", "score": 0.2}
-    assert result.usage.total_cost_usd == listed_costs(server)
+    assert result.usage.cost_usd == listed_costs(server)
 
 
 async def test_an_answer_that_is_no_output_uses_up_an_attempt(server: ModelServer, model: Model) -> None:
@@ -447,13 +447,13 @@ async def test_the_budget_of_a_step_bounds_all_its_attempts_together(
     one = await Workflow.load(BUDGETED.replace("retries: 9", "retries: 1").replace("BUDGET", "1")).run(
         agents=agents
     )
-    budget = one.usage.total_cost_usd * 3
+    budget = one.usage.cost_usd * 3
 
     result = await Workflow.load(BUDGETED.replace("BUDGET", str(budget))).run(agents=agents)
 
     assert result.status == "failed"
     assert result.reason_code == "budget_exceeded"
-    assert 0 < result.usage.total_cost_usd <= budget
+    assert 0 < result.usage.cost_usd <= budget
     assert len(server.ledger.entries) < 10
 
 

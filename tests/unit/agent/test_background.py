@@ -261,7 +261,7 @@ async def test_a_background_response_on_record_is_not_asked_for_again() -> None:
     result = await go_on(alone(talk), store)
     assert result.output == "answer"
     assert provider.submitted == 1
-    assert result.usage.total_cost_usd == provider.billed_usd == COST
+    assert result.usage.cost_usd == provider.billed_usd == COST
 
 
 @in_virtual_time

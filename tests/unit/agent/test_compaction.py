@@ -158,7 +158,7 @@ async def test_a_compaction_on_record_is_not_paid_for_twice(
     result = await go_on(alone(talk), store)
     assert result.output == "answer"
     assert (len(provider.of("compaction")), len(provider.of("answer"))) == (compactions, answers)
-    assert result.usage.total_cost_usd == provider.billed_usd
+    assert result.usage.cost_usd == provider.billed_usd
 
 
 async def test_a_compaction_of_which_nothing_was_heard_counts_at_its_bound() -> None:

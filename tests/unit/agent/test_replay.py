@@ -99,7 +99,7 @@ async def test_a_loop_goes_on_from_every_write(written: bool) -> None:
         assert result.output == undisturbed.output
         assert office.asked["Go"] == 10 + lost[0]
         assert sum(office.called.values()) <= 10
-        assert result.usage.total_cost_usd == undisturbed.usage.total_cost_usd
+        assert result.usage.cost_usd == undisturbed.usage.cost_usd
         await assert_the_sum_of_the_log(result, store)
 
 

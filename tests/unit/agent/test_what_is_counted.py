@@ -44,9 +44,10 @@ STATUSES: Final = {"metered", "free", "refused"}
 def table() -> dict[str, str]:
     """What the page says of each call."""
     _, section = PAGE.read_text(encoding="utf-8").split("## Everything in PydanticAI that can send something")
-    rows = re.findall(r"^\| `([\w.]+)` \| ([a-z ]+) \|", section, re.MULTILINE)
-    assert len(rows) == len(dict(rows)), "a call has two rows"
-    return dict(rows)
+    rows = re.findall(r"^\| (`[\w.`, ]+`) \| ([a-z ]+) \|", section, re.MULTILINE)
+    told = [(call.strip("`"), status) for calls, status in rows for call in calls.split(", ")]
+    assert len(told) == len(dict(told)), "a call is in two rows"
+    return dict(told)
 
 
 def is_call(name: str, value: object) -> bool:

@@ -48,7 +48,7 @@ def answered(*parts: ModelResponsePart, used: tuple[int, int] = (0, 0)) -> Model
         (asked(UserPromptPart(["1234", TextContent("5678"), CachePoint()])), 2),
         (asked(UserPromptPart([IMAGE, ImageUrl("https://example.com/a.png")])), 2 * TOKENS_PER_FILE),
         (asked(ToolReturnPart("tool", "1234", "1")), 2),
-        (asked(ToolReturnPart("tool", [IMAGE], "1")), TOKENS_PER_FILE),
+        (asked(ToolReturnPart("tool", [IMAGE], "1")), 1 + TOKENS_PER_FILE),
         (asked(ToolReturnPart("tool", {"a": 1}, "1")), 3),
         (asked(CompactionPart("1234")), 1),
         (answered(TextPart("1234"), ThinkingPart("5678")), 2),

@@ -489,7 +489,7 @@ async def test_a_graph_is_a_step_among_others_and_its_cost_is_the_steps() -> Non
     result = await pipeline.execute({"text": "hello"})
     assert result.output == "answer to HELLO answer to HELLO"
     assert result.usage.steps["graph"].cost_microcents == 150
-    assert result.usage.total_cost_microcents == 157
+    assert result.usage.cost_microcents == 157
 
 
 async def test_by_default_it_gets_inputs_and_outputs_of_dependencies_and_gives_its_state() -> None:
@@ -614,7 +614,7 @@ async def test_a_retry_goes_on_from_the_last_checkpoint() -> None:
     graph = graph_of(paid("ask"), ("flaky", flaky), checkpointer=InMemorySaver())
     result = await run_alone(graph_step(graph, output="said", config=StepConfig(retries=1, retry_delay=0)))
     assert result.output == ["answer to hi", "up"]
-    assert result.usage.total_cost_microcents == 100
+    assert result.usage.cost_microcents == 100
 
 
 def ask_and_send(last: Any, checkpointer: Any) -> Any:
@@ -654,7 +654,7 @@ async def test_after_a_failure_a_graph_with_a_checkpointer_goes_on_where_it_was(
     broken.clear()
     result = await pipeline.resume("run")
     assert result.output == EVERYTHING
-    assert result.usage.total_cost_microcents == 220
+    assert result.usage.cost_microcents == 220
 
 
 @pytest.mark.parametrize("checkpointer", [None, InMemorySaver()], ids=["no checkpointer", "checkpointer"])
@@ -678,7 +678,7 @@ async def test_a_run_that_was_cut_off_repeats_nothing_that_was_paid(checkpointer
     cut_off.clear()
     result = await pipeline.resume("run")
     assert result.output == EVERYTHING
-    assert (result.usage.total_cost_microcents, result.usage.request_count) == (220, 4)
+    assert (result.usage.cost_microcents, result.usage.request_count) == (220, 4)
 
 
 async def test_a_graph_inside_of_a_graph_is_on_the_same_record() -> None:
@@ -688,7 +688,7 @@ async def test_a_graph_inside_of_a_graph_is_on_the_same_record() -> None:
         "outer", {"graph": graph_step(graph, output="said")}, config=PipelineConfig(store=MemoryRunStore())
     )
     result = await pipeline.execute({"text": "hi"}, run_id="run")
-    assert result.usage.total_cost_microcents == 200
+    assert result.usage.cost_microcents == 200
     places = {entry.place for entry in result.trace.entries if entry.kind == "step_finished"}
     assert len(places) == 3, "each visit has a place of its own"
 
@@ -725,7 +725,7 @@ async def test_a_graph_that_waits_for_an_answer_says_so_and_goes_on_with_it() ->
             await attempt()
     result = await pipeline.resume("run", inputs={"answer": "yes"})
     assert result.output == "yes"
-    assert result.usage.total_cost_microcents == 200
+    assert result.usage.cost_microcents == 200
 
 
 async def test_runs_can_share_a_thread_of_ones_own() -> None:

@@ -87,7 +87,7 @@ async def test_a_budget_of_one_call_bounds_that_call() -> None:
         return (await ctx.run(agent, "go", budget=Budget(microcents=100))).output
 
     result = await Pipeline("p", {"ask": ask}).execute()
-    assert result.usage.total_cost_microcents == 200
+    assert result.usage.cost_microcents == 200
 
 
 async def test_an_agents_own_budget_comes_from_its_config_or_its_options() -> None:
@@ -98,7 +98,7 @@ async def test_an_agents_own_budget_comes_from_its_config_or_its_options() -> No
     ):
         response = await agent.run("go")  # the first request finds the budget unused
         assert response.cost_microcents == 100
-        assert agent._dispatcher.limits == Limits(Budget(microcents=100))
+        assert agent._dispatcher.limits == Limits((Budget(microcents=100),))
 
 
 @pytest.mark.parametrize("of", [StepConfig, PipelineConfig, AgentConfig])

@@ -66,7 +66,7 @@ async def test_what_runs_may_finish_and_is_in_the_result_and_nothing_new_starts(
     assert now() == 10
     assert list(result.step_outputs) == ["ask", "slow"]
     assert set(result.skipped) == {"after_slow", "after_ask"}
-    assert result.usage.total_cost_microcents == 100
+    assert result.usage.cost_microcents == 100
 
 
 @in_virtual_time

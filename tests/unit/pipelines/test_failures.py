@@ -143,7 +143,7 @@ async def test_continue_finishes_every_branch_that_does_not_need_the_failed_step
     }
     assert list(result.step_outputs) == ["b", "needs_b"]
     assert result.output == "output of needs_b"
-    assert result.usage.total_cost_microcents == 250
+    assert result.usage.cost_microcents == 250
     assert list(result.usage.steps) == ["a", "b", "needs_b"]
 
 

@@ -86,7 +86,7 @@ async def test_what_is_reused_costs_nothing_and_can_be_resumed(
     counted.take()
     result = await pipeline.resume("f", store=store)
     assert counted.take() == {"b": 1}
-    assert result.usage.total_cost_usd == Decimal("0.5")
+    assert result.usage.cost_usd == Decimal("0.5")
     assert result.usage.steps["a"].cost_usd == 0
 
 

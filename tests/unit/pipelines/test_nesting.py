@@ -100,7 +100,7 @@ async def test_what_it_spends_is_the_steps_and_the_runs(make: Any) -> None:
     outer = Pipeline[Any, Any]("outer", {"nested": inner.as_step(), "more": spends}, {"more": ["nested"]})
     result = await outer.execute()
     assert result.usage.steps["nested"].cost_microcents == 200
-    assert result.usage.total_cost_microcents == 300
+    assert result.usage.cost_microcents == 300
     assert [record.step_id for record in result.usage.records] == ["a", "b", "more"]
 
 
@@ -166,7 +166,7 @@ async def test_pipelines_nest_to_any_depth() -> None:
         pipeline = Pipeline[Any, Any](f"p{depth}", {"s": pipeline.as_step()})
     result = await pipeline.execute()
     assert result.output == "answer to hello"
-    assert result.usage.total_cost_microcents == 100
+    assert result.usage.cost_microcents == 100
 
 
 async def test_a_pipeline_that_a_step_executes_itself_is_inside_that_step() -> None:
@@ -175,7 +175,7 @@ async def test_a_pipeline_that_a_step_executes_itself_is_inside_that_step() -> N
     async def executes(ctx: StepContext) -> Any:
         inside = await inner.execute()
         assert inside.run_id == ctx.run_id
-        return inside.usage.total_cost_microcents
+        return inside.usage.cost_microcents
 
     result = await run_alone(executes)
     assert result.output == result.usage.steps["alone"].cost_microcents == 100

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 
-from fastroai import MemoryRunStore
+from fastroai import format_cost
 from fastroai.pipelines import (
     ConversationState,
     ConversationStatus,
@@ -21,6 +21,7 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.records import RequestRecord, Tokens, Usage
+from fastroai.store import MemoryRunStore, RunHistory
 
 
 @step
@@ -75,11 +76,41 @@ async def result() -> PipelineResult[Any]:
 
 async def test_costs_are_exact_and_rounded_once(result: PipelineResult[Any]) -> None:
     usage = result.usage
-    assert usage.total_cost_usd == Decimal("0.0020025")
-    assert usage.total_cost_microcents == 2_002, "half to even; rounding each step would give 2,003"
-    assert usage.total_cost_dollars == 0.0020025
+    assert usage.cost_usd == Decimal("0.0020025")
+    assert usage.cost_microcents == 2_002, "half to even; rounding each step would give 2,003"
+    assert usage.cost_dollars == 0.0020025
     assert [step.cost_microcents for step in usage.steps.values()] == [2, 2_001]
     assert usage.cost_complete
+
+
+async def test_costs_of_a_pipeline_have_their_former_names_too(result: PipelineResult[Any]) -> None:
+    usage = result.usage
+    former = (usage.total_cost_usd, usage.total_cost_microcents, usage.total_cost_dollars)
+    assert former == (usage.cost_usd, usage.cost_microcents, usage.cost_dollars)
+
+
+async def test_a_result_is_an_account_of_its_run(result: PipelineResult[Any]) -> None:
+    assert (result.cost_usd, result.cost_complete, result.failed_requests) == (Decimal("0.0020025"), True, 0)
+    assert format_cost(result) == format_cost(result.usage) == format_cost(result.usage.report()) == "$0.002"
+
+
+async def test_failed_requests_have_one_name_everywhere() -> None:
+    @step
+    async def refused(ctx: StepContext) -> None:
+        ctx.scope.charge(RequestRecord(model="m", provider="p", outcome="released", step_id="a"))
+
+    store = MemoryRunStore()
+    result = await Pipeline[Any, Any]("p", {"a": refused}).execute(run_id="r", store=store)
+    accounts = (
+        result,
+        result.usage,
+        result.usage.total,
+        result.usage.steps["a"],
+        result.usage.report(),
+        result.usage.report().by_step["a"],
+        await RunHistory(store).summary("r"),
+    )
+    assert [account.failed_requests for account in accounts] == [1] * len(accounts)
 
 
 async def test_totals_are_those_of_every_step(result: PipelineResult[Any]) -> None:
@@ -90,7 +121,7 @@ async def test_totals_are_those_of_every_step(result: PipelineResult[Any]) -> No
     assert (usage.unpriced_requests, usage.unmeasured_requests) == (0, 0)
     assert replace(usage.total, agent_calls=0) == Usage.of(list(usage.records))
     assert [record.model for record in usage.records] == ["writer", "paid", "writer"]
-    assert repr(usage) == "PipelineUsage(total_cost_usd=0.0020025, total_tokens=2121, requests=3)"
+    assert repr(usage) == "PipelineUsage(cost_usd=0.0020025, total_tokens=2121, requests=3)"
 
 
 async def test_usage_is_there_by_step_and_by_model(result: PipelineResult[Any]) -> None:
@@ -153,7 +184,7 @@ async def test_a_result_does_not_change_any_more() -> None:
 
     result = await Pipeline[Any, Any]("p", {"keeps": keeps}).execute()
     kept[0].record_usage(model="acme:late", input_tokens=5, cost_usd=1)
-    assert result.usage.total_cost_usd == 0
+    assert result.usage.cost_usd == 0
     assert result.usage.steps["keeps"].cost_usd == 0
     assert result.usage.records == ()
 
@@ -179,7 +210,7 @@ async def test_a_result_is_dumped_as_json() -> None:
 async def test_usage_of_steps_is_summed() -> None:
     result = await Pipeline("p", {"cheap": cheap, "dear": dear}, output_step="dear").execute()
 
-    assert sum(result.usage.steps.values()).cost_usd == result.usage.total_cost_usd
+    assert sum(result.usage.steps.values()).cost_usd == result.usage.cost_usd
 
 
 async def test_a_result_says_how_the_run_stands_and_whether_it_was_resumed() -> None:

@@ -250,7 +250,7 @@ async def test_what_was_spent_counts_on_also_by_step(counted: Counted, store: Me
     await failed(pipeline, store)
     counted.failing.clear()
     result = await pipeline.resume("r", store=store)
-    assert result.usage.total_cost_usd == Decimal("0.50")
+    assert result.usage.cost_usd == Decimal("0.50")
     assert {name: usage.cost_usd for name, usage in result.usage.steps.items()} == {
         "a": Decimal("0.25"),
         "b": Decimal("0.25"),
@@ -267,7 +267,7 @@ async def test_spending_recorded_in_a_worker_thread_is_on_record(store: MemoryRu
 
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"pay": pay})
     await pipeline.execute(run_id="r", store=store)
-    assert (await pipeline.resume("r", store=store)).usage.total_cost_usd == Decimal("0.25")
+    assert (await pipeline.resume("r", store=store)).usage.cost_usd == Decimal("0.25")
 
 
 # --- conversations ---

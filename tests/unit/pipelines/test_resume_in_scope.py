@@ -25,9 +25,9 @@ async def test_a_scope_around_execute_and_resume_counts_each_cost_once() -> None
             await pipeline.execute(run_id="r", store=store)
         fail = False
         result = await pipeline.resume("r", store=store)
-    assert result.usage.total_cost_usd == Decimal("0.004"), "both processes of the run"
+    assert result.usage.cost_usd == Decimal("0.004"), "both processes of the run"
     assert scope.usage.cost_usd == Decimal("0.004"), "both parts, as they were made in it"
     async with budget_scope(Budget(usd=1)) as later:
         again = await pipeline.resume("r", store=store)
-    assert again.usage.total_cost_usd == Decimal("0.004")
+    assert again.usage.cost_usd == Decimal("0.004")
     assert later.usage.cost_usd == 0, "nothing was spent in it"

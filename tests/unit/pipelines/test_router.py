@@ -90,7 +90,7 @@ async def test_what_routing_spends_is_part_of_the_run() -> None:
     made = Asks("asks")
     made.register_pipeline("short", answering("short"))
     result = await made.execute()
-    assert result.usage.total_cost_microcents == 107
+    assert result.usage.cost_microcents == 107
     assert result.usage.steps["answers"].cost_microcents == 100
     assert result.usage.request_count == len(result.usage.records) == 2
 
@@ -161,7 +161,7 @@ async def test_after_a_failure_the_fallback_runs_and_all_that_was_spent_is_known
     )
     result = await made.execute({"to": "first"})
     assert result.output == "third"
-    assert result.usage.total_cost_microcents == 120
+    assert result.usage.cost_microcents == 120
     assert list(result.usage.steps) == ["answers"]
 
 
@@ -373,7 +373,7 @@ async def test_a_resumed_run_takes_the_same_route_and_pays_for_nothing_again() -
     hangs.go_on.set()
     result = await made.resume("r", store=store)
     assert (result.output, result.route, made.names, hangs.visits) == ("a", "a", ["b"], ["a", "a"])
-    assert result.usage.total_cost_microcents == 107
+    assert result.usage.cost_microcents == 107
     assert result.usage.by_variant["a"].cost_microcents == 100
     assert list(result.step_outputs) == ["hangs"]
     assert (await made.resume("r", store=store)).output == "a"
@@ -391,7 +391,7 @@ async def test_a_run_that_fell_back_goes_on_with_the_fallback() -> None:
     hangs.go_on.set()
     result = await made.resume("r", store=store)
     assert (result.output, result.routes) == ("second", ("first", "second"))
-    assert result.usage.total_cost_microcents == 117, "the failure of the first was paid for once"
+    assert result.usage.cost_microcents == 117, "the failure of the first was paid for once"
 
 
 async def test_a_router_that_is_a_step_takes_the_same_route_too() -> None:

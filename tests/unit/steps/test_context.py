@@ -289,7 +289,7 @@ async def test_a_call_may_have_a_budget_of_its_own() -> None:
             await ctx.run(chatty_agent(100), "go", budget=Budget(microcents=150))
 
     result = await run_alone(ask)
-    assert result.usage.total_cost_microcents == 500
+    assert result.usage.cost_microcents == 500
 
 
 def chatty_agent(microcents: int) -> FastroAgent[Any, str]:
@@ -387,7 +387,7 @@ async def test_spending_elsewhere_is_charged_to_the_step_and_everything_above() 
     result = await run_alone(spend)
     usage = result.usage.steps["alone"]
     assert [record.model for record in usage.records] == ["gpt-4o", "search"]
-    assert usage.cost_usd == result.usage.total_cost_usd
+    assert usage.cost_usd == result.usage.cost_usd
     first = usage.records[0]
     assert first.cost_usd is not None
     assert usage.cost_usd == first.cost_usd + Decimal("0.005")
@@ -401,7 +401,7 @@ async def test_spending_elsewhere_may_have_prices_of_its_own() -> None:
     async def spend(ctx: StepContext) -> None:
         ctx.record_usage(model="acme:reader", input_tokens=1_000, cost_calculator=prices)
 
-    assert (await run_alone(spend)).usage.total_cost_usd == Decimal("0.003")
+    assert (await run_alone(spend)).usage.cost_usd == Decimal("0.003")
 
 
 async def test_spending_without_a_price_is_unpriced() -> None:

@@ -340,7 +340,7 @@ async def test_an_agent_that_fails_for_one_item_is_paid_for_the_others_and_their
 
     result = await run_alone(fan_out)
     assert result.output == ["answer to a", "ValueError", "answer to c"]
-    assert result.usage.total_cost_microcents == 200
+    assert result.usage.cost_microcents == 200
 
 
 async def test_a_budget_of_an_item_is_its_failure_and_one_of_the_step_ends_the_fan_out() -> None:

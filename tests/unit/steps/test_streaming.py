@@ -47,7 +47,7 @@ async def test_a_stream_read_to_its_end_is_settled_on_the_step() -> None:
     assert result.output == "one two three"
     [record] = result.usage.steps["alone"].records
     assert (record.outcome, record.streamed, record.step_id) == ("settled", True, "alone")
-    assert result.usage.total_cost_microcents == record.tokens.total_tokens
+    assert result.usage.cost_microcents == record.tokens.total_tokens
 
 
 async def test_a_stream_that_is_left_early_is_settled_when_it_is_left() -> None:

@@ -131,9 +131,9 @@ async def test_what_a_run_is_listed_with_is_what_its_header_says(store: MemoryRu
     await log.write(store)
     summary, header = await RunHistory(store).summary("r1"), await RunHistory(store).header("r1")
     assert (
-        (summary.requests, summary.cost_usd)
-        == (header.requests, header.cost_usd)
-        == (2, log.trace.usage.cost_usd)
+        (summary.requests, summary.failed_requests, summary.cost_usd)
+        == (header.requests, header.failed_requests, header.cost_usd)
+        == (2, log.trace.usage.failed_requests, log.trace.usage.cost_usd)
     )
     assert (summary.pipeline, summary.started_at, summary.updated_at) == ("desk", START, log.at)
 

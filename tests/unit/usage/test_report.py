@@ -41,7 +41,7 @@ def unmeasured(bound_usd: str | None, **fields: object) -> RequestRecord:
 
 COUNTS = (
     "request_count",
-    "released_requests",
+    "failed_requests",
     "input_tokens",
     "output_tokens",
     "cache_read_tokens",
@@ -106,7 +106,7 @@ def test_the_total_is_that_of_the_usage(requests: list[RequestRecord]) -> None:
     usage = Usage.of(requests)
     total = UsageReport.of(requests).total
     assert (total.cost_usd, total.committed_usd) == (usage.cost_usd, usage.committed_usd)
-    assert (total.request_count, total.released_requests) == (usage.request_count, usage.failed_requests)
+    assert (total.request_count, total.failed_requests) == (usage.request_count, usage.failed_requests)
     assert total.cost_complete == usage.cost_complete
 
 
@@ -169,7 +169,7 @@ def test_outcomes_are_always_these_four_and_released_requests_cost_nothing() -> 
         "failed": (1, Decimal("0.003")),
         "released": (0, 0),
     }
-    assert report.by_outcome["released"].released_requests == report.total.released_requests == 1
+    assert report.by_outcome["released"].failed_requests == report.total.failed_requests == 1
     assert list(UsageReport.of([]).by_outcome) == ["kept", "retried", "failed", "released"]
 
 
@@ -477,11 +477,11 @@ def test_json_has_everything_with_exact_amounts() -> None:
             for group in ("step", "agent", "model", "tool", "variant", "tenant", "tag", "outcome")
         ),
     ]
-    assert (data["version"], data["currency"], data["cost_complete"]) == (2, "USD", False)
+    assert (data["version"], data["currency"], data["cost_complete"]) == (3, "USD", False)
     assert data["total"] == {
         "name": "total",
         "request_count": 3,
-        "released_requests": 1,
+        "failed_requests": 1,
         "input_tokens": 10,
         "output_tokens": 0,
         "cache_read_tokens": 0,
@@ -569,7 +569,7 @@ async def test_a_run_a_step_and_a_response_report_what_they_spent() -> None:
     steps = {"write": twice, "check": paid_agent(50, name="checker").as_step("check it")}
     result = await Pipeline("book", steps, output_step="write").execute()
     report = result.usage.report()
-    assert report.total.cost_usd == result.usage.total_cost_usd == Decimal("0.00535")
+    assert report.total.cost_usd == result.usage.cost_usd == Decimal("0.00535")
     assert {name: row.cost_usd for name, row in report.by_step.items()} == {
         "write": Decimal("0.0053"),
         "check": Decimal("0.00005"),
