@@ -103,7 +103,7 @@ else
 	@$(PIP) install --constraint $(VENV)/constraints.txt --editable '.[dev]' 'pydantic-ai-slim==$(PYDANTIC_AI).*' uv
 endif
 	@$(BIN)/python -m pip freeze | grep -i '^pydantic.ai'
-	FASTROAI_VERSIONS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(MONEY)
+	FASTROAI_VERSIONS=$(PYDANTIC_AI) $(BIN)/python -m pytest -q -n $(WORKERS) $(MONEY)
 
 lock: ## write constraints.txt anew: the newest versions on the index
 	@rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock

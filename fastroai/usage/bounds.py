@@ -400,7 +400,7 @@ def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | No
         f"{name}={value!r}" if name in HARMLESS_VALUES else name
         for name, value in settings.items()
         if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
-        and (name not in HARMLESS_VALUES or value != HARMLESS_VALUES[name])
+        and (name not in HARMLESS_VALUES or value not in HARMLESS_VALUES[name].names)
     ]
     if isinstance(headers, Mapping):
         unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]

@@ -90,7 +90,7 @@ class ListedPrices:
         card, region = self._card or self._listed.card(at, self._served), self._region
         list_usd = card.cost(used)
         if self._caches_half_a_day and (written := used.get(_WRITES)):
-            premium = EXACT.multiply(card.price_of(_WRITES, used), HALF_DAY_WRITE - 1)
+            premium = EXACT.multiply(card.price_of(_WRITES, used), HALF_DAY_WRITE.times - 1)
             list_usd = EXACT.add(list_usd, EXACT.multiply(premium, Decimal(written)))
         cost = _in_region(card, used, list_usd, region.known or _ONE)
         beside = (*card.uncovered(used), *card.unknown, *self._unlisted)

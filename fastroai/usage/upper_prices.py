@@ -171,7 +171,7 @@ def _find_rates(
                 continue
             per = Decimal(unit.per)
             if conditions.cache_write == "12h" and key in _CACHE_WRITES_OF:
-                per = EXACT.divide(per, HALF_DAY_WRITE)
+                per = EXACT.divide(per, HALF_DAY_WRITE.times)
             base = without_noise(value if isinstance(value, Decimal) else value.base)
             flat[kind] = max(flat[kind], EXACT.divide(base, per))
             if isinstance(value, TieredPrices):

@@ -107,7 +107,7 @@ def test_the_layers_in_contributing_are_those_of_the_contract() -> None:
     (layers,) = (contract["layers"] for contract in config["tool"]["importlinter"]["contracts"])
     existing = {path.removesuffix("/").removesuffix(".py") for path in packages()}
     held = [set(re.findall(r"\w+", layer)) & existing for layer in layers]  # without those to come
-    drawn = re.findall(r"^ {4}([a-z]+(?: · [a-z]+)*) {2,}\S", section(CONTRIBUTING, "Layers"), re.MULTILINE)
+    drawn = re.findall(r"^ {4}([a-z_]+(?: · [a-z_]+)*) {2,}\S", section(CONTRIBUTING, "Layers"), re.MULTILINE)
     assert [set(line.split(" · ")) for line in drawn] == [names for names in held if names]
     assert set().union(*held) == {name for name in existing if "/" not in name}
 

@@ -26,10 +26,5 @@ def test_an_extra_resolves(extra: str) -> None:
     assert "pydantic-ai-slim==2." in resolve(extra)
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
-def test_an_extra_resolves_beside_those_of_development(extra: str) -> None:
-    resolve("dev", extra)
-
-
-def test_all_extras_resolve_together_with_a_supported_pydantic_ai() -> None:
+def test_all_extras_resolve_together_those_of_development_among_them() -> None:
     assert "pydantic-ai-slim==2." in resolve(*EXTRAS)

@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
-from fastroai.usage.facts.source import NamePattern, Names, Source, Units
+from fastroai.usage.facts.source import Factor, NamePattern, Names, Source, Units
 
 _CHECKED: Final = date(2026, 11, 22)
 _GENAI_PRICES: Final = "https://github.com/pydantic/genai-prices/blob/main/prices/providers"
@@ -24,13 +24,15 @@ _COHERE: Final = (
     ),
 )
 
-HALF_DAY_WRITE: Final = Decimal(2)
-"""How many times the listed price of a write to OpenAI's cache one costs that is kept for 12 hours."""
-HALF_DAY_WRITE_SOURCE: Final = Source(
-    "https://ai.pydantic.dev/api/settings/",
-    _CHECKED,
-    "2.5 times the input, where the listed write is 1.25 times",
+HALF_DAY_WRITE: Final = Factor(
+    Decimal(2),
+    Source(
+        "https://ai.pydantic.dev/api/settings/",
+        _CHECKED,
+        "2.5 times the input, where the listed write is 1.25 times",
+    ),
 )
+"""How many times the listed price of a write to OpenAI's cache one costs that is kept for 12 hours."""
 
 # --- Tools of providers ---
 

@@ -112,8 +112,8 @@ HARMLESS_IN_BODY: Final = {
 there itself. `inference_geo` changes the price (`regions`).
 """
 
-HARMLESS_VALUES: Final = {"openai_transport": "http"}
-"""Settings that are harmless only with one value."""
+HARMLESS_VALUES: Final = {"openai_transport": _settings("http", "openai")}
+"""Settings that are harmless only with some values, and these values."""
 
 SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF_ALL_MODELS)
 """Settings that change nothing about the input."""

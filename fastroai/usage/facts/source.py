@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class Units:
 
     of: Mapping[str, str]
     sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """How many times a listed price something costs."""
+
+    times: Decimal
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)
