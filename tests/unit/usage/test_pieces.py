@@ -55,7 +55,7 @@ class StoredFilePart:
             ],
         ),
         (ToolReturnPart("t", {"a": 1}, "1"), [("tool", "result", '{"a":1}')]),
-        (RetryFeedbackPart("no", retry=RetryInfo(cause="output")), [("system", "note", None)]),
+        (RetryFeedbackPart("no", retry=RetryInfo(cause="validation_error")), [("system", "note", None)]),
         (InstructionDeltaPart(content="now", id="x", base_hash="y"), [("system", "note", "now")]),
         (SpeechPart(speaker="user", transcript="hi"), [("user", "speech", "")]),
         (StoredFilePart(), [("system", "unknown", "")]),
