@@ -3,32 +3,36 @@ PYTHONS := 3.11 3.12 3.13
 CORE := human runs runtime store pipelines graphs functions
 VENV := .venv
 BIN := $(VENV)/bin
+# Of `make test-versions`: the oldest PydanticAI that FastroAI supports, one between, and the newest on the index.
+PYDANTIC_AIS := 2.62 2.64 newest
+MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
+WORKERS := auto
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
 export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
+.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/demo.stamp: pyproject.toml
+$(VENV)/demo.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the demo uses (once)"
-	@$(PIP) install --editable '.[demo]'
+	@$(PIP) install --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml
+$(VENV)/dev.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the tests and docs use (once)"
-	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
-$(VENV)/test.stamp: pyproject.toml
+$(VENV)/test.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing fastroai with what the tests of its core use, in $(VENV) (once)"
-	@$(PIP) install --no-compile --editable '.[test]'
+	@$(PIP) install --constraint constraints.txt --no-compile --editable '.[test]'
 	@touch $@
 
 demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
@@ -83,6 +87,32 @@ test-pythons: $(VENV)/dev.stamp ## `core` on each other supported Python on the 
 		done; \
 		echo "Python $$version is not installed here"; \
 	done
+
+test-versions: ## the tests of money on the oldest, a middle and the newest PydanticAI, and whether extras resolve; needs the index
+	@for version in $(PYDANTIC_AIS); do \
+		$(MAKE) --no-print-directory money VENV=$(VENV)/pydantic-ai-$$version PYDANTIC_AI=$$version || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "these versions of PydanticAI fail:$$failed"; exit 1; }
+
+money: # the tests of money with PYDANTIC_AI, in a virtual environment of its own
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fastroai with PydanticAI $(PYDANTIC_AI) in $(VENV)"
+ifeq ($(PYDANTIC_AI),newest)
+	@$(PIP) install --upgrade --upgrade-strategy eager --editable '.[dev]' uv
+else
+	@grep -v '^pydantic' constraints.txt >$(VENV)/constraints.txt
+	@$(PIP) install --constraint $(VENV)/constraints.txt --editable '.[dev]' 'pydantic-ai-slim==$(PYDANTIC_AI).*' uv
+endif
+	@$(BIN)/python -m pip freeze | grep -i '^pydantic.ai'
+	FASTROAI_VERSIONS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(MONEY)
+
+lock: ## write constraints.txt anew: the newest versions on the index
+	@rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip --quiet install '.[dev]'
+	@for package in $$(sed -n 's/==.*//p' constraints.txt); do \
+		$(VENV)/lock/bin/python -m pip list --format freeze | grep -ix "$$package==.*"; \
+	done >$(VENV)/locked
+	@{ grep '^#' constraints.txt; cat $(VENV)/locked; } >$(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt && git diff --stat constraints.txt
 
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

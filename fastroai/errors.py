@@ -380,6 +380,8 @@ class ConfigurationError(FastroAIError, ValueError):
         self.option, self.value, self.expected = option, value, expected
 
     def __str__(self) -> str:
+        if self.value is ...:  # nothing was given
+            return f"{self.option} needs {self.expected}"
         return f"{self.option}={_shown(self.value)}: expected {self.expected}"
 
 
@@ -1088,6 +1090,20 @@ class StoppedRun:
     """Its messages so far, the request that was not sent included: pass them as `message_history=`."""
 
 
+class RequestCause(NamedTuple):
+    """One of the things that make a refused request as large as it is."""
+
+    kind: str
+    """`instructions`, `tools`, `history`, `prompt`, `results` (of tools), `image`, `pdf`, `file`, `added` (by
+    the provider or the host), or `answer`."""
+    share: float
+    """Its share of the least that the request could have used, from 0 to 1."""
+    what: str
+    """Its name, with its size."""
+    advice: str
+    """What to do about exactly that."""
+
+
 class BudgetExceeded(FastroAIError):
     """A budget stopped the run.
 
@@ -1122,12 +1138,18 @@ class BudgetExceeded(FastroAIError):
         self.reserved = 0
         """Amount reserved for requests in flight that the request could not wait for, such as open streams;
         if a run was stopped, for all requests in flight."""
-        self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
+        self.stopped: Literal["request", "spend", "run", "step", "recorded"] = "request"
         """The thing that was stopped. `request`: a model request, before it was sent. `spend`: a purchase of
-        `spend`, before it was made. `run`: a run that was to reserve its quote, before it began. `recorded`:
-        code that recorded spending, which is charged, as it had happened already."""
+        `spend`, before it was made. `run`: a run that was to reserve its quote, before it began. `step`: a
+        step or node, before it began, as the budget was crossed already. `recorded`: code that recorded more
+        spending after the budget was crossed; it is charged, as it had happened already."""
         self.why: str | None = None
         """Why the requested amount is far above the likely use of the request; `None` if it is not."""
+        self.causes: tuple[RequestCause, ...] = ()
+        """What makes the refused request large, largest first; empty if that is not known."""
+        self.at_least: int | None = None
+        """The least that the refused request could have been lowered to, with the shortest answer; `None` if
+        that is not known."""
         self.answer_limit = "max_tokens"
         """The setting with which the code that asked can ask for a shorter answer."""
         self.partial_response: ModelResponse | None = None
@@ -1145,10 +1167,21 @@ class BudgetExceeded(FastroAIError):
         by = "" if self.stopped == "run" else " by requests in flight"
         in_flight = f"{reserved}{by}" if self.reserved else ""
         came = "has too little left" if self.stopped == "run" else "reached"
-        return (
-            f"{self._name} {came}{self._place}: {self._used}{in_flight}{self._stopped}. "
-            f"{self._advice}{'' if self.why is None else f' ({self.why})'}"
-        )
+        beginning = f"{self._name} {came}{self._place}: {self._used}{in_flight}"
+        if self._is_too_small:
+            beginning = f"{self._name} is too small{self._place}: its limit is {self._limit}"
+        why = "" if self.why is None else f" ({self.why})"
+        return f"{beginning}{self._stopped}. {self._advice}{why}"
+
+    @property
+    def _is_too_small(self) -> bool:
+        """Whether nothing is used of the budget, and it cannot pay for the request even so."""
+        refused = self.stopped == "request" and self.requested is not None and self.partial_response is None
+        return refused and not self.committed and not self.reserved
+
+    @property
+    def _limit(self) -> str:
+        return f"{self._amount(self.limit)}{f' {self.unit}' if self.unit else ''}"
 
     def _amount(self, number: int) -> str:
         return f"{number:,}"
@@ -1175,14 +1208,20 @@ class BudgetExceeded(FastroAIError):
         if self.partial_response is not None:
             return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
-            return "; what was recorded last is charged, and went beyond it"
+            return " (the budget was crossed before the last charge, which is counted, too)"
+        if self.stopped == "step":
+            return ", so the step was not begun"
         if self.stopped == "run":
             quote, left = self._amount(self.requested or 0), self._amount(self._left)
             return f", so {left} is left. The run could cost {quote} by its quote, so it was not begun"
         what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "begun")
         if self.requested is None:
             return f", so the {what} was not {end}"
-        return f", and the {what} could {self._verb} {self._amount(self.requested)}, so it was not {end}"
+        least = self.requested if self.at_least is None else self.at_least
+        shortest = " even with the shortest answer" if least < self.requested else ""
+        mostly = f", {self.causes[0].share:.0%} of it for {self.causes[0].what}" if self.causes else ""
+        could = f"could {self._verb} {self._amount(least)}{shortest}{mostly}"
+        return f", and the {what} {could}, so it was not {end}"
 
     @property
     def _left(self) -> int:
@@ -1194,6 +1233,8 @@ class BudgetExceeded(FastroAIError):
 
     @property
     def _lower(self) -> str:
+        if self.causes and self.causes[0].kind != "answer":
+            return f"{self.causes[0].advice}, or "
         asks_for_less = self.stopped == "request" and self.requested is not None
         return f"set a lower {self.answer_limit} or " if asks_for_less else ""
 
@@ -1253,6 +1294,10 @@ class CostBudgetExceeded(BudgetExceeded):
         """The most that the refused request could have cost, in US dollars; `None` if that is not known."""
         return None if self.requested is None else microcents_to_usd(self.requested)
 
+    @property
+    def _limit(self) -> str:
+        return self._amount(self.limit)
+
     def _amount(self, number: int) -> str:
         dollars, rest = divmod(number, MICROCENTS_PER_DOLLAR)
         return f"${dollars:,}{f'.{rest:06}'.rstrip('0') if rest else ''}"
@@ -1263,7 +1308,7 @@ class CostBudgetExceeded(BudgetExceeded):
 
     @property
     def _advice(self) -> str:
-        if self.stopped == "recorded":
+        if self.stopped in ("recorded", "step"):
             return "Raise the budget, or reserve before you spend: ctx.spend(...)"
         return super()._advice
 

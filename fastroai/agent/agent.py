@@ -32,7 +32,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.config import AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
@@ -53,7 +53,7 @@ from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import limits_of, together
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT", default=Any)
@@ -229,8 +229,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
-        retried = config.request_retries
-        given, configured = limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)
         self._dispatcher = Dispatcher(
             name=self.name,
             agent=self.agent,
@@ -238,8 +236,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             meter_each_run=agent is not None,
             deferred_model=deferred_model,
             config=config,
-            request_retries=DEFAULT_REQUEST_RETRIES if retried is None else retried,
-            limits=configured if given is None else given.over(configured),
+            request_retries=config.request_retries,
+            limits=together(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
         )
 
     def __repr__(self) -> str:
@@ -373,7 +371,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
             tracer: The tracer of spans; by default that of the run in which this call is made.
-            cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
+            cost_budget: Microcents ($1 = 1,000,000) for this call, beside the agent's.
             budget: The limit as a `Budget`, which has more options.
             tags: Names to sum the spending of this call by; the tags of the run around it are added.
             tenant: The tenant whose spending it is; by default that of the run around this call.

@@ -56,8 +56,8 @@ class AgentRun:
     """The state that one `FastroAgent` run shares with the meter."""
 
     meter: Meter
-    request_retries: int
-    """Extra attempts at each request of this run."""
+    request_retries: int | None
+    """Extra attempts at each request of this run; `None` if nobody has said how many."""
     call: str = ""
     """The name of this call among those of the same attempt at a step, in a run that is on record."""
     attempt: int = 1

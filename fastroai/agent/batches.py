@@ -13,11 +13,11 @@ from weakref import WeakValueDictionary
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
-from pydantic_ai.models._batch_codec import BatchJobError  # which has no public name
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.errors import ScopeClosedError
+from fastroai.pydantic_ai_private import batch_job_error
 from fastroai.tracing import attributes
 from fastroai.usage.facts.billing import UNBILLED_IN_BATCHES
 
@@ -91,7 +91,7 @@ async def results(model: Model, batch: Batch) -> list[BatchResult]:
     """Read the results of a batch. A batch that ended without running anything is not billed."""
     try:
         return await model.batch_results(batch)
-    except BatchJobError as error:
+    except batch_job_error() as error:
         sent = _SENT.get((batch.group, batch.id))
         _fail([] if sent is None else sent.attempts, error)
         raise

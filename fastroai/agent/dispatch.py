@@ -47,7 +47,7 @@ from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of, run_of
 from fastroai.tracing import Tracer, attributes, log_metrics
-from fastroai.usage.limits import Limits
+from fastroai.usage.limits import Limits, together
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -90,7 +90,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             "agent",
             dispatcher.name,
             parent=parent,
-            limits=dispatcher.limits if call.limits is None else call.limits.over(dispatcher.limits),
+            limits=together(call.limits, dispatcher.limits),
             deps=call.deps,
             tracer=call.tracer,
             provider_limits=dispatcher.config.provider_limits,
@@ -286,7 +286,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
     config: AgentConfig
-    request_retries: int
+    request_retries: int | None
     limits: Limits | None
     learned: PastCalls = field(default_factory=PastCalls)
     """Its past answered calls, from which quotes expect the next one."""

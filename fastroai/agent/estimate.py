@@ -8,12 +8,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.agent.candidate import Candidate, own_wrappers
-from fastroai.agent.models import leaves
+from fastroai.agent.models import leaves, retries_of
 from fastroai.agent.probe import FirstRequest, first_request
 from fastroai.errors import ScopeClosedError
 from fastroai.records import EXACT, exact_sum
 from fastroai.steps.estimating import budgets_around, nothing_paid
 from fastroai.usage import Quote, format_cost
+from fastroai.usage.limits import NO_LIMITS
 
 if TYPE_CHECKING:
     from fastroai.agent.dispatch import Dispatcher
@@ -44,7 +45,7 @@ async def estimate_call(
             quote = Quote.unknown(first, name=dispatcher.name)
         else:
             quote = (await _plan(dispatcher, call, first, unknown_prompt)).quote(dispatcher)
-    return quote.within(None if limits is None else limits.budget)
+    return quote.within(*(limits or NO_LIMITS).budgets)
 
 
 async def _plan(
@@ -58,11 +59,12 @@ async def _plan(
         if budget.fallback is not None
         for model in leaves(dispatcher.meter.fallback_model(budget.fallback))
     ]
+    given = dispatcher.request_retries if call.request_retries is None else call.request_retries
     return _Plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
         cheaper=[await Candidate.of(model, first, calculator) for model in cheaper],
-        attempts=1 + (dispatcher.request_retries if call.request_retries is None else call.request_retries),
+        attempts=1 + max(retries_of(model, first.settings, given) for model in (*asked, *cheaper)),
         unknown_prompt=unknown_prompt,
     )
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import BinaryContent, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
+from fastroai.usage.facts.priors import Prior, prior_of
 from fastroai.usage.hosts import Host
+from fastroai.usage.image_sizes import image_size
+from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.pieces import pieces
 from fastroai.usage.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
 
-BYTES_PER_TOKEN: Final = 4
-"""Bytes of English text for one token, about, where no tokenizer counts it."""
 TOKENS_PER_FILE: Final = 1_000
-"""Tokens assumed for an image, a document and the like."""
+"""Tokens assumed for a file of which nothing is known, such as one behind a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def input_tokens(
 
     Call `prepare_bound` before it: that loads the tokenizer.
     """
-    tokenizer = None
+    tokenizer, prior = None, prior_of(host.model)
     name = host.encoded_model
     if name is not None and is_loaded(name):
         tokenizer = tokenizer_of(name)
@@ -43,7 +45,7 @@ def input_tokens(
     said, other = [part.content for part in parameters.instruction_parts or ()], list(_defined(parameters))
     for piece in pieces(messages):
         if piece.is_file:
-            likely += TOKENS_PER_FILE
+            likely += _file(host, prior, piece.item)
         else:
             (said if piece.kind == "text" else other).append(piece.text)
     for text in said:
@@ -51,13 +53,15 @@ def input_tokens(
             least += tokenizer.count(text)
             likely += tokenizer.count(text)
         else:
-            likely += _by_bytes(text)
-    likely += sum(map(_by_bytes, other))
+            likely += _by_bytes(prior, text)
+    if parameters.function_tools or parameters.output_tools:
+        likely += prior.tools
+    likely += sum(_by_bytes(prior, text) for text in other)
     return InputTokens(least=max(1, least), likely=max(1, likely))
 
 
-def _by_bytes(text: str) -> int:
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+def _by_bytes(prior: Prior, text: str) -> int:
+    return ceil(len(text.encode(errors="replace")) / prior.bytes_per_token)
 
 
 def _defined(parameters: ModelRequestParameters) -> Iterator[str]:
@@ -67,3 +71,20 @@ def _defined(parameters: ModelRequestParameters) -> Iterator[str]:
         yield to_json(tool.parameters_json_schema).decode()
     if parameters.output_object is not None:
         yield to_json(parameters.output_object.json_schema).decode()
+
+
+def _file(host: Host, prior: Prior, item: object) -> int:
+    """Return the likely tokens of a file: by its pages, by the rule for its size, else an assumption."""
+    if not isinstance(item, BinaryContent):
+        return TOKENS_PER_FILE
+    if item.media_type == "application/pdf":
+        size = PDF_SIZES.size(item.data)
+        return TOKENS_PER_FILE if size is None else size.pages * prior.page.tokens
+    if item.media_type.startswith("text/"):
+        return _by_bytes(prior, item.data.decode(errors="replace"))
+    if host.facts is None or host.facts.images is None or not item.is_image:
+        return TOKENS_PER_FILE
+    size_of_image = image_size(item.data, item.media_type)
+    detail = str((item.vendor_metadata or {}).get("detail", "auto"))
+    known = None if size_of_image is None else host.facts.images.most_tokens(size_of_image, detail)
+    return TOKENS_PER_FILE if known is None else known

@@ -125,9 +125,10 @@ class PastRequest:
     tokens: int
     cost_usd: Decimal
     bound_tokens: int
-    """The most tokens that a request with this answer could have had, by the bound of its input."""
+    """The most tokens that a request with this answer could have had, by the bound of its input. Without such
+    a bound, as with web searches, the tokens that are usual before anything is known."""
     bound_usd: Decimal
-    """The most US dollars that it could have cost."""
+    """The most US dollars that it could have cost; or the usual cost, likewise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ A capability puts a `MeteredModel` around every leaf model of a run, inside fall
 wrappers too, where it sees the final model and settings. This holds for `run`, `run_stream`,
 `run_stream_events` and `iter`. The capability acts before the hooks of all other capabilities, as they can
 make requests of their own (`OpenAICompaction` does), and after them, as they can put another model there.
+Code of the user gets a metered model, too: `RunContext.model` is a `LentModel`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
@@ -47,14 +47,22 @@ from pydantic_ai.tools import ToolDefinition
 from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
+from fastroai.agent.inner_models import InnerModels
 from fastroai.agent.learned import PastRequests
-from fastroai.agent.models import ModelCache, note_loop, providers_of
+from fastroai.agent.models import ModelCache, note_loop, providers_of, retries_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
-from fastroai.agent.request_attempt import RequestAttempt
+from fastroai.agent.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
+from fastroai.agent.run_responses import (
+    RunResponses,
+    charge_unmetered,
+    current_responses,
+    note_metered,
+)
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
+from fastroai.pydantic_ai_private import lend_model_to_run, refresh_http_client
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -77,6 +85,7 @@ from fastroai.usage.money import Amount, ExactUsd, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
+    from pydantic_ai.capabilities import AgentNode
     from pydantic_ai.embeddings import EmbeddingModel
     from pydantic_ai.images import ImageGenerationModel
     from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
@@ -105,8 +114,9 @@ class Metered(AbstractCapability[Any]):
 
         Args:
             cost_calculator: Prices; by default the list prices of genai-prices.
-            request_retries: Extra attempts at a request after a transport failure. By default 2 for models
-                that are given here by name, and 0 for all others, as their own SDKs retry.
+            request_retries: Extra attempts at a request after a transport failure. By default the
+                `max_retries` of its settings or of the client of its SDK, which does not retry then; else 2.
+                0 for models of embeddings and images that are not given by name, as their SDKs retry.
 
         Raises:
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
@@ -137,11 +147,11 @@ class Metered(AbstractCapability[Any]):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
-    def retries_of(self, built_by_name: bool) -> int:
-        """Return the number of extra attempts at requests to a model."""
+    def purchase_retries(self, built_by_name: bool) -> int:
+        """Return the number of extra attempts at requests for embeddings and images."""
         if self.request_retries is not None:
             return self.request_retries
-        return DEFAULT_REQUEST_RETRIES if built_by_name else 0
+        return DEFAULT_REQUEST_RETRIES if built_by_name else 0  # the SDK of the user's own model retries
 
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
         """Return an embedding model whose requests are reserved in budgets and charged.
@@ -160,7 +170,7 @@ class Metered(AbstractCapability[Any]):
 
         if not isinstance(model, EmbeddingModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
-        return MeteredEmbeddingModel(model, self.calculator, self.retries_of(isinstance(model, str)))
+        return MeteredEmbeddingModel(model, self.calculator, self.purchase_retries(isinstance(model, str)))
 
     def image_model(
         self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
@@ -191,7 +201,7 @@ class Metered(AbstractCapability[Any]):
             model,
             self.calculator,
             None if most_usd is None else exact_dollars("most_usd", most_usd),
-            self.retries_of(isinstance(model, str)),
+            self.purchase_retries(isinstance(model, str)),
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
@@ -230,24 +240,49 @@ class Metered(AbstractCapability[Any]):
         """
         if not isinstance(ctx.model, Model):  # else a RealtimeModel, a class that takes time to import
             refuse_session(ctx.model)
+        else:
+            ctx.model = self._lent_model(ctx.model)  # for others that build what they need for the run
         return self
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task of the hooks around a run; after a plain agent, charge what it has not collected."""
-        run = agent_run_of(current_scope())
-        if run is not None and run.meter is self:
-            run.follow(ctx)
+        """Note the task of the hooks around a run; after the run, charge what no meter has seen.
+
+        After a plain agent, charge also what it has not collected.
+        """
+        scope = current_scope()
+        if scope is None:
             return await handler()
-        if current_scope() is None:
-            return await handler()
-        plain_run = object()
-        current_plain_run.set(
-            plain_run
+        responses = RunResponses(current_responses.get())
+        current_responses.set(
+            responses
         )  # PydanticAI calls this method in a context of its own, which the run inherits
         try:
-            return await handler()
+            run = agent_run_of(scope)
+            if run is not None and run.meter is self:
+                run.follow(ctx)
+                return await handler()
+            plain_run = object()
+            current_plain_run.set(plain_run)
+            try:
+                return await handler()
+            finally:
+                await self.unanswered.leave(plain_run)
         finally:
-            await self.unanswered.leave(plain_run)
+            for response in responses.unmetered(ctx.run_id):
+                charge_unmetered(scope, response, self.calculator)
+
+    async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
+        """Follow the messages of the run, and have its later contexts made with a metered model."""
+        if (responses := current_responses.get()) is not None:
+            responses.messages = ctx.messages
+        model = ctx.model
+        if (
+            not (isinstance(model, LentModel) and model.meter is self)
+            and isinstance(model, Model)
+            and self._lent_model(model) is not model
+        ):
+            lend_model_to_run(node, self._lent_model)
+        return node
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -263,36 +298,45 @@ class Metered(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter a model that a hook has put in the place of an already metered one."""
-        if isinstance(model, MeteredModel) or _is_metered(model):
+        if _is_metered(model, MeteredModel) and not _is_metered(model, LentModel):
             return None
         metered = self._metered_model(model)
         return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
 
     def _metered_model(self, model: Model) -> Model:
+        return self._known(model).metered
+
+    def _lent_model(self, model: Model) -> Model:
+        return self._known(model).lent
+
+    def _known(self, model: Model) -> _Known:
         loop = running_loop()
         for known in self._metered:
-            if known.model is model and known.loop is loop:
+            if (known.model is model or known.lent is model) and known.loop is loop:
                 break
         else:
-            metered = self._meter(model)
-            known = _Known(model, loop, metered, providers_of(metered))
+            metered, lent = self._replaced(model, self._own), self._replaced(model, self._lent)
+            known = _Known(model, loop, metered, lent, providers_of(metered))
             self._metered = (known, *self._metered[: _MOST_KNOWN - 1])
         if known.providers:
             note_loop(known.providers, loop)
-        return known.metered
+        return known
 
-    def _meter(self, model: Model) -> Model:
+    def _replaced(self, model: Model, replace: Callable[[Model], MeteredModel]) -> Model:
+        inner = InnerModels(is_leaf=lambda each: isinstance(each, MeteredModel), beside=self._lent)
+        return inner.replaced(model, replace)
+
+    def _own(self, model: Model) -> MeteredModel:
         if isinstance(model, MeteredModel):
-            return model if model.meter is self else MeteredModel(self.models.here(model.wrapped), self)
-        if isinstance(model, FallbackModel):
-            fallback = copy.copy(model)
-            fallback.models = [self._meter(candidate) for candidate in model.models]
-            return fallback
-        if isinstance(model, WrapperModel):
-            wrapper = copy.copy(model)
-            wrapper.wrapped = self._meter(model.wrapped)
-            return wrapper
+            if model.meter is self and not isinstance(model, LentModel):
+                return model
+            model = model.wrapped
         return MeteredModel(self.models.here(model), self)
+
+    def _lent(self, model: Model) -> MeteredModel:
+        if isinstance(model, LentModel) and model.meter is self:
+            return model
+        return LentModel(model.wrapped if isinstance(model, MeteredModel) else model, self)
 
     async def wrap_tool_execute(
         self,
@@ -331,16 +375,29 @@ class _Known(NamedTuple):
     model: Model
     loop: AbstractEventLoop | None
     metered: Model
+    """The model for requests of the agent itself."""
+    lent: Model
+    """The model for code of the user, as `RunContext.model`."""
     providers: Sequence[Provider[Any]]
     """The clients of the model, which it uses on that loop."""
 
 
-def _is_metered(model: Model) -> bool:
+def _is_metered(model: Model, kind: type[MeteredModel]) -> bool:
+    """Return whether each leaf of a model is metered by this class, or one derived from it."""
     if isinstance(model, MeteredModel):
-        return True
+        return isinstance(model, kind)
     if isinstance(model, FallbackModel):
-        return all(map(_is_metered, model.models))
-    return isinstance(model, WrapperModel) and _is_metered(model.wrapped)
+        return all(_is_metered(candidate, kind) for candidate in model.models)
+    return isinstance(model, WrapperModel) and _is_metered(model.wrapped, kind)
+
+
+def _as_sent(attempt: RequestAttempt, terms: Terms) -> Terms:
+    """Return the terms for another admission of a request that was larger than it was admitted."""
+    seen = attempt.outgrown
+    assert seen is not None
+    if seen.wrapped is not terms.wrapped:  # a budget has stepped down to another model
+        return seen
+    return replace(terms, besides=seen.besides, known_bound=None)
 
 
 class OwnedModel(WrapperModel):
@@ -351,7 +408,7 @@ class OwnedModel(WrapperModel):
 
     def come_to_this_loop(self) -> None:
         """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
-        self._refresh_http_client()
+        refresh_http_client(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -386,13 +443,17 @@ class MeteredModel(FollowedMethods, OwnedModel):
             ask = functools.partial(
                 waiting.terms.wrapped.request, messages, model_settings, model_request_parameters
             )
-            return await self._ask_about(waiting, ask)
+            response = await self._ask_about(waiting, ask)
+            note_metered(response)
+            return response
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
         )
         run = self._run(scope)
         self._note_parameters(run, model_request_parameters)
-        return await self._answer(scope, terms, run)
+        response = await self._answer(scope, terms, run)
+        note_metered(response)
+        return response
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
@@ -411,7 +472,9 @@ class MeteredModel(FollowedMethods, OwnedModel):
             context=request_context,
             instructions=instructions,
         )
-        return await self._answer(scope, terms, self._run(scope))
+        response = await self._answer(scope, terms, self._run(scope))
+        note_metered(response)
+        return response
 
     async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
@@ -434,6 +497,8 @@ class MeteredModel(FollowedMethods, OwnedModel):
                         await attempt.check_whole(response)
                     return response
                 terms, beginning, before = terms.longer_than(attempt.lowered_to), response, None
+            except Outgrown:
+                terms = _as_sent(attempt, terms)
             except BudgetExceeded as stop:
                 if stop.partial_response is None:
                     stop.partial_response = beginning
@@ -509,6 +574,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
             self._note_parameters(run, model_request_parameters)
             on_record = self._on_record(scope, terms)
             if on_record is not None and (known := await on_record.replay()) is not None:
+                note_metered(known.response)
                 yield CompletedStreamedResponse(
                     self._replayed(known, terms),
                     model_request_parameters=model_request_parameters,
@@ -522,10 +588,13 @@ class MeteredModel(FollowedMethods, OwnedModel):
                 trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
                 assert reservation is not None
-                settings = attempt.terms.settings if waiting is None else model_settings
+                settings = attempt.terms.sent_settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
-                    with reservation.interruption.of_task():
+                    with (
+                        reservation.interruption.of_task(),
+                        nullcontext() if waiting is not None else attempt.on_the_wire(),
+                    ):
                         stream = await stack.enter_async_context(
                             attempt.terms.wrapped.request_stream(
                                 messages, settings, model_request_parameters, run_context
@@ -546,6 +615,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
                             yield stream
                     except BaseException as error:
                         response = stream.get()
+                        note_metered(response)
                         attempt.abandon(response, error)
                         await attempt.conclude(trace_id, error=error)
                         if isinstance(error, Exception):  # a budget may have paid for no more of the answer
@@ -554,13 +624,17 @@ class MeteredModel(FollowedMethods, OwnedModel):
                     finally:
                         scope.forget_closer(attempt.abandon_forgotten)
                     response = stream.get()
+                    note_metered(response)
                     if self._keeps(attempt, response):
                         return
                     attempt.abandon(response, None)
                     await attempt.conclude(trace_id, response)
                     await attempt.check_whole(response)
                     return
-            before = await self._wait_or_raise(attempt, failure)
+            if isinstance(failure, Outgrown):
+                terms = _as_sent(attempt, terms)
+            else:
+                before = await self._wait_or_raise(attempt, failure)
 
     # --- answers that the provider works on after the request has returned ---
 
@@ -671,7 +745,9 @@ class MeteredModel(FollowedMethods, OwnedModel):
                 "collect it outside of any run and budget_scope",
             )
             return self.wrapped.batch_decode(result, request)
-        return batches.decode(attempt, result, request)
+        response = batches.decode(attempt, result, request)
+        note_metered(response)
+        return response
 
     def _attempt(
         self,
@@ -699,7 +775,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
         """Wait until the next attempt, or raise the failure if no attempt follows."""
         if not is_transport_failure(error) or isinstance(error, CircuitOpenError):
             raise error
-        retry = self._retry_rules().next(error, attempt.used, attempt.scope)
+        retry = self._retry_rules(attempt.terms).next(error, attempt.used, attempt.scope)
         if retry is None:
             raise error
         attempt.mark_retried()
@@ -721,15 +797,16 @@ class MeteredModel(FollowedMethods, OwnedModel):
             return None
         run = agent_run_of(scope)
         call = "" if run is None else run.call
-        if run is not None and run.meter is not self.meter:
-            call = f"{call}/"  # a plain agent, called by a tool
+        own = self._run(scope)
+        if run is not None and own is None:
+            call = f"{call}/"  # code of the user, or a plain agent, called by a tool
         return RequestOnRecord.of(
             log,
             scope,
             terms,
             call=call,
             attempt=1 if run is None else run.attempt,
-            rejects=run is not None and run.meter is self.meter and run.rejects_answer,
+            rejects=own is not None and own.rejects_answer,
         )
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
@@ -743,18 +820,24 @@ class MeteredModel(FollowedMethods, OwnedModel):
         return known.response
 
     def _run(self, scope: Scope | None) -> AgentRun | None:
+        """Return the run that a request belongs to: as one of the agent's own, not of code inside of it."""
+        return self._run_of_meter(scope)
+
+    def _run_of_meter(self, scope: Scope | None) -> AgentRun | None:
         run = agent_run_of(scope)
         return run if run is not None and run.meter is self.meter else None
 
-    def _retry_rules(self) -> RetryRules:
-        run = self._run(current_scope())
+    def _retry_rules(self, terms: Terms) -> RetryRules:
+        run = self._run_of_meter(current_scope())
         if run is None:
-            retries = self.meter.retries_of(self.meter.models.has_built(self.wrapped))
-            return RetryRules.counted(retries, REQUEST_RETRY_DELAY)
+            return RetryRules.counted(
+                retries_of(terms.wrapped, terms.settings, self.meter.request_retries), REQUEST_RETRY_DELAY
+            )
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
         delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
-        return RetryRules.counted(run.request_retries, delay, run.classifiers)
+        retries = retries_of(terms.wrapped, terms.settings, run.request_retries)
+        return RetryRules.counted(retries, delay, run.classifiers)
 
     def _span_or_none(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
         """Return the span of an attempt. It gives the id of the trace, which is empty without a tracer."""
@@ -774,3 +857,31 @@ class MeteredModel(FollowedMethods, OwnedModel):
             ),
             **attributes.label_attributes(*attempt.scope.labels),
         )
+
+
+class LentModel(MeteredModel):
+    """The metered model of an agent's run, as code of the user has it: `RunContext.model`.
+
+    Its requests are charged where they are made, as those of a plain agent with a meter are. They are not
+    requests of the agent's own: they reject no answer of its, and a resumed run looks them up apart from its.
+    """
+
+    def __init__(self, wrapped: Model, meter: Metered) -> None:
+        self._wrapped = wrapped
+        super().__init__(wrapped, meter)
+
+    @property
+    def wrapped(self) -> Model:
+        """The model inside, for the running loop: code of the user may use another loop in its thread."""
+        return self.meter.models.here(self._wrapped)
+
+    @wrapped.setter
+    def wrapped(self, model: Model) -> None:
+        self._wrapped = model
+
+    def __repr__(self) -> str:
+        return repr(self.wrapped)
+
+    def _run(self, scope: Scope | None) -> None:
+        """Return no run: the requests belong to code inside of it."""
+        return None

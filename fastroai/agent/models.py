@@ -15,8 +15,11 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider
+from pydantic_ai.settings import ModelSettings
 
-from fastroai.agent.cost_headers import read_cost_headers
+from fastroai.agent.config import DEFAULT_REQUEST_RETRIES
+from fastroai.agent.one_time import outside_of_time_limits
+from fastroai.agent.wire import watch_from_now_on
 from fastroai.errors import MissingExtraError
 from fastroai.forks import in_forked_process
 from fastroai.runtime.threads import run_in_thread
@@ -25,6 +28,8 @@ from fastroai.usage import model_reference
 
 _THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 """The extra that PydanticAI's error names for missing packages. Our extras have the same names."""
+_RESOURCES: Final = ("chat", "messages", "responses", "beta")
+"""The attributes of SDKs' clients through which PydanticAI sends requests."""
 
 
 @contextmanager
@@ -45,8 +50,7 @@ def naming_our_extra(reference: str) -> Iterator[None]:
 def build_model(reference: str) -> Model:
     """Build the model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
-    Hidden retries of the provider's SDK are turned off: each of them may be billed. The costs that gateways
-    state in headers are read.
+    Hidden retries of the provider's SDK are turned off: each of them may be billed.
 
     Raises:
         UnknownModelError: the provider cannot be told.
@@ -71,12 +75,37 @@ def build_provider(name: str) -> Provider[Any]:
 
 
 def _take_over(provider: Provider[Any]) -> None:
-    read_cost_headers(provider)
+    watch_from_now_on(provider)
     # The clients of OpenAI, Anthropic, Groq and others are made by one generator and share this public
     # attribute. `ModelSettings["max_retries"]` would do too, at the price of a client copy for each request.
     client = provider.client
+    for resource in _RESOURCES:  # an SDK imports the module of a resource when it is first used
+        getattr(client, resource, None)
     if isinstance(getattr(client, "max_retries", None), int):
         client.max_retries = 0
+
+
+def repeats_by_itself(model: Model) -> bool:
+    """Return whether the SDK of a model may send a request again, and can be told not to by `max_retries`."""
+    if model.provider is None or "max_retries" in model.unsupported_settings:
+        return False
+    return getattr(model.provider.client, "max_retries", None) != 0
+
+
+def retries_of(model: Model, settings: ModelSettings | None, given: int | None) -> int:
+    """Return the number of extra attempts at requests to a model: as given, else as its SDK is told to make.
+
+    The SDK is told by the setting `max_retries`, or by its client. A client with 0 says nothing, as that is
+    also how FastroAI turns off the retries of an SDK.
+    """
+    if given is not None:
+        return given
+    asked = {**(model.settings or {}), **(settings or {})}.get("max_retries")
+    if isinstance(asked, int):
+        return asked
+    client = None if model.provider is None else model.provider.client
+    asked = getattr(client, "max_retries", None)
+    return asked if isinstance(asked, int) and asked > 0 else DEFAULT_REQUEST_RETRIES
 
 
 def leaves(model: Model) -> list[Model]:
@@ -108,7 +137,8 @@ class ModelCache:
         """Return the model of a reference, for the running loop. Raises the errors of `build_model`."""
         with self._lock:
             if reference not in self._built:
-                self._built[reference] = _Built(reference)
+                with outside_of_time_limits():
+                    self._built[reference] = _Built(reference)
             return self._built[reference].here()
 
     async def load(self, reference: str) -> None:
@@ -118,7 +148,8 @@ class ModelCache:
         """
         if reference in self._built:
             return
-        built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
+        with outside_of_time_limits():
+            built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
         with self._lock:
             self._built.setdefault(reference, built)
 

@@ -39,6 +39,7 @@ from fastroai.agent.fingerprint import fingerprint
 from fastroai.agent.metering import Metered, OwnedModel
 from fastroai.agent.models import leaves
 from fastroai.errors import ScopeClosedError
+from fastroai.pydantic_ai_private import is_of_every_agent
 from fastroai.steps.estimating import nothing_paid
 
 if TYPE_CHECKING:
@@ -177,17 +178,13 @@ def _has_function(output: object) -> bool:
     return inspect.isroutine(output)
 
 
-_WITHOUT_HOOKS: Final = "pydantic_ai.capabilities._"
-"""The beginning of the modules with the capabilities that every agent has."""
-
-
 def _capabilities(root: AbstractCapability[Any]) -> Iterator[str]:
     """Yield the names of capabilities whose hooks may do anything."""
     leaves: list[AbstractCapability[Any]] = []
     root.apply(leaves.append)
     for leaf in leaves:
         kind = type(leaf)
-        if kind not in _CALL_NO_MODEL and not kind.__module__.startswith(_WITHOUT_HOOKS):
+        if kind not in _CALL_NO_MODEL and not is_of_every_agent(kind):
             yield kind.__name__
 
 

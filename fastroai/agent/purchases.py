@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from typing import Final, TypeVar
 
 from fastroai.agent.config import REQUEST_RETRY_DELAY
-from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.stated_cost import Billed, stated_cost
+from fastroai.agent.wire import StatedInHeaders, listening
 from fastroai.runtime import NO_RETRIES_USED, RetryRules, billing_of, current_scope, is_transport_failure
 from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units
@@ -59,7 +59,7 @@ async def _buy_once(
     headers = StatedInHeaders(() if url is None else price.calculator.cost_headers(url))
     async with Spend(current_scope(), terms, price, reserved, _UNTOLD) as spend:
         try:
-            with headers:
+            with listening(headers):
                 result = await send()
         except Exception as error:
             if billing_of(error) == "released":

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Literal
 
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import StreamedResponse
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import has_counts, is_cut, is_measured, tokens_of, uncounted
-from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
 from fastroai.agent.stated_cost import stated_cost
+from fastroai.agent.wire import AttemptOnWire, StatedInHeaders, listening, tell_once, watch
 from fastroai.errors import AnswerCutError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
@@ -36,6 +39,11 @@ from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.money import ExactUsd
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+from fastroai.usage.tested_version import warn_if_untested
+
+
+class Outgrown(Exception):
+    """Raised for a request that was held back, because it is larger than the one that was admitted."""
 
 
 @dataclass(eq=False)
@@ -49,6 +57,9 @@ class RequestAttempt:
     on_record: RequestOnRecord | None = None
     reservation: Reservation[Terms] | None = None  # pyright: ignore[reportInvalidTypeArguments]
     cost_headers: StatedInHeaders | None = None
+    wire: AttemptOnWire | None = None
+    outgrown: Terms | None = None
+    """The terms of the request as it is about to be sent, if it is larger than the one that was admitted."""
     stream: StreamedResponse | None = None
     charge: Charge | None = None
     permit: RequestPermit | None = None
@@ -70,22 +81,74 @@ class RequestAttempt:
     """Time at which the request was admitted."""
     started: float = field(default_factory=perf_counter)
 
-    def send(self) -> Awaitable[ModelResponse]:
-        """Send the request. If a gateway can state the cost in headers of the response, read them.
+    async def send(self) -> ModelResponse:
+        """Send the request, and follow it on the wire. Raises the errors of `on_the_wire`."""
+        with self.on_the_wire():
+            return await self.terms.send()
 
-        The headers of a stream come before its cost is known, so they are not read.
+    @contextmanager
+    def on_the_wire(self) -> Iterator[None]:
+        """Follow what is sent here: it must not be more than was admitted, nor be sent again.
+
+        If a gateway can state the cost in headers of the response, read them, too.
+
+        Raises:
+            Outgrown: the request was held back, as there is no room for what it has more.
+            ModelAPIError: the SDK was about to repeat the request, which is for FastroAI to do.
         """
+        assert self.reservation is not None
         url = base_url_of(self.terms.wrapped)
         names = () if url is None else self.terms.meter.calculator.cost_headers(url)
-        return self._send_and_listen(names) if names else self.terms.send()
+        wire = self.wire = AttemptOnWire(self.may_leave if self.reservation.is_limited else None)
+        if names:
+            self.cost_headers = StatedInHeaders(names)
+        watch(self.terms.wrapped.provider)
+        try:
+            with listening(wire, *([] if self.cost_headers is None else [self.cost_headers])):
+                yield
+        except BaseException as error:
+            if wire.was_held_back and not isinstance(error, asyncio.CancelledError):
+                raise self._why_held_back(wire) from None
+            raise
 
-    async def _send_and_listen(self, names: Sequence[str]) -> ModelResponse:
-        self.cost_headers = StatedInHeaders(names)
-        with self.cost_headers:
-            return await self.terms.send()
+    def may_leave(self, body: object) -> bool:
+        """Return whether budgets and spend limits allow for a request with this decoded body.
+
+        If the model has added input that was not counted, the reservation grows, if that is possible.
+        """
+        assert self.reservation is not None
+        terms, places = self.terms.sending(body)
+        if terms is self.terms:
+            return True
+        added = terms.besides - self.terms.besides
+        tell_once(
+            (terms.provider, places),
+            f"{terms.provider}:{terms.model} sends input that FastroAI did not count beforehand "
+            f"(in {', '.join(places)}): up to {added:,} tokens. It is reserved before the request leaves.",
+        )
+        on_record = self.on_record is not None and self.on_record.log.run is not None
+        if on_record or not self.reservation.grow(terms):  # on record, its bound must be the larger one
+            self.outgrown = terms
+            return False
+        self.terms = terms
+        return True
+
+    def _why_held_back(self, wire: AttemptOnWire) -> Exception:
+        if wire.is_refused:
+            return Outgrown()
+        name = self.terms.model
+        tell_once(
+            (self.terms.provider, "repeats"),
+            f"the SDK of {self.terms.provider!r} repeats requests by itself. FastroAI holds them back, and "
+            "repeats them instead, so that each is admitted and charged.",
+        )
+        if wire.status is not None:
+            return ModelHTTPError(wire.status, name)
+        return ModelAPIError(name, "the request failed on its way, and the SDK was about to send it again")
 
     async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait until the request may be sent. Admission may have changed it to another request by then."""
+        warn_if_untested()
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
@@ -207,7 +270,7 @@ class RequestAttempt:
         return is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
-        stated_usd = stated_cost(response)
+        stated_usd = stated_cost(response, None if self.wire is None else self.wire.body)
         if stated_usd is None and self.cost_headers is not None:
             stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of the usage would pass for the whole cost
@@ -236,6 +299,9 @@ class RequestAttempt:
 
     def fail(self, error: BaseException) -> None:
         """Charge a request without a response: nothing if it surely was not billed, else its bound."""
+        if isinstance(error, Outgrown):
+            self.fail_unsent("not sent: it is larger than the request that was admitted")
+            return
         self._end_permit(None, error)
         assert self.reservation is not None
         text = attributes.error_summary(error)

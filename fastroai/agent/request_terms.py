@@ -21,10 +21,15 @@ from pydantic_ai.models import (
     ModelRequestContext,
     ModelRequestParameters,
 )
+from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
+from fastroai.agent.input_tokens import input_tokens
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
+from fastroai.agent.models import repeats_by_itself
+from fastroai.agent.one_time import load_tokenizer
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
@@ -33,12 +38,14 @@ from fastroai.usage import (
     prepare_bound,
     request_bound,
 )
-from fastroai.usage.bounds import note_input
+from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
+from fastroai.usage.bounds import input_besides, most_by_count, note_input, parts_of_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
-from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
+from fastroai.usage.facts.priors import TOKENS_OF_SEARCH, USUAL_ANSWER
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.input_bounds import unknown_input
+from fastroai.usage.input_parts import InputPart
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -49,8 +56,8 @@ SHORTEST_SHARE: Final = 200
 LONGER: Final = 4
 """Factor for the length of the next answer, relative to an answer that was cut; or relative to the longest
 expected answer, if a cut answer is not asked for again, or if there is room."""
-USUAL_ANSWER: Final = 1_000
-"""Tokens expected of an answer that may be longer, while no answer of the agent is known."""
+USUAL_SEARCHES: Final = 1
+"""Web searches expected of a request with a tool for them, while no request of the agent is known."""
 COUNTED_WITHIN: Final = 5.0
 """Seconds that a provider may take to count the input of a request."""
 MARGIN: Final = Decimal("1.25")
@@ -72,8 +79,12 @@ class Terms:
     """The `max_tokens` at which an earlier answer was cut, as budgets could pay for no more."""
     is_share: bool = False
     """Whether FastroAI set its `max_tokens`, to a part of a budget; else they are a limit of the agent."""
-    counted_input: int | None = None
-    """Input tokens as counted by the provider, which may count a little less than it bills."""
+    most_counted: int | None = None
+    """The most input tokens by the provider's own count, with a margin; `None` if it has not counted."""
+    was_asked_to_count: bool = False
+    """Whether the provider was asked to count the input: it is asked once."""
+    besides: int = 0
+    """Input tokens that the model was seen to add to the request before it is sent."""
     model: str = field(init=False)
     """The name of the model that is asked."""
     provider: str = field(init=False)
@@ -92,7 +103,29 @@ class Terms:
 
     def send(self) -> Awaitable[ModelResponse]:
         """Send the request; await the result for the response."""
-        return self.wrapped.request(self.messages, self.settings, self.parameters)
+        return self.wrapped.request(self.messages, self.sent_settings, self.parameters)
+
+    @property
+    def sent_settings(self) -> ModelSettings | None:
+        """The settings to send: those of the request, but an SDK that repeats requests is told not to.
+
+        FastroAI repeats them instead. The request on record is without this, as it asks the same.
+        """
+        if not repeats_by_itself(self.wrapped):
+            return self.settings
+        return {**(self.settings or {}), "max_retries": 0}
+
+    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
+        """Return the terms of the request as its decoded body shows it, and the places of what it adds.
+
+        They are these terms if the body has no more input than they count.
+        """
+        unseen = input_besides(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, body
+        )
+        if unseen.tokens <= self.besides:
+            return self, ()
+        return replace(self, besides=unseen.tokens, known_bound=None), unseen.places
 
     @property
     def is_local(self) -> bool:
@@ -118,6 +151,19 @@ class Terms:
     def bound(self) -> RequestBound:
         """The most that the request can use and cost."""
         return self.known_bound or request_bound(
+            self.meter.calculator,
+            self.wrapped,
+            self.messages,
+            self.settings,
+            self.parameters,
+            besides=self.besides,
+            most_counted=self.most_counted,
+        )
+
+    @property
+    def input_parts(self) -> Sequence[InputPart]:
+        """What the input consists of, largest first."""
+        return parts_of_input(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
@@ -128,6 +174,7 @@ class Terms:
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
+        await load_tokenizer(self.meter.calculator.host(self.wrapped))
         await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
 
     @property
@@ -144,6 +191,13 @@ class Terms:
             performance = self._given("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
                 conditions["latency"] = latency
+        given = {**(self.wrapped.settings or {}), **(self.settings or {})}
+        if (tier := asked_tier(self.provider, given)) is not None:
+            conditions["asked_tier"] = tier
+        if given.get("cache") or given.get("openai_prompt_cache_options"):
+            prepared, _ = self.wrapped.prepare_request(self.settings, self.parameters)
+            if caches_half_a_day(prepared or {}):
+                conditions["cache_ttl"] = "12h"
         return conditions
 
     def _given(self, setting: str) -> object:
@@ -154,6 +208,31 @@ class Terms:
         again = replace(self, known_bound=None)
         now, before = again.bound.input_tokens, self.bound.input_tokens
         return again if now is not None and (before is None or now < before) else self
+
+    async def counted_by_provider(self) -> Self:
+        """Return the terms with a lower bound by the provider's own count of the input; else these terms.
+
+        It asks only where that is free, and once. A count that fails, or takes too long, changes nothing.
+        """
+        endpoint = self.meter.calculator.host(self.wrapped).count_endpoint
+        if endpoint is None or self.was_asked_to_count or self.parameters.native_tools:
+            return self
+        self.was_asked_to_count = True
+        try:
+            async with asyncio.timeout(COUNTED_WITHIN):
+                counted = await self.wrapped.count_tokens(self.messages, self.settings, self.parameters)
+        # Any SDK, PydanticAI, or the time limit may raise it. The bound holds without a count.
+        except Exception as error:
+            logger.info("%s:%s has not counted the input of a request: %s", self.provider, self.model, error)
+            return self
+        if not isinstance(counted.input_tokens, int) or counted.input_tokens <= 0:
+            logger.info("%s:%s counted the input of a request: %r", self.provider, self.model, counted)
+            return self
+        most = most_by_count(self.meter.calculator, self.wrapped, counted.input_tokens, self.input_parts)
+        now = self.bound.input_tokens
+        if most is None or (now is not None and now <= most):
+            return self
+        return replace(self, known_bound=None, most_counted=most)
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Return the terms with the longest answer that `usd` and `tokens` pay for; `None` if there is none.
@@ -242,47 +321,64 @@ class Terms:
         shorter = self.shortened(output)
         return self if shorter is self else replace(shorter, is_share=True)
 
-    async def prepare_expectation(self) -> None:
-        """Have the provider count the input, if that is free and no past request of the agent is known."""
-        if self.usual is not None or self.provider not in FREE_COUNTS.names:
-            return
-        try:
-            async with asyncio.timeout(COUNTED_WITHIN):
-                counted = await self.wrapped.count_tokens(self.messages, self.settings, self.parameters)
-        except Exception as error:  # an expectation need not be exact
-            logger.info("%s:%s has not counted the input of a request: %s", self.provider, self.model, error)
-        else:
-            self.counted_input = counted.input_tokens
-
     @property
     def expected_usd(self) -> Decimal | None:
-        """The expected cost in US dollars; `None` if nothing bounds it."""
+        """The expected cost in US dollars; `None` if nothing tells it."""
         bound, usual = self.bound, self.usual
-        if bound.cost_usd is None or bound.prices is None:
-            return bound.cost_usd
-        if usual is None:
-            likely = bound.prices.cost(self.counted_input or bound.input_tokens, self._usual_answer)
-        else:
-            likely = bound.prices.cost(bound.input_tokens, usual.output_tokens)
+        if bound.cost_usd is None and not bound.lacks_only_searches:
+            return None
+        likely = self._usual_usd
+        if usual is not None:
+            if bound.prices is not None:
+                likely = bound.prices.cost(bound.input_tokens, usual.output_tokens)
             if likely is not None:
                 likely = EXACT.multiply(likely, EXACT.multiply(usual.share_of_usd, MARGIN))
-        return bound.cost_usd if likely is None else min(bound.cost_usd, likely)
+        return min((usd for usd in (bound.cost_usd, likely) if usd is not None), default=None)
 
     @property
     def expected_tokens(self) -> int | None:
-        """The expected number of tokens; `None` if nothing bounds it."""
+        """The expected number of tokens; `None` if nothing tells it."""
         bound, usual = self.bound, self.usual
-        if bound.tokens is None or bound.input_tokens is None:
+        if bound.tokens is None and not bound.lacks_only_searches:
             return None
-        if usual is None:
-            return min(bound.tokens, (self.counted_input or bound.input_tokens) + (self._usual_answer or 0))
-        likely = EXACT.multiply(bound.input_tokens + usual.output_tokens, usual.share_of_tokens)
-        return min(bound.tokens, ceil(EXACT.multiply(likely, MARGIN)))
+        likely = self._usual_input + self._usual_answer
+        if usual is not None:
+            if bound.prices is not None and bound.input_tokens is not None:
+                likely = bound.input_tokens + usual.output_tokens
+            likely = ceil(EXACT.multiply(EXACT.multiply(likely, usual.share_of_tokens), MARGIN))
+        return likely if bound.tokens is None else min(bound.tokens, likely)
+
+    @cached_property
+    def _usual_usd(self) -> Decimal | None:
+        """What a request like this one usually costs, at list prices; `None` if no price is known."""
+        usage = RequestUsage(
+            input_tokens=self._usual_input,
+            output_tokens=self._usual_answer,
+            web_searches=self._usual_searches,
+        )
+        url = base_url_of(self.wrapped)
+        calculator = self.meter.calculator
+        return calculator.cost_of_usage(
+            usage, model=self.model, provider=self.provider, provider_url=url
+        ).cost_usd
+
+    @cached_property
+    def _usual_input(self) -> int:
+        if self.most_counted is not None:
+            return self.most_counted
+        host = self.meter.calculator.host(self.wrapped)
+        likely = input_tokens(host, self.messages, self.parameters).likely
+        return likely + self._usual_searches * TOKENS_OF_SEARCH.tokens
 
     @property
-    def _usual_answer(self) -> int | None:
+    def _usual_answer(self) -> int:
         most = self.bound.output_tokens
-        return None if most is None else min(most, USUAL_ANSWER)
+        return USUAL_ANSWER.tokens if most is None else min(most, USUAL_ANSWER.tokens)
+
+    @property
+    def _usual_searches(self) -> int:
+        searches = any(isinstance(tool, WebSearchTool) for tool in self.parameters.native_tools)
+        return USUAL_SEARCHES if searches else 0
 
     def learn(self, record: RequestRecord) -> None:
         """Remember the usage of the request, from which later requests are expected."""
@@ -295,21 +391,27 @@ class Terms:
             self.parameters,
             tokens.input_tokens,
         )
-        if record.cost_usd is None or bound.prices is None or bound.input_tokens is None:
+        if record.cost_usd is None:
+            return
+        bound_tokens, bound_usd = self._usual_input + self._usual_answer, self._usual_usd
+        if bound.prices is not None and bound.input_tokens is not None:
+            bound_tokens = bound.input_tokens + tokens.output_tokens
+            bound_usd = bound.prices.cost(bound.input_tokens, tokens.output_tokens)
+        if bound_usd is None:
             return
         past = PastRequest(
             output_tokens=tokens.output_tokens * (LONGER if record.was_cut_short else 1),
             tokens=tokens.total_tokens,
             cost_usd=record.cost_usd,
-            bound_tokens=bound.input_tokens + tokens.output_tokens,
-            bound_usd=bound.prices.cost(bound.input_tokens, tokens.output_tokens),
+            bound_tokens=bound_tokens,
+            bound_usd=bound_usd,
         )
         self.meter.past_requests.add(self._asked_model, past)
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """Return the terms of the same request to the model of the fallback."""
         model = self.meter.fallback_model(fallback)
-        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None)
+        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None, besides=0)
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
         """Return the tools whose returns this request brings to the model."""
@@ -352,7 +454,8 @@ class CompactionTerms(Terms):
 
     def send(self) -> Awaitable[ModelResponse]:
         """Send the request; await the result for the response."""
-        return self.wrapped.compact_messages(self.context, instructions=self.instructions)
+        context = replace(self.context, model_settings=self.sent_settings)
+        return self.wrapped.compact_messages(context, instructions=self.instructions)
 
     @cached_property
     def bound(self) -> RequestBound:
@@ -363,8 +466,25 @@ class CompactionTerms(Terms):
             settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
         added = COMPACTION_PROMPT.tokens + len((self.instructions or "").encode())
         return request_bound(
-            self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
+            self.meter.calculator,
+            self.wrapped,
+            self.messages,
+            settings,
+            self.parameters,
+            added_input=added,
+            besides=self.besides,
         )
+
+    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
+        """Return the terms of the request as its decoded body shows it.
+
+        The prompt for the compaction is in the body, and is counted by an allowance.
+        """
+        seen, places = super().sending(body)
+        unseen = seen.besides - COMPACTION_PROMPT.tokens - len((self.instructions or "").encode())
+        if unseen <= self.besides:
+            return self, ()
+        return replace(seen, besides=unseen), places
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Return these terms if they can be paid for in full: the beginning of a compaction is of no use."""

@@ -38,35 +38,46 @@ class Billed(Protocol):
         ...
 
 
-def stated_cost(response: Billed) -> Decimal | None:
+def stated_cost(response: Billed, body: object = None) -> Decimal | None:
     """Return the bill that a provider or a gateway states, in US dollars; `None` if it states none.
 
-    A stated 0 is 0: a gateway may have answered from its cache.
+    A stated 0 is 0: a gateway may have answered from its cache. The decoded `body` of the response tells what
+    PydanticAI changes or drops: it leaves out 0 like `null` and reads `true` as 1 in OpenRouter's bill, and
+    drops xAI's.
     """
     if response.usage.cost is not None:  # stated by the Pydantic AI Gateway, or by a model of the user's own
         return usd_amount(response.usage.cost)
-    details = response.provider_details
-    if not details:
-        return None
+    details, usage = response.provider_details or {}, _usage_in(body)
     if response.provider_name == "openrouter":
-        return _openrouter_bill(details)
+        return (
+            _openrouter_bill(details, details)
+            if usage is None
+            else _openrouter_bill(usage, usage.get("cost_details"))
+        )
     ticks = _number(details.get(XAI_BILL.name))
+    if ticks is None and response.provider_name == "xai" and usage is not None:
+        ticks = _number(usage.get(XAI_BILL.name))
     return None if ticks is None else usd_amount(EXACT.multiply(ticks, XAI_BILL.usd))
 
 
-def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
+def _usage_in(body: object) -> Mapping[str, object] | None:
+    usage = body.get("usage") if isinstance(body, Mapping) else None
+    return usage if isinstance(usage, Mapping) else None
+
+
+def _openrouter_bill(bill: Mapping[str, object], details: object) -> Decimal | None:
     """Return OpenRouter's charge, plus that of the provider whose key the user has brought.
 
-    PydanticAI leaves out a cost of 0; the rest of the bill shows that there is one.
+    In the details of PydanticAI, a cost of 0 is left out, as one is that nobody states.
     """
-    stated = details.get(OPENROUTER_BILL.name)
-    is_left_out = stated is None and details.get("is_byok") is not None
+    stated = bill.get(OPENROUTER_BILL.name)
+    is_left_out = bill is details and stated is None and bill.get("is_byok") is not None
     cost = Decimal(0) if is_left_out else usd_amount(stated)
     if cost is None:
         return None
-    if not details.get("is_byok"):
+    if not bill.get("is_byok"):
         return cost
-    upstream = usd_amount(details.get("upstream_inference_cost"))
+    upstream = usd_amount(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
     return None if upstream is None else EXACT.add(cost, upstream)
 
 

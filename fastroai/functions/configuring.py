@@ -20,6 +20,7 @@ from fastroai.runtime.threads import run_in_thread
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.open_questions import Question
 from fastroai.tracing import Tracer
+from fastroai.usage.tested_version import be_strict_when
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -40,6 +41,7 @@ class Settings(TypedDict, total=False):
     tracer: Tracer | None
     test_mode: bool
     sample_n: int
+    strict_version: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,10 @@ class Configuration:
     """Whether functions with `stable=False` take `sample_n` samples; if not, they take one."""
     sample_n: int = 5
     """Number of samples that these functions take in test mode."""
+    strict_version: bool = False
+    """Whether budgets refuse all requests of a PydanticAI that is newer than the newest tested one; of agents
+    and pipelines too. If not, the first request warns, and budgets reserve more.
+    """
 
     def __post_init__(self) -> None:
         _check_model(self.default_model)
@@ -76,8 +82,9 @@ class Configuration:
             raise ConfigurationError("review_sink", self.review_sink, "a function that takes a question")
         if self.tracer is not None and not isinstance(self.tracer, Tracer):
             raise ConfigurationError("tracer", self.tracer, "an object with span, log_metric and log_error")
-        if not isinstance(self.test_mode, bool):
-            raise ConfigurationError("test_mode", self.test_mode, "True or False")
+        for option in ("test_mode", "strict_version"):
+            if not isinstance(value := getattr(self, option), bool):
+                raise ConfigurationError(option, value, "True or False")
         check_count("sample_n", self.sample_n, least=1, required=True)
 
 
@@ -111,6 +118,13 @@ def configuration() -> Configuration:
     return _in_context.get() or _process
 
 
+def _is_strict() -> bool:
+    return configuration().strict_version
+
+
+be_strict_when(_is_strict)
+
+
 def configure(**settings: Unpack[Settings]) -> None:
     """Set the defaults of typed functions and flows in this process. Settings that are not given stay.
 
@@ -118,7 +132,7 @@ def configure(**settings: Unpack[Settings]) -> None:
 
     Args:
         **settings: The fields of `Configuration`: `default_model`, `store`, `cache_store`, `cache_size`,
-            `cache_age`, `review_sink`, `tracer`, `test_mode`, `sample_n`.
+            `cache_age`, `review_sink`, `tracer`, `test_mode`, `sample_n`, `strict_version`.
 
     Raises:
         ConfigurationError: a value is invalid.

@@ -28,7 +28,7 @@ from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
-from fastroai.records import NOT_GIVEN, CallRecord, NotGiven
+from fastroai.records import CallRecord
 from fastroai.runs.door import FrontDoor
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
@@ -39,11 +39,13 @@ from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
 from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps.config import with_budget
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, Quote
+from fastroai.usage.limits import limits_of
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True, default=Any)
@@ -52,7 +54,18 @@ BODY: Final = "body"
 """The id of a flow's only step."""
 
 _OPTIONS: Final = frozenset(
-    {"run_id", "store", "tracer", "tags", "tenant", "on_existing", "on_busy", "busy_timeout", "reserve"}
+    {
+        "run_id",
+        "store",
+        "tracer",
+        "tags",
+        "tenant",
+        "on_existing",
+        "on_busy",
+        "busy_timeout",
+        "reserve",
+        "budget",
+    }
 )
 """Names of the options of `Flow.run`, which no parameter of a flow can have."""
 
@@ -127,6 +140,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
         **kwargs: Any,
     ) -> T:
         """Run the flow with options of the run, which `execute` explains.
@@ -143,6 +157,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             on_busy: As in `execute`.
             busy_timeout: As in `execute`.
             reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
+            budget: As in `execute`.
             **kwargs: As in a call.
 
         Raises:
@@ -152,7 +167,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         """
         inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
-            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve
+            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve, limits=limits_of(budget)
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -346,21 +361,21 @@ def flow(
     function: Callable[..., Coroutine[Any, Any, Any]] | None = None,
     /,
     *,
-    budget: BudgetLike | NotGiven | None = NOT_GIVEN,
+    budget: BudgetLike | None = None,
     config: PipelineConfig | None = None,
 ) -> Flow[Any, Any] | _FlowDecorator:
     """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
 
     Args:
         function: The function. Its parameters and its result have types, by which the run stores them.
-        budget: The most that a run may spend, with all its calls. It wins over the budget of `config`.
+        budget: The most that a run may spend, with all its calls. It holds beside the budget of `config`.
         config: Other settings of the runs: store, codec, time limits, sinks.
 
     Raises:
         CompileError: the function is not async, or lacks types.
     """
     config = config or PipelineConfig()
-    if not isinstance(budget, NotGiven):
-        config = replace(config, budget=budget, cost_budget=NOT_GIVEN)
+    if budget is not None:
+        config = with_budget(config, budget)
     decorate = _FlowDecorator(config)
     return decorate if function is None else decorate(function)

@@ -22,6 +22,7 @@ from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.config import resolve
 from fastroai.usage import Quote
+from fastroai.usage.limits import NO_LIMITS
 
 P = ParamSpec("P")
 OutputT = TypeVar("OutputT", default=Any)
@@ -134,7 +135,7 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
     def _within_budget(self, quote: Quote) -> Quote:
         limits = self._config.limits
-        return quote.within(None if limits is None else limits.budget)
+        return quote.within(*(limits or NO_LIMITS).budgets)
 
     def as_step(
         self, inputs: StepInputs | None = None, *, config: StepConfig | None = None

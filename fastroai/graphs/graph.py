@@ -56,7 +56,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
 
 class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
@@ -176,7 +176,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         )
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
-        self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
+        self._limits = together(limits_of(budget), limits_in(self.config))
         configs = configs_of(self.nodes, self._plan.asking, self.config)
         self._setup = GraphSetup(
             name=name,
@@ -330,6 +330,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -354,6 +355,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 `Pipeline.resume`.
             busy_timeout: Seconds for which `on_busy` waits.
             reserve: As in `Pipeline.resume`.
+            budget: As in `Pipeline.resume`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -367,7 +369,9 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         answered = self._answered(answers, input, node, force)
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=answered)
@@ -391,12 +395,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
             lambda listener: self._resume(
@@ -472,7 +479,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
         """Return the budget as the quote of a run: how often each node runs is not known in advance."""
         quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
-        return quote.within(None if self._limits is None else self._limits.budget)
+        return quote.within(*(self._limits or NO_LIMITS).budgets)
 
     # --- parts ---
 

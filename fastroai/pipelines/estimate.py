@@ -18,7 +18,7 @@ from fastroai.steps.context import StepData
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.execution import map_step
 from fastroai.usage import Quote
-from fastroai.usage.limits import Limits
+from fastroai.usage.limits import NO_LIMITS, Limits
 
 RUNS_REMEMBERED: Final = 50
 
@@ -58,8 +58,8 @@ async def estimate_steps(
                 scope = Scope("step", step_id, parent=nothing)
                 context = StepContext(scope, data, deps, config, perf_counter(), map_step)
                 quote = await _estimate_step(step, context, data.run.pipeline)
-            budget = None if config.limits is None else config.limits.budget
-            quotes[step_id] = replace(quote, name=step_id).within(budget)
+            budgets = (config.limits or NO_LIMITS).budgets
+            quotes[step_id] = replace(quote, name=step_id).within(*budgets)
     return quotes
 
 

@@ -50,6 +50,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
 from fastroai.usage import CostCalculator, Quote
+from fastroai.usage.limits import NO_LIMITS
 
 
 class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
@@ -221,7 +222,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         )
         quotes = await estimate_steps(self.steps, self._configs, data, deps, self._limits)
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
-        return quote.within(None if self._limits is None else self._limits.budget)
+        return quote.within(*(self._limits or NO_LIMITS).budgets)
 
     estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="pipeline")
 

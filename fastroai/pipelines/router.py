@@ -38,6 +38,7 @@ from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, es
 from fastroai.runtime import Scope, current_scope, is_terminal
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
+from fastroai.steps.config import limits_in
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
@@ -46,6 +47,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
+from fastroai.usage.limits import Limits
 
 ROUTING: Final = "route"
 """Id of the only step of a router."""
@@ -140,19 +142,19 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         return self._front.heed(run_id, signal)
 
     async def run_variant(
-        self, inputs: InputT, context: StepContext[DepsT], around: str = ""
+        self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, limits: Limits | None = None
     ) -> PipelineResult[OutputT]:
         """Choose a variant inside a step, and run it. After its failure, its fallback may run.
 
         The choice is on record, so a resumed run takes the same route. `around` names the routers around
-        this one.
+        this one. `limits` are those of the router's config, unless the scope around has them.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
-        scope = Scope("router", self.name, parent=current_scope())
+        scope = Scope("router", self.name, parent=current_scope(), limits=limits, deps=context.deps)
         async with scope:
             with scope.nesting():
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
@@ -222,7 +224,9 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
                 span = scope.tracer.span(attributes.route_span(self.name), **facts)
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
-                return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
+                return await pipeline.run_variant(
+                    inputs, context, f"{label}[{name}]/", limits=limits_in(pipeline.config)
+                )
             return await pipeline._begin(
                 RunRequest(inputs, context.deps, context=context.shared, is_step=True)
             )
@@ -299,7 +303,8 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run the router inside a step, and return the output of the step. For `as_step`."""
-        return output_inside(await self.run_variant(inputs, context), context)
+        result = await self.run_variant(inputs, context, limits=limits_in(self.config))
+        return output_inside(result, context)
 
     def _named(self, name: str) -> _Variant[DepsT, InputT, OutputT]:
         try:

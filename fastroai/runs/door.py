@@ -60,6 +60,8 @@ from fastroai.store.runs import seize
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike
+from fastroai.usage.limits import limits_of
 
 _KIND: Final = attrgetter("kind")
 
@@ -110,6 +112,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> ResultT:
         """Run, and return the result. `run` is the same method.
 
@@ -138,6 +141,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             reserve: With `"quote"`, the run begins only if every budget and spend limit that applies to it
                 can pay for the upper amount of its `estimate`. This amount is set aside. The requests of the
                 run draw on it, and the rest is given back when the run ends.
+            budget: Limits on the spending of this run, beside those of the config and of everything around
+                it. A `Budget` is on record, so a resumed run keeps it; a `SpendLimit` is not.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. The error has the outputs of
@@ -155,7 +160,16 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             RunStoreUnavailable: the store fails, after retries. The record that it has so far is kept.
         """
         labels = labels_of(tags, tenant)
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
+        request = RunRequest(
+            inputs,
+            deps,
+            tracer,
+            context,
+            run_id=run_id,
+            labels=labels,
+            reserve=reserve,
+            limits=limits_of(budget),
+        )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
@@ -178,6 +192,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> RunStream[ResultT]:
         """Run, and iterate the events of the run. After the iteration, `stream.result` has the result.
 
@@ -190,7 +205,16 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         Leaving the iteration early cancels the run. Errors of the run are raised at the end of the iteration.
         """
         labels = labels_of(tags, tenant)
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels, reserve=reserve)
+        request = RunRequest(
+            inputs,
+            deps,
+            tracer,
+            context,
+            run_id=run_id,
+            labels=labels,
+            reserve=reserve,
+            limits=limits_of(budget),
+        )
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
@@ -213,6 +237,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> ResultT:
         """Resume a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -237,6 +262,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             busy_timeout: Seconds for which `on_busy` waits.
             reserve: As in `execute`, with the quote less what the run has spent before. If a limit has too
                 little left, the run stays as it was.
+            budget: Limits on the spending of the run, in place of those that `execute` was given; by default,
+                the run keeps these. Earlier spending counts, and all other limits hold as before.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -248,7 +275,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             RunFromNewerVersion: a later version of FastroAI has written the record.
             RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=self._answers(answers))
 
@@ -269,12 +298,15 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
     ) -> RunStream[ResultT]:
         """Resume a run, as `resume` does, and iterate the events of its rest.
 
         Events of steps that finished before are not repeated: `follow` has the facts of the whole run.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, reserve=reserve)
+        request = RunRequest(
+            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+        )
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._resume(
@@ -295,6 +327,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        budget: BudgetLike | None = None,
     ) -> ResultT:
         """Start a new run with the work of another run up to a point, at no cost, and continue differently.
 
@@ -317,6 +350,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps: As in `execute`.
             tracer: As in `execute`.
             context: As in `execute`.
+            budget: As in `execute`.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -328,9 +362,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         check_mapping(inputs)
         if outputs is not None and not isinstance(outputs, Mapping):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        keeper = self._keeper(needed_store(store, self.config.store))
+        request = RunRequest(None, deps, tracer, context, limits=limits_of(budget))
+        keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
-        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
+        return await self._execute(request.opened_by(opening))
 
     fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
 
@@ -586,7 +621,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         also: AlsoOnRecord,
     ) -> ResultT:
         check_mapping(request.inputs)
-        keeper = self._keeper(needed_store(store, self.config.store))
+        keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         if force and request.run_id is not None:
             check_run_id(request.run_id)
             await seize(keeper.store, request.run_id)

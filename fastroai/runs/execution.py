@@ -34,7 +34,8 @@ from fastroai.store.log import Log, log_of
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import attributes
-from fastroai.usage.limits import Limits
+from fastroai.usage import Quote
+from fastroai.usage.limits import NO_LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,12 @@ class Execution:
         except ContractViolation:
             return None  # `opened` raises the error again, and tells listeners
         recorded = None if request.opening is None else request.opening.recorded
-        return await usd_to_set_aside(self._name, self._estimate, inputs, request.deps, recorded)
+        own = request.own_limits or NO_LIMITS
+
+        async def estimate(inputs: Any, deps: Any) -> Quote:
+            return (await self._estimate(inputs, deps)).within(*own.budgets)
+
+        return await usd_to_set_aside(self._name, estimate, inputs, request.deps, recorded)
 
     async def _log(
         self,

@@ -111,6 +111,8 @@ class RunKeeper:
     terms: LeaseTerms = DEFAULT_TERMS
     labels: Labels = NO_LABELS
     """Tags and tenant of the runs that this keeper begins."""
+    budgets: list[JsonValue] | None = None
+    """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -218,7 +220,9 @@ class RunKeeper:
                 self.store,
                 recorded,
                 RunResumed(
-                    inputs=self.stored(anew), definition=self._stored_definition() if is_new else None
+                    inputs=self.stored(anew),
+                    definition=self._stored_definition() if is_new else None,
+                    budgets=self.budgets,
                 ),
                 position=len(recorded.entries),
                 found=found,
@@ -286,6 +290,7 @@ class RunKeeper:
             part=self._part(new_id),
             definition=self._stored_definition(),
             forked_from=run_id,
+            budgets=self.budgets,
             timestamp=time(),
         )
         begun = RecordedRun(new_id, [opened, *path])
@@ -395,6 +400,7 @@ class RunKeeper:
             definition=self._stored_definition(),
             inputs=self.stored(inputs),
             forked_from=forked_from,
+            budgets=self.budgets,
         )
 
     def _stored_definition(self) -> JsonValue:

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
+from fastroai.runs.own_limits import limits_on_record, limits_to_json
 from fastroai.runs.quoting import Reserve, check_reserve
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import (
@@ -23,7 +24,7 @@ from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore
 from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
-from fastroai.usage.limits import Limits
+from fastroai.usage.limits import Limits, together
 
 DepsT = TypeVar("DepsT", default=Any)
 
@@ -48,6 +49,8 @@ class RunRequest(Generic[DepsT]):
     """Whether the flow around asks for the run in its own task, so that its calls keep their order."""
     reserve: Reserve | None = None
     """The money to set aside for the run before it begins."""
+    limits: Limits | None = None
+    """The limits that the caller gives this run, beside those of the config and of everything around."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)
@@ -60,11 +63,18 @@ class RunRequest(Generic[DepsT]):
         """Return the tracer of the request, else that of the run around."""
         return self.tracer if self.tracer is not None or parent is None else parent.tracer
 
+    @property
+    def own_limits(self) -> Limits | None:
+        """The limits that the caller gives the run; else those that an earlier caller gave it, on record."""
+        recorded = None if self.opening is None else self.opening.recorded
+        return limits_on_record(recorded) if self.limits is None and recorded is not None else self.limits
+
     def scope(
         self, kind: ScopeKind, name: str, config: PipelineConfig, limits: Limits | None, hooks: RunHooks
     ) -> Scope:
         """Return the scope of the run, under the current one. It is not entered yet."""
         parent, opening = current_scope(), self.opening
+        own = self.own_limits
         tracer = self.tracer_of(parent)
         if config.trace is False:
             tracer = NoOpTracer()
@@ -74,7 +84,7 @@ class RunRequest(Generic[DepsT]):
             kind,
             name,
             parent=parent,
-            limits=limits,
+            limits=together(own, limits),
             deps=self.deps,
             tracer=tracer,
             listener=both(hooks.listener(name, around=parent), self.listener),
@@ -105,6 +115,14 @@ class RunRequest(Generic[DepsT]):
         return replace(self, opening=opening)
 
     def labelling(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper whose runs have its labels, those of this request, and those of scopes around."""
+        """Return a keeper whose runs have its labels, those of this request, and those of scopes around.
+
+        It also puts the budgets of this request on record.
+        """
         around, labels = current_scope(), self.labels.inside(keeper.labels)
-        return replace(keeper, labels=labels if around is None else labels.inside(around.labels))
+        labels = labels if around is None else labels.inside(around.labels)
+        return replace(self.limiting(keeper), labels=labels)
+
+    def limiting(self, keeper: RunKeeper) -> RunKeeper:
+        """Return a keeper that puts the budgets of this request on record."""
+        return replace(keeper, budgets=limits_to_json(self.limits))

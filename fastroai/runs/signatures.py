@@ -19,6 +19,7 @@ from fastroai.runtime import blocking
 from fastroai.runtime.budget_scopes import OnEvent
 from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike
 
 Inputs: TypeAlias = Mapping[str, Any]
 
@@ -47,6 +48,7 @@ class OpenOptions(TypedDict, total=False):
     on_busy: OnBusy
     busy_timeout: float
     reserve: Reserve | None
+    budget: BudgetLike | None
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -61,6 +63,7 @@ class ResumeOptions(TypedDict, total=False):
     on_busy: OnBusy
     busy_timeout: float
     reserve: Reserve | None
+    budget: BudgetLike | None
 
 
 class ForkOptions(TypedDict, total=False):
@@ -73,6 +76,7 @@ class ForkOptions(TypedDict, total=False):
     store: object
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
+    budget: BudgetLike | None
 
 
 class WakeOptions(TypedDict, total=False):

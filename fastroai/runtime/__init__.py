@@ -10,7 +10,6 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.runtime.admission import admit as admit
-    from fastroai.runtime.admission import crossing as crossing
     from fastroai.runtime.admission import record_spending as record_spending
     from fastroai.runtime.admission import set_aside as set_aside
     from fastroai.runtime.admission import step_down_if_due as step_down_if_due
@@ -90,7 +89,6 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         ".admission": (
             "admit",
-            "crossing",
             "record_spending",
             "set_aside",
             "step_down_if_due",

@@ -18,11 +18,11 @@ from fastroai.runtime.at_limits import share
 from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_line import InLine, open_accounts
-from fastroai.runtime.ledger import NOTHING, Account, Amounts, Claim, Hold, Measure, wake
+from fastroai.runtime.ledger import NOTHING, Account, Amounts, Claim, Hold, wake
 from fastroai.runtime.reservation import Reservation, holds_around, note_spending, to_warn_of
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import booked_usd
-from fastroai.runtime.stops import is_strict, stop_of
+from fastroai.runtime.stops import is_strict
 from fastroai.runtime.terms import TermsT
 from fastroai.tracing.metrics import record_refusal, record_request
 
@@ -134,11 +134,8 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
     wake(changed)
 
 
-def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | None:
-    """Charge spending that was not admitted, and tell listeners of it with the next event.
-
-    Returns the error of the outermost budget that is crossed now, by this spending or earlier; else `None`.
-    """
+def record_spending(scope: Scope, record: RequestRecord) -> None:
+    """Charge spending that was not admitted, and tell listeners of it with the next event."""
     scope.charge(record)
     record_request(record)
     reserve = next((hold for each in scope.reserves if (hold := each.hold) is not None), None)
@@ -149,23 +146,6 @@ def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | Non
         warned = to_warn_of(scope, open_accounts(scope))
     wake(changed)
     note_spending(scope, record, warned)
-    return crossing(scope)
-
-
-def crossing(scope: Scope) -> BudgetExceeded | None:
-    """Return the error of the outermost budget that spending without admission has crossed; else `None`."""
-    with scope.lock:
-        accounts = open_accounts(scope)
-        crossed: list[tuple[Account, Measure]] = [
-            (account, measure) for account in accounts if (measure := account.crossed) is not None
-        ]
-    if not crossed:
-        return None
-    stop = stop_of(scope, *crossed[-1], None)
-    stop.stopped = "recorded"
-    record_refusal(stop)
-    scope.note(BudgetRefused(part=scope.part, error=stop))
-    return stop
 
 
 def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | None:

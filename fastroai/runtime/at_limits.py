@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic
 
 from fastroai.errors import BudgetExceeded
+from fastroai.runtime.causes import explain
 from fastroai.runtime.events import BudgetWaiting
 from fastroai.runtime.in_line import let_others_come
 from fastroai.runtime.ledger import Hold
@@ -93,9 +94,16 @@ class AtLimit(Generic[TermsT]):
             )
             if balance is None:
                 return
+            counted = await self._whole.counted_by_provider()
+            if counted is not self._whole:
+                self._whole = self._terms = counted
+                self._reservation.take_instead(counted)
+                fitting = self._fit if counted.is_flexible else None
+                continue
             self._short, fitting = self._refusal(balance), None
             lowered = self._whole.lowered(usd=self.shared.left_of(balance), tokens=None)
             if lowered is None:
+                explain(self._short, self._whole)
                 raise self._short
             self._terms = lowered
 
@@ -112,7 +120,7 @@ class AtLimit(Generic[TermsT]):
         return refusal
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self.shared.claim, in_force(self.shared.limit, balance)
+        claim, limit_usd = self.shared.claim, in_force(self.shared.ceiling, balance)
         left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
         amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)

@@ -141,9 +141,10 @@ class BudgetScope(BudgetView):
             await self._scope.__aexit__(exc_type, exc, traceback)
 
     def __enter__(self) -> Self:
-        if self._scope.budget is not None and self._scope.budget.ms is not None:
+        ms = next((budget.ms for budget in self._scope.budgets if budget.ms is not None), None)
+        if ms is not None:
             expected = "`async with`; code that is not async cannot be cancelled when its time is over"
-            raise ConfigurationError("ms", self._scope.budget.ms, expected)
+            raise ConfigurationError("ms", ms, expected)
         self._scope.enter()
         return self
 

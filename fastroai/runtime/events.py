@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from fastroai.errors import BudgetExceeded, ContractViolation
 from fastroai.records import RequestRecord
 from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.wakeup import running_loop
+from fastroai.usage.budget import Budget
 
 logger = logging.getLogger("fastroai.runtime")
 
@@ -66,11 +67,13 @@ class BudgetWarning(RunEvent):
     """The key of the account of a `SpendLimit`: whose spending it is; `None` for a budget."""
     window: str | None = None
     """The window of a `SpendLimit`: `hour`, `day`, `month` or `total`; `None` for a budget."""
+    budget: Budget | None = field(default=None, compare=False, repr=False)
+    """The budget; `None` for a `SpendLimit`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BudgetRefused(RunEvent):
-    """A budget refused a request before it was sent, cut its answer, or was crossed by recorded spending."""
+    """A budget refused a request or a step before it began, cut an answer, or was crossed by two charges."""
 
     error: BudgetExceeded
 

@@ -288,6 +288,8 @@ class RunStarted(Fact):
     """The shape of the pipeline or graph, which is compared when the run is resumed."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     forked_from: str | None = None
+    budgets: list[JsonValue] | None = None
+    """The budgets that the caller gave this run, as plain data; `None` without any."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -305,6 +307,8 @@ class RunResumed(Fact):
     """Inputs that were replaced when the run was resumed."""
     definition: JsonValue = None
     """The new shape, if the run was resumed by force although its shape had changed."""
+    budgets: list[JsonValue] | None = None
+    """The budgets that the caller gave the run in place of earlier ones; `None` to keep those."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic
 
 from fastroai.errors import BudgetExceeded
+from fastroai.runtime.causes import explain
 from fastroai.runtime.events import BudgetWaiting
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.reservation import Reservation, holds_around
@@ -56,19 +57,21 @@ class InLine(Generic[TermsT]):
             while claim.state != "granted":
                 if claim.state == "waiting":
                     await self._news()
-                elif not (self._count_again() or self._step_down()):
+                elif not (self._count_again() or await self._have_counted() or self._step_down()):
                     self._lower_or_refuse()
-        except BaseException:
+        except BaseException as error:
             with self.scope.lock:
                 changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
             wake(changed)
+            if isinstance(error, BudgetExceeded):
+                explain(error, self._whole)
             raise
 
     async def _come(self) -> None:
         """Ask the budgets, once the requests that come at the same time are counted, so that they share."""
         await self._whole.prepare_bound()
-        if any(account.goes_by_expectations for account in self._claim.accounts):
-            await self._whole.prepare_expectation()
+        if self._whole.bound.tokens is None:  # its provider may know more
+            self.terms = self._whole = await self._whole.counted_by_provider()
         if self._whole.is_flexible:
             await let_others_come(lambda: self._ledger.arrivals)
         accounts = tuple(account for account in self._claim.accounts if not account.closed)
@@ -149,6 +152,11 @@ class InLine(Generic[TermsT]):
         """Ask for less, if answers to other requests show that less is enough."""
         again = self._whole.counted_again()
         return again is not self._whole and self._ask_instead(again)
+
+    async def _have_counted(self) -> bool:
+        """Ask for less, if the provider counts the input for free, and says that less is enough."""
+        counted = await self._whole.counted_by_provider()
+        return counted is not self._whole and self._ask_instead(counted)
 
     def _step_down(self) -> bool:
         """Ask for a cheaper model, once, if a budget names one."""

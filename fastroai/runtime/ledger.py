@@ -562,6 +562,16 @@ class Ledger:
                 claim.leave(account)
         return self.review()
 
+    def grow(self, hold: Hold, amounts: Amounts) -> bool:
+        """Let a request hold more, before all claims in line. Returns False if there is no room for it."""
+        before = hold.amounts
+        self._change(hold, amounts, hold.reserve)
+        is_overdrawn = any(account.lacks(_NOTHING_MORE) is not None for account in hold.accounts)
+        if is_overdrawn or (hold.reserve is not None and hold.reserve.left_usd < 0):
+            self._change(hold, before, hold.reserve)
+            return False
+        return True
+
     def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
         """Lower the amounts that a request holds. Returns the claims that this changes."""
         self._change(hold, amounts, hold.reserve)
@@ -663,6 +673,9 @@ class Ledger:
             account.reserve(hold.asked_of(account))
         if hold.reserve is not None:
             hold.reserve.lend(hold)
+
+
+_NOTHING_MORE: Final = Amounts(requests=0, expected_usd=NOTHING, expected_tokens=0)
 
 
 def wake(claims: Iterable[Claim]) -> None:

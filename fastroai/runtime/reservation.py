@@ -20,7 +20,7 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, note_warnings, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings, result_of
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.tracing.metrics import record_request
@@ -79,9 +79,8 @@ class Reservation(Generic[TermsT]):
 
     def payer_at(self, ceiling: Ceiling) -> Payer | None:
         """Return the reservation with a spend limit; `None` if there is none, and after the end."""
-        place = ceiling.limit.store, ceiling.account
         shared = self.shared if self._open else ()
-        return next((each for each in shared if (each.limit.store, each.claim.account) == place), None)
+        return next((each for each in shared if each.ceiling.place == ceiling.place), None)
 
     def note_slot(self) -> None:
         """Note that the request has a slot under a `ProviderLimit`. Requests inside of it share the slot."""
@@ -155,11 +154,30 @@ class Reservation(Generic[TermsT]):
 
     def lower(self, terms: TermsT, short: BudgetExceeded) -> None:
         """Hold less, because the request was given a lower `max_tokens`."""
-        self.terms, self.short = terms, short
+        self.short = short
+        self.take_instead(terms)
+
+    def take_instead(self, terms: TermsT) -> None:
+        """Hold what these terms need, which is not more than before."""
+        self.terms = terms
         if (ledger := self._hold.ledger) is not None:
             with self.scope.lock:
                 changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))
             wake(changed)
+
+    def grow(self, terms: TermsT) -> bool:
+        """Hold more, because more is sent than was admitted. Returns False if that takes another admission.
+
+        It does if there is no room for it, and under spend limits, whose stores must be asked.
+        """
+        if self.shared:
+            return False
+        if (ledger := self._hold.ledger) is not None:
+            with self.scope.lock:
+                if not ledger.grow(self._hold, amounts_of(terms, self._hold.accounts)):
+                    return False
+        self.terms = terms
+        return True
 
     # --- its end ---
 
@@ -242,7 +260,9 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                note_warnings(self.scope, shared.limit, shared.claim, balance)
+                note_warnings(self.scope, shared.ceiling, shared.claim, balance)
+                if is_over(shared.ceiling, balance):
+                    self.scope.unsure.add(shared.ceiling.place)
         await self.scope.tell()
 
 
@@ -314,5 +334,6 @@ def note_spending(scope: Scope, record: RequestRecord, warned: Warned) -> None:
                 share=account.share,
                 threshold=reached,
                 limit_usd=account.budget.usd,
+                budget=account.budget,
             )
         )

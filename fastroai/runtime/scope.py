@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fastroai.tracing import Tracer
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
+    from fastroai.usage.spend_store import SpendAccount, SpendStore
 
 ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "call", "agent", "budget"]
 
@@ -134,12 +136,13 @@ class Scope:
         "_part",
         "_stopped_runs",
         "_token",
+        "_unsure",
         "_usage",
         "_when_handed_on",
         "account",
         "agent_run",
         "attempt",
-        "budget",
+        "budgets",
         "ceilings",
         "closed",
         "degraded",
@@ -227,13 +230,14 @@ class Scope:
         self.time: Clock | None = None
         """The clock of the time budget, once it runs."""
         self.seconds_before = seconds_before
-        self.budget: Budget | None = None
+        self.budgets: tuple[Budget, ...] = ()
+        """The budgets of this scope itself, the most specific one first."""
         self.labels: Labels = NO_LABELS if parent is None else parent.labels
         """The tags and the tenant of spending in this scope."""
         if labels is not NO_LABELS:
             self.labels = labels.inside(self.labels)
         self.account: Account | None = None if parent is None else parent.account
-        """The account of this scope's budget, else of the nearest budget above; `None` without a budget."""
+        """The account of this scope's first budget, else of the nearest budget above; `None` without one."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that apply in this scope."""
         self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
@@ -248,6 +252,7 @@ class Scope:
         self._clocks: list[Clock] | None = None
         self.log: FactLog | None = None if parent is None else parent.log
         """The log of the run that this scope is a part of."""
+        self._unsure: set[tuple[SpendStore, SpendAccount]] | None = None
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that this scope is a part of."""
@@ -294,25 +299,36 @@ class Scope:
 
     def _limit(self, limits: Limits, deps: object) -> None:
         self.ceilings = limits.ceilings(deps, self.labels.tenant, within=self.ceilings)
-        self.budget = limits.budget
-        if limits.budget is not None:
+        self.budgets = limits.budgets
+        if limits.budgets:
+            call = self.parent if self.parent is not None and self.parent.kind == "call" else None
             with self.lock:
-                self.account = Account(limits.budget, self.usage, self.account, self.path)
-            if self.parent is not None and self.parent.kind == "call" and self.parent.budget is limits.budget:
-                # The scope of the call warns, for all its attempts.
-                self.account.warnings_told = len(limits.budget.warn_at)
+                for budget in reversed(limits.budgets):
+                    self.account = Account(budget, self.usage, self.account, self.path)
+                    if call is not None and any(budget is one for one in call.budgets):
+                        # The scope of the call warns, for all its attempts.
+                        self.account.warnings_told = len(budget.warn_at)
         self._alert(limits)
+
+    @property
+    def _own_accounts(self) -> Iterable[Account]:
+        """The accounts of the budgets of this scope itself."""
+        return () if self.account is None else islice(self.account.lineage(), len(self.budgets))
 
     def _alert(self, limits: Limits) -> None:
         """Have handlers called with the warnings of these limits."""
-        path = self.path
-        if self.budget is not None and self.budget.on_warning is not None:
-            handler = self.budget.on_warning
-            self._hear(of_warnings(handler, lambda one: one.key is None and one.scope_path == path))
+        for budget in self.budgets:
+            if budget.on_warning is not None:
+                self._hear(of_warnings(budget.on_warning, self._warnings_of(budget)))
         known = () if self.parent is None else self.parent.ceilings
         for ceiling in self.ceilings if limits.spend_limits else ():
             if ceiling.limit.on_warning is not None and ceiling not in known:
                 self._hear(of_warnings(ceiling.limit.on_warning, _warnings_of(ceiling)))
+
+    def _warnings_of(self, budget: Budget) -> Callable[[BudgetWarning], bool]:
+        """Return a function that says whether a warning is one of this budget of the scope."""
+        path = self.path
+        return lambda one: one.budget is budget and one.scope_path == path
 
     def _hear(self, listener: Listener) -> None:
         self.listener = both(on_this_loop(listener), self.listener)
@@ -444,8 +460,9 @@ class Scope:
                 if scope._in_flight is None:
                     scope._in_flight = {}
                 scope._in_flight[request] = False
-            elif scope.budget is not None and scope.account is not None:  # another thread has just closed it
-                changed += request.leave(scope.account)
+            else:  # another thread has just closed it
+                for account in scope._own_accounts:
+                    changed += request.leave(account)
         return changed
 
     def end_in_flight(self, request: InFlight, charge: Charge | None) -> None:
@@ -478,15 +495,28 @@ class Scope:
         for request in requests:
             in_flight[request] = True
             self._count(request.write_off())
-        if self.budget is not None and self.account is not None:
+        for account in self._own_accounts:
             for request in requests:
-                changed += request.leave(self.account)
+                changed += request.leave(account)
         return changed
+
+    @property
+    def unsure(self) -> set[tuple[SpendStore, SpendAccount]]:
+        """Accounts of spend limits that may be crossed, so that their stores are asked before a step begins.
+
+        Their stores have said so after a charge in this tree of scopes, or the run was resumed.
+        """
+        root = self.root
+        if root._unsure is None:
+            root._unsure = set()
+        return root._unsure
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count the spending of an earlier process in the same place, in this scope only."""
         with self.lock:
             self._count_known(charges, agent_calls)
+        if self._charges:
+            self.unsure.update(ceiling.place for ceiling in self.ceilings)
 
     def recount(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count the spending of an earlier process here and up to the step around; there, `restore` does."""
@@ -501,8 +531,8 @@ class Scope:
         for charge in charges:
             self.usage.add(charge.record)
             self.charges.append(charge)
-        if self.budget is not None and self.account is not None:
-            self.account.new_warnings()  # the earlier process has told listeners of these
+        for account in self._own_accounts:
+            account.new_warnings()  # the earlier process has told listeners of these
 
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
         """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
@@ -580,6 +610,17 @@ class Scope:
                         stack.enter_context(clock.paused())
                 if scope.kind == "step":
                     break  # clocks around the step bound more than this request
+            yield
+
+    @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """Stop all clocks around, while the process loads something that it loads once, such as an SDK."""
+        with ExitStack() as stack:
+            stack.enter_context(self.at_rest())
+            for scope in self.lineage():
+                for clock in scope._clocks or ():
+                    if not isinstance(clock, WorkClock):
+                        stack.enter_context(clock.paused())
             yield
 
     @contextmanager
@@ -711,8 +752,8 @@ class Scope:
             if in_flight := self._in_flight:
                 changed = self._write_off(in_flight)
                 self._in_flight = None
-            if self.budget is not None and self.account is not None:
-                changed += self.account.close()
+            for account in self._own_accounts if self.budgets else ():
+                changed += account.close()
         if changed:
             wake(changed)
         if self.parent is None and in_flight:
@@ -753,8 +794,9 @@ class Scope:
             raise ForkedScopeError(*self.forked, THIS_PROCESS.id)
 
     def time_budget(self) -> Clock | None:
-        """Make and return the clock for the milliseconds of this scope's budget; `None` if it has none."""
-        if self.budget is None or (ms := self.budget.ms) is None:
+        """Make and return the clock for the milliseconds of this scope's budgets; `None` if it has none."""
+        ms = min((budget.ms for budget in self.budgets if budget.ms is not None), default=None)
+        if ms is None:
             return None
         self.time = Clock(
             max(ms / 1000 - self.seconds_before, 0.0),
@@ -787,7 +829,7 @@ class Scope:
         if self.loop is None and running_loop() is None:
             raise no_running_loop()
         self._token = _current.set(self)
-        if self.budget is not None and (time := self.time_budget()) is not None:
+        if self.budgets and (time := self.time_budget()) is not None:
             await time.__aenter__()
             self.add_clock(time)
         return self
@@ -818,5 +860,8 @@ class Scope:
 
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
     """Return a function that says whether a warning is one of this spend limit."""
-    own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
-    return lambda warning: (warning.key, warning.window, warning.coded_usd or warning.limit_usd) == own
+    key, window = ceiling.account.key, ceiling.account.window
+    return lambda warning: (
+        (warning.key, warning.window) == (key, window)
+        and (callable(ceiling.limit.usd) or (warning.coded_usd or warning.limit_usd) == ceiling.usd)
+    )

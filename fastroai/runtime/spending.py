@@ -43,31 +43,43 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
-def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
+def in_force(ceiling: Ceiling, balance: SpendBalance) -> Decimal:
     """Return the limit that applies, in US dollars: the one set by hand for the window, else that in code."""
-    return limit.usd if balance.limit_usd is None else balance.limit_usd
+    return ceiling.usd if balance.limit_usd is None else balance.limit_usd
+
+
+def is_over(ceiling: Ceiling, balance: SpendBalance) -> bool:
+    """Return whether more is spent than the limit allows."""
+    return balance.spent_usd > in_force(ceiling, balance)
+
+
+def allow(ceiling: Ceiling, error: SpendStoreUnavailable) -> None:
+    """Go on without the store of a limit, if the limit allows for that; else raise `error`."""
+    if ceiling.limit.on_unavailable == "refuse":
+        raise error
+    logger.warning("spend limit %r is not kept: %s", ceiling.account.key, error.reason)
 
 
 def limit_stop(
-    limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
+    ceiling: Ceiling, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
-        usd_to_microcents(in_force(limit, balance)),
+        usd_to_microcents(in_force(ceiling, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
         scope.root.path,
     )
-    error.key, error.window = claim.account.key, claim.account.window
+    error.key, error.window = ceiling.account.key, ceiling.account.window
     error.resets_at = balance.resets_at
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
 
 
-def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
+def note_warnings(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: SpendBalance) -> None:
     """Warn listeners of the reached shares of a limit that the store left to this claim to tell."""
-    limit_usd = in_force(limit, balance)
+    limit_usd = in_force(ceiling, balance)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -76,7 +88,7 @@ def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: S
                 share=ratio(balance.spent_usd, limit_usd),
                 threshold=threshold,
                 limit_usd=limit_usd,
-                coded_usd=None if limit_usd == limit.usd else limit.usd,
+                coded_usd=None if balance.limit_usd in (None, ceiling.usd) else ceiling.usd,
                 key=claim.account.key,
                 window=claim.account.window,
             )
@@ -95,7 +107,7 @@ def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
         id=uuid.uuid4().hex,
         account=ceiling.account,
         amount_usd=_ZERO,
-        limit_usd=limit.usd,
+        limit_usd=ceiling.usd,
         lease=limit.lease,
         holder=process_owner(),
         keep=limit.keep,
@@ -113,7 +125,7 @@ class SharedCharge:
 
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Start to charge the cost in the background."""
-        self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
+        self.ceiling, self.limit, self._scope, self._is_noted = ceiling, ceiling.limit, scope, False
         payer = _payer(scope, ceiling)
         self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
         if payer is not None:
@@ -133,25 +145,36 @@ class SharedCharge:
     def note_warnings(self) -> None:
         """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
-            note_warnings(self._scope, self.limit, self._claim, balance)
+            note_warnings(self._scope, self.ceiling, self._claim, balance)
+            if is_over(self.ceiling, balance):
+                self._scope.unsure.add(self.ceiling.place)
         self._is_noted = True
 
     def stop(self) -> SpendLimitExceeded | None:
-        """Return the error of the limit if it is known to be crossed, else `None`.
+        """Return the error of the limit if its store says that it is crossed, else `None`."""
+        balance = self._ending.result() if self.is_done else None
+        return None if balance is None else _recorded_stop(self.ceiling, self._scope, balance)
 
-        Before the charge is done, this is known only if the charges of this process that are on their way
-        exceed the limit. So code that records in a tight loop need not wait for the store.
-        """
-        balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or balance.spent_usd <= in_force(self.limit, balance):
-            return None
-        stop = limit_stop(self.limit, self._claim, self._scope, balance, requested=None)
-        stop.stopped = "recorded"
-        return stop
 
-    def _unbooked(self) -> SpendBalance:
-        spent_usd = self._desk.unbooked(self._claim.account)
-        return SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
+def _recorded_stop(ceiling: Ceiling, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded | None:
+    if not is_over(ceiling, balance):
+        return None
+    stop = limit_stop(ceiling, scope, balance, requested=None)
+    stop.stopped = "recorded"
+    return stop
+
+
+def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
+    """Return the error of a limit that is crossed by the charges of this process on their way to the store.
+
+    So code that records in a tight loop need not wait for the store.
+    """
+    for ceiling in scope.ceilings:
+        spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
+        balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
+        if (stop := _recorded_stop(ceiling, scope, balance)) is not None:
+            return stop
+    return None
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
@@ -183,7 +206,7 @@ class SharedReservation:
     """The reservation of one request or one run with one spend limit. It is ended once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
-        self.limit, self._hold, self._scope = ceiling.limit, hold, scope
+        self.ceiling, self.limit, self._hold, self._scope = ceiling, ceiling.limit, hold, scope
         self._payer = _payer(scope, ceiling)
         self.claim = _new_claim(ceiling, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
@@ -307,7 +330,7 @@ class SharedReservation:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
             self._tell_the_line(error)
-            self._allow(error)
+            allow(self.ceiling, error)
             return True  # reserved already, and counted if the store is back when the answer comes
 
     def end(self, record: RequestRecord | None) -> Future[SpendBalance | None] | None:
@@ -339,11 +362,11 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """Return the US dollars that the limit has left, in whole units of stores, so that claims fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
+        return spend_usd(spend_units(in_force(self.ceiling, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """Return the error for a request of this many US dollars, for which the limit cannot pay."""
-        return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(amount_usd))
+        return limit_stop(self.ceiling, scope, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
         """Raise the same error, as an object of its own, in each request that waits for its turn."""
@@ -356,11 +379,5 @@ class SharedReservation:
         self._counter.turnstile.turn_away(again)
 
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
-        self._allow(error)
+        allow(self.ceiling, error)
         self._state = "uncounted"
-
-    def _allow(self, error: SpendStoreUnavailable) -> None:
-        """Let a request go out without the store, if the limit allows for that; else raise `error`."""
-        if self.limit.on_unavailable == "refuse":
-            raise error
-        logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error.reason)

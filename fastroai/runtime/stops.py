@@ -39,9 +39,13 @@ def check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
     for account in accounts:
         budget = account.budget
         counts_money = budget.usd is not None
-        check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
+        counts_tokens = budget.tokens is not None
+        if budget.admission == "expected":  # what is expected will do where nothing bounds the use
+            counts_money = counts_money and terms.expected_usd is None
+            counts_tokens = counts_tokens and terms.expected_tokens is None
+        check(terms, budget, counts_money=counts_money, counts_tokens=counts_tokens)
         # A budget that allows models without a price does not count them, whether they answer or not.
-        if counts_money and is_strict(budget) and account.usage.unbounded_requests:
+        if budget.usd is not None and is_strict(budget) and account.usage.unbounded_requests:
             raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
 
 

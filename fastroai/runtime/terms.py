@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -9,6 +10,7 @@ from fastroai.runtime.ledger import Account, Amounts
 
 if TYPE_CHECKING:
     from fastroai.usage import ModelFallback, RequestBound
+    from fastroai.usage.input_parts import InputPart
 
 
 AskedFor: TypeAlias = Literal["request", "spend", "run"]
@@ -83,9 +85,14 @@ class RequestTerms(Protocol):
         """Compute `bound` beforehand, if that takes time."""
         return None
 
-    async def prepare_expectation(self) -> None:
-        """Compute the expectation beforehand, if that takes time."""
-        return None
+    async def counted_by_provider(self) -> Self:
+        """Return the request with a lower bound, if its provider counts its input; else unchanged."""
+        return self
+
+    @property
+    def input_parts(self) -> Sequence[InputPart]:
+        """What the input consists of, largest first; nothing if that is not known."""
+        return ()
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Return the request with the longest answer that these amounts pay for; `None` if for none."""

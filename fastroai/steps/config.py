@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
@@ -31,7 +31,7 @@ from fastroai.store.journal import Durability
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.usage import BudgetLike
-from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.limits import NO_LIMITS, Limits, limits_of, together
 
 OnError = Literal["fail", "continue"]
 
@@ -218,6 +218,12 @@ def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | 
     return policies
 
 
+def with_budget(config: PipelineConfig, budget: BudgetLike) -> PipelineConfig:
+    """Return a config with a budget beside its own ones."""
+    limits = together(limits_of(budget), limits_in(config)) or NO_LIMITS
+    return replace(config, budget=(*limits.budgets, *limits.spend_limits), cost_budget=NOT_GIVEN)
+
+
 def rules_for(
     policies: RetryPolicies | None, retries: int | None, delay: float, classifiers: tuple[Classifier, ...]
 ) -> RetryRules | None:
@@ -247,16 +253,13 @@ def _says_a_budget(config: ExecutionConfig) -> bool:
     return not (isinstance(config.budget, NotGiven) and isinstance(config.cost_budget, NotGiven))
 
 
-def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
-    """Return the limits of a step. A budget replaces less specific ones; `None` lifts these."""
+def _limits_of_step(own: Sequence[StepConfig]) -> Limits | None:
+    """Return the limits of a step: those of all its configs. `None` lifts those of less specific configs."""
     limits: Limits | None = None
-    for config in own:
-        if not _says_a_budget(config):
-            continue
-        said = limits_in(config)
-        if said is None:
-            return limits
-        limits = said if limits is None else limits.over(said)
+    for config in filter(_says_a_budget, own):
+        if (said := limits_in(config)) is None:
+            break
+        limits = together(limits, said)
     return limits
 
 
@@ -298,7 +301,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retry=retry,
         classifiers=tuple(classifier for config in chain for classifier in config.classifiers),
         hooks=Hooks.of(*own),
-        limits=_most_specific_limits(own),
+        limits=_limits_of_step(own),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),  # pyright: ignore[reportArgumentType]  # pyright: ignore[reportArgumentType]
     )

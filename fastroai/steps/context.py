@@ -44,12 +44,13 @@ from fastroai.runtime import (
     run_blocking,
     unknown_cost,
 )
+from fastroai.runtime.crossings import crossing
 from fastroai.runtime.events import (
     BudgetRefused,
 )
 from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
-from fastroai.runtime.spending import SharedCharge, charge_shared
+from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.calling import CallConfig
 from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
@@ -74,6 +75,7 @@ from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
+from fastroai.tracing.metrics import record_refusal
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
@@ -207,9 +209,9 @@ class StepContext(Generic[DepsT_co]):
         self._waits: Counter[str] | None = None
         """How often the step has waited for each message, by name; sleeps count under the empty name."""
         self.refusal: FastroAIError | None = None
-        """The error that `record_usage` raised. It ends the step, even if the step's code goes on."""
+        """The error that `record_usage` raised. It ends the step, even if the code of the step goes on."""
         self.uncertain: list[SharedCharge] = []
-        """Recorded spending that is not yet known to be within the spend limits."""
+        """Recorded spending of which the step does not know yet whether it crossed a spend limit."""
         if data.visit is not None and scope.attempt > 1:
             data.visit.begin_attempt()
 
@@ -872,11 +874,11 @@ class StepContext(Generic[DepsT_co]):
     ) -> RequestRecord:
         """Charge past spending on another SDK or a paid API, priced like a model request.
 
-        The spending is charged even if it crosses a budget. Then this raises, and the run or the step ends as
-        if a request had been refused. Spend limits are charged in the background: this raises at once if the
-        charges on their way to the store are more than the limit. Otherwise, it raises at its next call after
-        the store has them, at the latest when the step ends. `spend` reserves money first, so that no limit
-        is crossed.
+        The spending is charged even if it crosses a budget or a spend limit: it has happened, so the step
+        goes on and keeps its output. What comes next is refused: the next request, purchase, step or node,
+        and the next call of this method, whose spending is charged, too. Spend limits are charged in the
+        background, so they may refuse a call later. `spend` reserves money first, so that no limit is
+        crossed.
 
         Args:
             model: The model or service that was used, with or without its provider (`openai:gpt-5-mini`).
@@ -889,7 +891,7 @@ class StepContext(Generic[DepsT_co]):
             cost_calculator: Source of prices; genai-prices unless given.
 
         Raises:
-            BudgetExceeded: a budget is crossed now; the spending is charged.
+            BudgetExceeded: a budget was crossed before this spending, which is charged.
             UnpricedModelError: there is a budget of money or a spend limit, and the cost is not fully known,
                 so nobody can tell what is left. The spending is charged.
             ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
@@ -914,13 +916,18 @@ class StepContext(Generic[DepsT_co]):
         scope.check_process()
         tags, tenant = scope.labels
         record = replace(record, step_id=self.step_id, variant=self.scope.variant, tags=tags, tenant=tenant)
-        stop = record_spending(scope, record)
+        crossed, stop = crossing(scope), self._shared_stop()
+        record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)
-        refusal = stop or self._shared_stop() or unknown_cost(scope, record)
-        if refusal is not None:
-            self.refusal = refusal
-            raise refusal
+        if crossed is not None:
+            stop = crossed.stop(scope, "recorded")
+        if stop is not None:
+            record_refusal(stop)
+            scope.note(BudgetRefused(part=scope.part, error=stop))
+        self.refusal = stop or unknown_cost(scope, record)
+        if self.refusal is not None:
+            raise self.refusal
         return record
 
     def spend(
@@ -951,20 +958,17 @@ class StepContext(Generic[DepsT_co]):
         scope = self.scope.in_this_process()
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
 
-    async def check_spending(self) -> None:
+    async def end_spending(self) -> None:
         """Wait until recorded spending is in the accounts of spend limits.
 
         Raises:
-            SpendLimitExceeded: a spend limit is crossed now.
             BudgetExceeded: `record_usage` raised it, and the code of the step has caught it.
             UnpricedModelError: likewise.
         """
         await self.in_the_books()
         if self.refusal is not None:
             raise self.refusal
-        if (stop := self._shared_stop()) is not None:
-            await self.scope.tell()
-            raise stop
+        await self.scope.tell()
 
     async def in_the_books(self) -> None:
         """Wait until recorded spending is in the accounts of spend limits, where listeners find it."""
@@ -979,10 +983,8 @@ class StepContext(Generic[DepsT_co]):
         self.uncertain = [charge for charge in charges if charge not in done]
         for charge in done:
             charge.note_warnings()
-        stop = next((stop for charge in charges if (stop := charge.stop()) is not None), None)
-        if stop is not None:
-            self.scope.note(BudgetRefused(part=self.scope.part, error=stop))
-        return stop
+        said = next((stop for charge in done if (stop := charge.stop()) is not None), None)
+        return said or unbooked_stop(self.scope)
 
     # --- for the runner and for steps of other kinds ---
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps.outputs import Outputs
 from fastroai.usage import Budget, Quote
-from fastroai.usage.limits import Limits
+from fastroai.usage.limits import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
     from fastroai.calls.call import AgentCall
@@ -96,7 +96,7 @@ def budgets_around() -> tuple[Budget, ...]:
         return ()
     if scope.estimated is not None:
         return scope.estimated
-    return tuple(each.budget for each in scope.lineage() if each.budget is not None)
+    return tuple(budget for each in scope.lineage() for budget in each.budgets)
 
 
 @asynccontextmanager
@@ -106,9 +106,8 @@ async def nothing_paid(limits: Limits | None = None) -> AsyncGenerator[Scope]:
     Estimates run functions of the user in it, such as prompts and instructions. `limits` are those of the
     estimated code.
     """
-    own = () if limits is None or limits.budget is None else (limits.budget,)
     scope = Scope("call", "estimate", parent=None)
-    scope.estimated = (*own, *budgets_around())
+    scope.estimated = (*(limits or NO_LIMITS).budgets, *budgets_around())
     async with scope:
         scope.close()
         yield scope

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from fastroai.calls.call import no_agent
 from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
+from fastroai.runtime.crossings import refuse_if_crossed
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
 from fastroai.steps.context import StepContext, StepData
@@ -41,7 +42,7 @@ def run_step(
     """
     started = perf_counter()
     spans = scope.tracer is not None and step.opens_span
-    is_bounded = spans or scope.budget is not None or config.total_timeout is not None
+    is_bounded = spans or bool(scope.budgets) or config.total_timeout is not None
     if config.is_plain and not is_bounded:
         return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
 
@@ -126,6 +127,8 @@ async def _attempt(
     clock: Clock | None = None,
 ) -> OutputT:
     scope.attempt = attempt
+    if scope.account is not None or scope.ceilings:
+        await refuse_if_crossed(scope)
     context = StepContext(scope, data, deps, config, started, map_step)
     if clock is not None:
         context.attach_clock(clock)
@@ -142,7 +145,7 @@ async def _attempt(
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
         if context.uncertain or context.refusal is not None:
-            await context.check_spending()
+            await context.end_spending()
         return output
     except Exception:
         await context.in_the_books()

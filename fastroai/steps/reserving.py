@@ -21,7 +21,6 @@ from fastroai.runtime import (
     Reservation,
     Scope,
     admit,
-    crossing,
     current_scope,
     reservations_around,
     run_blocking,
@@ -105,9 +104,10 @@ class Spend:
         """Charge the cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
 
         With both, `usd` is the bill. The record also has the units and, in `priced_usd`, their price.
+        A cost above the reserved amount is charged, too. If it crosses a budget, the step keeps what was
+        bought, and the next request, purchase or step is refused.
 
         Raises:
-            BudgetExceeded: the cost is more than was reserved, so that a budget is crossed. It is charged.
             ConfigurationError: an amount is invalid, units have no price, or the spending has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
@@ -117,10 +117,7 @@ class Spend:
         record = replace(
             cost.on(self._record("settled")), tokens=tokens_of(used), units=used, bound_usd=cost.most_usd
         )
-        ended = self._end(lambda reservation: reservation.settle(record).record)
-        if (stop := crossing(self._scope)) is not None:
-            raise stop
-        return ended
+        return self._end(lambda reservation: reservation.settle(record).record)
 
     def _of_reserved(self, units: Units) -> Units:
         used = checked_units(units)

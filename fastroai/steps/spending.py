@@ -22,7 +22,7 @@ def price_record(
     """Return a settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
     told, model = provider_and_name(model, provider or None)
     if cost_usd is None and tokens == Tokens():
-        raise ConfigurationError("record_usage", "nothing", "cost_usd= or tokens, such as input_tokens=")
+        raise ConfigurationError("record_usage", ..., "cost_usd= or tokens, such as input_tokens=")
     if cost_usd is None:
         cost = calculator.cost_of_usage(tokens, model=model, provider=told)
         if not cost.complete:

@@ -91,6 +91,8 @@ class RecordedRun:
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
         """The inputs of the run, with those that were given anew when it was resumed."""
         self.definition: JsonValue = self.opened.definition
+        self.budgets: list[JsonValue] | None = self.opened.budgets
+        """The budgets that the last call which gave some has given the run, as plain data."""
         self.outputs: dict[str, facts.StepFinished] = {}
         """The last outputs of finished steps, by place, in the order in which the steps finished."""
         self.conversations: dict[str, facts.StepFinished] = {}
@@ -197,6 +199,7 @@ class RecordedRun:
                 self._has_diverged = False
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
+                self.budgets = self.budgets if entry.budgets is None else entry.budgets
                 self.ended = None
             case facts.RunFinished():
                 self.ended = entry

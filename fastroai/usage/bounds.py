@@ -19,23 +19,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.messages import BinaryContent, CachePoint
+from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
+from fastroai.pydantic_ai_private import sent_instructions
+from fastroai.records import EXACT
+from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
-from fastroai.usage.facts.settings import HARMLESS_IN_BODY, HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts.settings import (
+    HARMLESS_IN_BODY,
+    HARMLESS_SETTINGS,
+    HARMLESS_VALUES,
+    SERVER_SIDE_INPUT_SETTINGS,
+)
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.input_parts import InputPart, input_parts
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.pieces import Piece, pieces
+from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
+from fastroai.usage.tested_version import refusal
 from fastroai.usage.tokenizers import (
     Count,
     Tokenizer,
@@ -55,7 +67,16 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "request_bound"]
+__all__ = [
+    "RequestBound",
+    "base_url_of",
+    "input_besides",
+    "most_by_count",
+    "note_input",
+    "parts_of_input",
+    "prepare_bound",
+    "request_bound",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +93,8 @@ class RequestBound:
     """The smallest `max_tokens` that the provider accepts here; `None` if `max_tokens` cannot be lowered."""
     most_output_tokens: int | None = None
     """The longest answer, in tokens, of the model with this name; `None` if that is not known."""
+    lacks_only_searches: bool = False
+    """Whether there is no bound only because nothing limits the provider's own web searches."""
     why: str | None = field(default=None, compare=False)
     """Why there is no bound, or why it is far above the likely cost, and how to lower it."""
 
@@ -137,10 +160,14 @@ def request_bound(
     parameters: ModelRequestParameters,
     *,
     added_input: int = 0,
+    besides: int = 0,
+    most_counted: int | None = None,
 ) -> RequestBound:
     """Return the bound of a request to a model of one provider. Takes the arguments of `Model.request`.
 
-    `added_input` is the most tokens that are sent or added to the input besides these arguments.
+    `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
+    another request. `besides` is the most tokens that the model adds to the same request. `most_counted` is
+    the most input tokens by the provider's own count (`most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
@@ -151,8 +178,12 @@ def request_bound(
     name, provider, url = model.model_name, host.provider, host.url
     if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
+    if (refused := refusal()) is not None:
+        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
     asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
+    if (instructions := sent_instructions(model, messages, parameters)) is not None:
+        parameters = replace(parameters, instruction_parts=instructions)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
     more = _more_than_tokens(provider, given)
     if more is not None:
@@ -163,15 +194,17 @@ def request_bound(
     if parameters.native_tools:
         asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
         return _bound_of_searches(
-            calculator, host, model, given, parameters, _least(counted.tokens, window), asked
+            calculator, host, model, given, parameters, _least(_sum(counted.tokens, besides), window), asked
         )
     known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
     if known is not None and not added_input:
         continued = most_input(rules, separated(messages), given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
+    if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
+        counted = InputBound(most_counted)
     most = counted.tokens
-    input_tokens = _least(None if most is None else most + added_input, window)
+    input_tokens = _least(_sum(most, added_input + besides), window)
     limit = output_limit(host, model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
     cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
@@ -184,6 +217,82 @@ def request_bound(
         most_output_tokens=host.longest_answer_by_name,
         why=_why(host, model, given, parameters, counted, limit.tokens, prices),
     )
+
+
+def input_besides(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    body: object,
+) -> Unseen:
+    """Return the input in the decoded body of a request that `request_bound` has not counted.
+
+    If the context window bounds the request, all that fits into it is counted.
+    """
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
+    texts, rendered = _Collected(), _Collected()
+    rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
+    if most_input(rules, messages, given, parameters).tokens is None:
+        return NOTHING_UNSEEN
+    sizes: list[int | None] = []
+    for piece in pieces(messages):
+        if isinstance(piece.item, BinaryContent):
+            sizes.append(len(piece.item.data))
+        elif isinstance(piece.item, FileUrl):
+            sizes.append(None)
+            texts.append(piece.item.url)
+    return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
+
+
+class _Collected(list[str]):
+    """Texts that were to be counted."""
+
+    def add(self, text: str) -> int:
+        """Collect a text in place of counting it."""
+        self.append(text)
+        return 0
+
+
+def parts_of_input(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> tuple[InputPart, ...]:
+    """Return what the input of a request consists of, largest first. Takes the arguments of a request."""
+    model = _leaf(model)
+    host = calculator.host(model)
+    prepared, parameters = model.prepare_request(settings, parameters)
+    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, dict(prepared or {}))
+    return input_parts(rules, messages, parameters)
+
+
+def most_by_count(
+    calculator: CostCalculator, model: Model, counted: int, parts: Sequence[InputPart]
+) -> int | None:
+    """Return the most input tokens of a request whose input the provider has counted, with a margin.
+
+    The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`), and
+    the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or if the
+    host has no endpoint whose counts are documented.
+    """
+    host = calculator.host(_leaf(model))
+    endpoint = host.count_endpoint
+    if endpoint is None:
+        return None
+    most = ceil(EXACT.multiply(counted, endpoint.margin)) + host.allowances.request
+    for part in parts:
+        if part.kind in endpoint.leaves_out:
+            if part.tokens is None:
+                return None
+            most += part.tokens
+    return most
 
 
 def note_input(
@@ -213,7 +322,12 @@ def _why(
 ) -> str | None:
     """Return why a bound is large, or missing, and how to lower it; `None` if it is neither."""
     reasons = []
-    if prices is None:
+    if prices is None and (tier := asked_tier(host.provider, settings)) is not None:
+        reasons.append(
+            f"no price is known for service tier {tier!r}: add it to service_tiers in pricing_overrides, "
+            "or ask for another tier"
+        )
+    elif prices is None:
         reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
@@ -248,13 +362,8 @@ async def prepare_bound(
     tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
-    texts: list[str] = []
-
-    def collect(text: str) -> int:
-        texts.append(text)
-        return 0
-
-    most_input(InputRules.of(host, collect, PDF_SIZES.size), messages, {}, parameters)
+    texts = _Collected()
+    most_input(InputRules.of(host, texts.add, PDF_SIZES.size), messages, {}, parameters)
     if tokenizer.is_long(texts):
         await in_bounding_thread(partial(tokenizer.prepare, texts))
 
@@ -287,7 +396,12 @@ def _count_of(host: Host) -> Count:
 def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | None:
     """Name the settings that may cost more than the tokens of request and answer; `None` if none does."""
     headers, body = settings.get("extra_headers"), settings.get("extra_body")
-    unknown = [name for name in settings if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS]
+    unknown = [
+        f"{name}={value!r}" if name in HARMLESS_VALUES else name
+        for name, value in settings.items()
+        if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
+        and (name not in HARMLESS_VALUES or value != HARMLESS_VALUES[name])
+    ]
     if isinstance(headers, Mapping):
         unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]
     if isinstance(body, Mapping):
@@ -315,7 +429,11 @@ def _bound_of_searches(
     if rounds is None or window is None or searches is None:
         tools = ", ".join(tool.kind for tool in parameters.native_tools)
         return RequestBound(
-            input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
+            input_tokens=None,
+            output_tokens=None,
+            cost_usd=None,
+            lacks_only_searches=all(isinstance(tool, WebSearchTool) for tool in parameters.native_tools),
+            why=_UNBOUNDED_TOOLS % tools,
         )
     # In the first round the model reads the request, and in later rounds the search results as well. Prices
     # for large inputs depend on the input of one round.
@@ -337,7 +455,8 @@ def _bound_of_searches(
 
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
-    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or, for web searches, reserve "
+    'what requests are expected to use, with admission="expected" of the budget'
 )
 
 
@@ -358,7 +477,12 @@ def _price_conditions(
     given = list(pieces(messages))
     audio, tiers = hears(given, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
-        return PriceConditions(service_tiers=tiers, audio=audio)
+        return PriceConditions(
+            service_tiers=tiers,
+            asked_tier=asked_tier(host.provider, settings),
+            cache_write="12h" if caches_half_a_day(settings) else "1h",
+            audio=audio,
+        )
     cached = set(_cached_for(given, settings))
     write: Literal["no", "5m", "1h"] = "no" if not cached else "5m" if cached == {"5m"} else "1h"
     fast = settings.get("anthropic_speed") == "fast"
@@ -396,6 +520,10 @@ def _cached_for(given: Iterable[Piece], settings: Mapping[str, object]) -> Itera
             yield piece.item.ttl
         elif piece.kind == "unknown":
             yield "unknown"
+
+
+def _sum(tokens: int | None, more: int) -> int | None:
+    return None if tokens is None else tokens + more
 
 
 def _least(*bounds: int | None) -> int | None:

@@ -118,9 +118,10 @@ class Budget:
         if usd is not None and microcents is not None:
             given = {"usd": usd, "microcents": microcents}
             raise ConfigurationError("Budget", given, "only one of usd= and microcents=")
-        if all(limit is None for limit in (usd, microcents, tokens, requests, ms)):
-            expected = "a limit: usd= or microcents=, tokens=, requests=, ms="
-            raise ConfigurationError("Budget", "nothing", expected)
+        limits = (usd, microcents, tokens, requests, ms, max_tokens_per_request)
+        if all(limit is None for limit in limits):
+            expected = "a limit: usd= or microcents=, tokens=, requests=, ms=, max_tokens_per_request="
+            raise ConfigurationError("Budget", ..., expected)
         check_policy("on_unpriced", on_unpriced)
         check_policy("on_unbounded", on_unbounded)
         if fallback is not None and not isinstance(fallback, ModelFallback):

@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 from pydantic_ai.exceptions import UserError
 
 from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.counts import BEDROCK_HOSTS, COUNT_ENDPOINTS, CountEndpoint
 from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
 from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
 from fastroai.usage.references import first_party_provider
+from fastroai.usage.tested_version import untested_version
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -74,8 +76,11 @@ class Host:
         if rules is not None:
             known, request = rules.allowances, rules.allowances.request + (self.allowance or 0)
         else:
-            known = GATEWAY if self.provider in PROVIDERS else OTHER
+            closed = first_party_provider(self.model.rpartition("/")[2]) is not None
+            known = GATEWAY if closed or self.provider in PROVIDERS else OTHER
             request = known.request if self.allowance is None else self.allowance
+        if untested_version() is not None:  # it may add texts, as an unknown host may
+            known, request = replace(OTHER, tells_reasoning=known.tells_reasoning), request + OTHER.request
         return known if request == known.request else replace(known, request=request)
 
     @property
@@ -93,6 +98,14 @@ class Host:
     def encoded_model(self) -> str | None:
         """The model's name, if the encodings of OpenAI's models count its tokens; else `None`."""
         return self.model if MAKERS.get(self.maker or "") == ("openai",) else None
+
+    @property
+    def count_endpoint(self) -> CountEndpoint | None:
+        """The endpoint that counts the input of requests for free; `None` if the host has none."""
+        if self.provider == "bedrock":
+            hostname = urlsplit(self.url).hostname if self.url else None
+            return COUNT_ENDPOINTS["bedrock"] if BEDROCK_HOSTS.names.fullmatch(hostname or "") else None
+        return COUNT_ENDPOINTS.get(self.maker or "")
 
     @property
     def longest_answer_by_name(self) -> int | None:

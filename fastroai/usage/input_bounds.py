@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from fastroai.usage.hosts import Host
     from fastroai.usage.known_inputs import KnownBeginning
 
-_FRAME: Final = 256
-"""More bytes than PydanticAI puts around a text that it renders: tags, and a line that names the speaker."""
+_FRAME: Final = " " * 256
+"""A text of more bytes than PydanticAI puts around one that it renders: tags, and a line on the speaker."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 """Details that OpenAI gives with a text. They are not sent back, or only as one word."""
 
@@ -75,6 +75,8 @@ class InputRules:
     allowances: Allowances
     facts: ModelFacts | None
     """The documented facts of the model."""
+    render: Count = bytes_of
+    """Function that counts a text that PydanticAI renders in its own way, or whose tokens are not known."""
     resolution: str = "auto"
     """The media resolution for all files of a request to Google."""
 
@@ -172,9 +174,9 @@ def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if part.part_kind == "speech":
         raise _NotInBody("the size of speech in tokens is not documented")
     # PydanticAI renders parts of other kinds as text before it sends them.
-    rendered = _FRAME + bytes_of(_dumped(part))
+    rendered = rules.render(_FRAME) + rules.render(_dumped(part))
     if isinstance(part, RetryFeedbackPart | RetryPromptPart):
-        rendered += bytes_of(part.model_response())
+        rendered += rules.render(part.model_response())
     return rendered
 
 
@@ -204,7 +206,8 @@ def _file(rules: InputRules, item: object) -> int:
     """Return the tokens of a file, inline or by its URL: an image, a PDF, or a text."""
     media_type = _media_type(item)
     if isinstance(item, BinaryContent) and media_type.startswith("text/"):
-        tokens = _FRAME + bytes_of(item.data.decode(errors="replace")) + bytes_of(item.identifier)
+        tokens = rules.render(_FRAME) + rules.render(item.data.decode(errors="replace"))
+        tokens += rules.render(item.identifier)
     elif isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image):
         tokens = _image(rules, item, media_type)
     elif isinstance(item, DocumentUrl | BinaryContent) and media_type == "application/pdf":
@@ -275,7 +278,8 @@ def _tool_return(rules: InputRules, part: ToolReturnPart) -> int:
         if isinstance(item, str):  # as it is, or as an item of a list in JSON
             tokens += max(rules.count(item), rules.count(json.dumps(item, ensure_ascii=False)))
         else:
-            tokens += _file(rules, item) + _FRAME + bytes_of(part.tool_name) + bytes_of(part.tool_call_id)
+            tokens += _file(rules, item) + rules.render(_FRAME)
+            tokens += rules.render(part.tool_name) + rules.render(part.tool_call_id)
     return tokens
 
 
@@ -294,7 +298,7 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += _tool_call(rules, part)
             hidden |= bool(details)
         elif isinstance(part, ThinkingPart):
-            tokens += rules.count(part.content) + rules.allowances.message + _FRAME // 8
+            tokens += rules.count(part.content) + rules.allowances.message + rules.render(_FRAME[:32])
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
             raise _NotInBody(f"nothing documented tells the size of {part.part_kind!r} in an earlier answer")

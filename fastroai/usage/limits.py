@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from decimal import Decimal
+from itertools import chain
+from typing import Final, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage.budget import Budget
@@ -12,7 +14,7 @@ from fastroai.usage.spend_limit import SpendLimit
 from fastroai.usage.spend_store import SpendAccount, SpendStore
 
 BudgetLike: TypeAlias = Budget | SpendLimit | Sequence[Budget | SpendLimit]
-"""A budget, a spend limit, or several spend limits with at most one budget."""
+"""A budget, a spend limit, or several of these, all of which hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +23,29 @@ class Ceiling:
 
     limit: SpendLimit
     account: SpendAccount
+    tenant: str | None = None
+    """The tenant of the runs to which the limit applies."""
+
+    @property
+    def usd(self) -> Decimal:
+        """The limit in US dollars, as it is now."""
+        return self.limit.amount_for(self.account.key, self.tenant)
+
+    @property
+    def place(self) -> tuple[SpendStore, SpendAccount]:
+        """The account, with its store: the same account in two stores is two accounts."""
+        return self.limit.store, self.account
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits on the spending of a scope: its own budget, and spend limits that it shares with others."""
+    """The limits on the spending of a scope: its own budgets, and spend limits that it shares with others.
 
-    budget: Budget | None = None
+    All of them hold. The budgets that were set for the most specific place come first.
+    """
+
+    budgets: tuple[Budget, ...] = ()
     spend_limits: tuple[SpendLimit, ...] = ()
-
-    def over(self, other: Limits | None) -> Limits:
-        """Return these limits merged with less specific ones: one budget, but the spend limits of both.
-
-        This budget comes first. A budget for one call does not lift a spend limit that is shared with others.
-        """
-        if other is None:
-            return self
-        return Limits(self.budget or other.budget, (*self.spend_limits, *other.spend_limits))
 
     def ceilings(
         self, deps: object, tenant: str | None = None, *, within: tuple[Ceiling, ...] = ()
@@ -53,13 +61,30 @@ class Limits:
         if not self.spend_limits:
             return within
         lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
-        own = (Ceiling(limit, limit.account_for(deps, tenant)) for limit in self.spend_limits)
+        own = (Ceiling(limit, limit.account_for(deps, tenant), tenant) for limit in self.spend_limits)
         for ceiling in (*within, *own):
-            key = (ceiling.limit.store, ceiling.account)
-            known = lowest.get(key)
-            if known is None or ceiling.limit.usd < known.limit.usd:
-                lowest[key] = ceiling
+            known = lowest.get(ceiling.place)
+            if known is None or ceiling.usd < known.usd:
+                lowest[ceiling.place] = ceiling
         return tuple(sorted(lowest.values(), key=_place))
+
+
+NO_LIMITS: Final = Limits()
+
+
+def together(*limits: Limits | None) -> Limits | None:
+    """Return limits, from the most specific place to the least, as one; `None` if there are none.
+
+    Every place that takes a budget adds it to the others: none replaces or lifts another one.
+    """
+    given = [one for one in limits if one is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    budgets: list[Budget] = []
+    for budget in chain.from_iterable(one.budgets for one in given):
+        if all(budget is not known for known in budgets):
+            budgets.append(budget)
+    return Limits(tuple(budgets), tuple(chain.from_iterable(one.spend_limits for one in given)))
 
 
 def _place(ceiling: Ceiling) -> tuple[str, str, str]:
@@ -80,7 +105,7 @@ def limits_of(budget: BudgetLike | None, cost_budget: int | None = None) -> Limi
     if isinstance(cost_budget, bool) or not isinstance(cost_budget, int) or cost_budget < 1:
         expected = "microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)"
         raise ConfigurationError("cost_budget", cost_budget, expected)
-    return Limits(Budget(microcents=cost_budget))
+    return Limits((Budget(microcents=cost_budget),))
 
 
 def _limits(budget: BudgetLike) -> Limits:
@@ -88,10 +113,8 @@ def _limits(budget: BudgetLike) -> Limits:
     expected = "a Budget, a SpendLimit, or a list of these; cost_budget= takes microcents"
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise ConfigurationError("budget", budget, expected)
-    budgets = [one for one in given if isinstance(one, Budget)]
+    budgets = tuple(one for one in given if isinstance(one, Budget))
     spend_limits = tuple(one for one in given if isinstance(one, SpendLimit))
     if len(budgets) + len(spend_limits) < len(given):
         raise ConfigurationError("budget", budget, expected)
-    if len(budgets) > 1:
-        raise ConfigurationError("budget", budget, "at most one Budget, which can hold several limits")
-    return Limits(budgets[0] if budgets else None, spend_limits)
+    return Limits(budgets, spend_limits)

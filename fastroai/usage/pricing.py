@@ -308,6 +308,10 @@ class CostCalculator:
         tier = self._endpoints.service_tier(url)
         served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
         inference_geo = served.pop("inference_geo", None)  # list prices have no such condition
+        caches_half_a_day = served.pop("cache_ttl", None) == "12h"
+        asked_tier = served.pop("asked_tier", None)
+        if asked_tier is not None and "service_tier" not in dict(told):
+            served["service_tier"] = asked_tier
         found = self._find((model, answered), (provider, answered_by), url)
         own = None if found is None else found.in_service_tier(served.get("service_tier"))
         asked, name = answered_by or provider, _full_name(answered, model)
@@ -315,7 +319,8 @@ class CostCalculator:
         if listed is None:
             return ServedPrices(own, None, is_free=is_local(answered, provider or answered_by))
         region = self._endpoints.region(url, asked or "", name or "", inference_geo)
-        return ServedPrices(own, ListedPrices(listed, served, region, url), is_free=False)
+        listed_prices = ListedPrices(listed, served, region, url, caches_half_a_day=caches_half_a_day)
+        return ServedPrices(own, listed_prices, is_free=False)
 
     def _find(
         self, models: Sequence[str | None], providers: Sequence[str | None], url: str | None

@@ -166,11 +166,17 @@ class Quote:
         reasons = (f"{1 + retries} attempts, as retries={retries}, each of", *self.upper_reasons)
         return replace(self, upper_usd=EXACT.multiply(self.upper_usd, 1 + retries), upper_reasons=reasons)
 
-    def within(self, budget: Budget | None) -> Quote:
-        """Return the quote under a budget, which stops the work before it costs more.
+    def within(self, *budgets: Budget | None) -> Quote:
+        """Return the quote under budgets, which stop the work before it costs more.
 
         A budget that allows requests of unknown price or unbounded use (`"allow"`) does not bound their cost.
         """
+        quote = self
+        for budget in budgets:
+            quote = quote._within(budget)
+        return quote
+
+    def _within(self, budget: Budget | None) -> Quote:
         limit = None if budget is None else budget.usd
         if budget is None or limit is None or (self.upper_usd is not None and self.upper_usd <= limit):
             return self

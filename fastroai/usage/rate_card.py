@@ -99,6 +99,11 @@ class RateCard:
                 total = EXACT.add(total, _DIVISION.divide(EXACT.multiply(price, _exact(count)), rate.per))
         return total
 
+    def price_of(self, unit: str, used: Used) -> Decimal:
+        """Return the price of one of a unit, in US dollars, in a request of this usage; 0 if it has none."""
+        rate = next((rate for rate in self._rates if rate.unit == unit), None)
+        return _ZERO if rate is None else _DIVISION.divide(rate.at(used.get("input_tokens", 0)), rate.per)
+
     def uncovered(self, used: Used) -> tuple[str, ...]:
         """Return the names of used units that no price covers.
 

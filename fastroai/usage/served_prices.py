@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastroai.records import EXACT
+from fastroai.usage.facts.billing import HALF_DAY_WRITE
 from fastroai.usage.facts.providers import LISTED_TIERS
 from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 from fastroai.usage.request_cost import FREE, REGIONAL, UNKNOWN_COST, RequestCost
@@ -31,6 +32,7 @@ Conditions = tuple[tuple[str, str], ...]
 """Conditions of a price besides the model, named as in genai-prices and in PydanticAI's responses."""
 
 _ONE: Final = Decimal(1)
+_WRITES: Final = "cache_write_tokens"
 _CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
 _STANDARD: Final = LISTED_TIERS | {"auto"}
 """Values that name the service at its plain list price, in lower case."""
@@ -65,12 +67,19 @@ class ListedPrices:
     """The list prices of a model under some conditions, at a URL."""
 
     def __init__(
-        self, listed: ListedModel, served: Mapping[str, str], region: RegionalFactor, url: str | None
+        self,
+        listed: ListedModel,
+        served: Mapping[str, str],
+        region: RegionalFactor,
+        url: str | None,
+        *,
+        caches_half_a_day: bool,
     ) -> None:
         self._listed, self._served, self._region = listed, served, region
         self._unlisted = tuple(_unlisted(listed, served))
         self._premium = f"{REGIONAL} {urlsplit(url or '').hostname}"
         self._card = listed.lasting_card(served)
+        self._caches_half_a_day = caches_half_a_day
 
     def cost(self, at: datetime, used: Used) -> RequestCost:
         """Return the cost of a request that was answered at a time.
@@ -80,6 +89,9 @@ class ListedPrices:
         """
         card, region = self._card or self._listed.card(at, self._served), self._region
         list_usd = card.cost(used)
+        if self._caches_half_a_day and (written := used.get(_WRITES)):
+            premium = EXACT.multiply(card.price_of(_WRITES, used), HALF_DAY_WRITE - 1)
+            list_usd = EXACT.add(list_usd, EXACT.multiply(premium, Decimal(written)))
         cost = _in_region(card, used, list_usd, region.known or _ONE)
         beside = (*card.uncovered(used), *card.unknown, *self._unlisted)
         if region.known is not None:

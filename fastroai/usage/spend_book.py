@@ -11,7 +11,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.spend_amounts import TOO_MUCH_USD
 from fastroai.usage.spend_limit import BY_TENANT, known_window, usable_store
-from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendStatus, SpendStore, Window
+from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendClaim, SpendStatus, SpendStore, Window
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
 
@@ -76,7 +76,8 @@ class SpendBook:
             The open window, with the adjustment as the last of its `adjustments`.
 
         Raises:
-            ConfigurationError: nothing was counted for this key and window, or an argument is invalid.
+            ConfigurationError: the store knows the key with another window, or as that of a tenant; or an
+                argument is invalid.
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
@@ -107,8 +108,24 @@ class SpendBook:
         account = SpendAccount(key=key, window=window)
         change = SpendChange(id=uuid.uuid4().hex, changes=changes, limit_usd=limit_usd, by=by, reason=reason)
         if await self.store.adjust(account, change) is None:
-            raise _unknown(account, await self._accounts())
+            if limit_usd is None or _is_mistaken(account, await self._accounts()):
+                raise _unknown(account, await self._accounts())
+            await self._open(account, limit_usd)
+            await self.store.adjust(account, change)
         return (await self.store.windows(account, closed=False))[0]
+
+    async def _open(self, account: SpendAccount, limit_usd: Decimal) -> None:
+        """Let the store know an account for which nothing was spent yet."""
+        claim = SpendClaim(
+            id=uuid.uuid4().hex,
+            account=account,
+            amount_usd=Decimal(0),
+            limit_usd=limit_usd,
+            lease=1.0,
+            holder="",
+        )
+        await self.store.reserve(claim)
+        await self.store.settle(claim, Decimal(0))
 
     async def _accounts(self) -> Sequence[SpendAccount]:
         found: set[SpendAccount] = set()
@@ -118,6 +135,11 @@ class SpendBook:
             found.update(page.accounts)
             if (after := page.after) is None:
                 return sorted(found, key=lambda account: (account.key, account.window))
+
+
+def _is_mistaken(account: SpendAccount, known: Sequence[SpendAccount]) -> bool:
+    """Return whether the store knows the key with another window, or as that of a tenant."""
+    return any(each.key in (account.key, f"{BY_TENANT}:{account.key}") for each in known)
 
 
 def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:

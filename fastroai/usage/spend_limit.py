@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Final, TypeGuard, get_args
+from time import monotonic
+from typing import Any, Final, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import usd_to_microcents
@@ -31,11 +32,19 @@ _TENANT: Final = (
     "a tenant, as SpendLimit(key='tenant') counts by tenant: pass tenant= to execute, to the agent's run or "
     "to a budget_scope around the limit; to status(), too"
 )
+_NO_AMOUNT: Final = Decimal(0)
+SAID_FOR: Final = 1.0
+"""Seconds for which the amount that a function has returned holds."""
+_MOST_SAID: Final = 10_000
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
 _SHORTEST_KEEP: Final = timedelta(days=1)
 _LONGEST_KEEP: Final = timedelta(days=3650)
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
+
+
+AmountOf: TypeAlias = Callable[[str, str | None], Amount]
+"""A function from the key of an account and the tenant of a run to an amount in US dollars; not async."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -52,8 +61,10 @@ class SpendLimit:
     share one account.
     """
 
-    usd: Decimal
-    """The limit in US dollars."""
+    usd: Decimal | AmountOf
+    """The limit in US dollars; or a function that returns it for a key and a tenant, such as the plan of a
+    customer. It is asked again after a second, so that a changed plan holds for the next request.
+    """
     window: Window
     """The period for which the limit holds: each hour, day or month, or all time."""
     key: str | Callable[[Any], str]
@@ -78,11 +89,13 @@ class SpendLimit:
     """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
     """Time for which the store keeps a window after its end, for a `SpendBook` to look back."""
+    _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(compare=False, repr=False)
+    """What the function `usd` has said, by key and tenant, each with the time until which it holds."""
 
     def __init__(
         self,
         *,
-        usd: Amount | None = None,
+        usd: Amount | AmountOf | None = None,
         microcents: int | None = None,
         window: Window = "day",
         key: str | Callable[[Any], str] = "default",
@@ -103,7 +116,7 @@ class SpendLimit:
                 and for other invalid options.
         """
         for option, value in (
-            ("usd", _amount(usd, microcents)),
+            ("usd", _static_function("usd", usd, microcents) if callable(usd) else _amount(usd, microcents)),
             ("window", known_window(window)),
             ("key", _static_key(key)),
             ("warn_at", warning_shares(warn_at)),
@@ -114,13 +127,36 @@ class SpendLimit:
             ("on_unavailable", _policy("on_unavailable", on_unavailable)),
             ("lease", _lease(lease)),
             ("keep", _keep(keep)),
+            ("_said", {}),
         ):
             object.__setattr__(self, option, value)
 
     @property
-    def microcents(self) -> int:
-        """The limit in microcents, rounded once, half to even."""
-        return usd_to_microcents(self.usd)
+    def microcents(self) -> int | None:
+        """The limit in microcents, rounded once, half to even; `None` if a function says it."""
+        return None if callable(self.usd) else usd_to_microcents(self.usd)
+
+    def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
+        """Return the limit of an account, in US dollars.
+
+        Raises:
+            ConfigurationError: the function `usd` failed, or did not return a positive amount.
+        """
+        if not callable(self.usd):
+            return self.usd
+        until, amount = self._said.get((key, tenant), (0.0, _NO_AMOUNT))
+        if (now := monotonic()) < until:
+            return amount
+        name, expected = getattr(self.usd, "__qualname__", repr(self.usd)), "a positive amount of US dollars"
+        try:
+            amount = _amount(self.usd(key, tenant), None)
+        except Exception as error:
+            reason = f"{expected}; the function failed for key {key!r} and tenant {tenant!r}: {error!r}"
+            raise ConfigurationError("usd", name, reason) from error
+        if len(self._said) >= _MOST_SAID:
+            self._said.clear()
+        self._said[key, tenant] = now + SAID_FOR, amount
+        return amount
 
     def account_for(self, deps: object, tenant: str | None = None) -> SpendAccount:
         """Return the account in which a run with these `deps`, of this tenant, is counted.
@@ -160,7 +196,9 @@ class SpendLimit:
         return SpendStatus(
             key=account.key,
             window=account.window,
-            limit_usd=self.usd if balance.limit_usd is None else balance.limit_usd,
+            limit_usd=self.amount_for(account.key, tenant)
+            if balance.limit_usd is None
+            else balance.limit_usd,
             spent_usd=balance.spent_usd,
             reserved_usd=balance.reserved_usd,
             now=balance.now,
@@ -171,10 +209,22 @@ class SpendLimit:
 def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
     amount = exact_limit(usd, microcents)
     if amount is None or (usd is not None and microcents is not None):
-        given = "nothing" if amount is None else {"usd": usd, "microcents": microcents}
+        given = ... if amount is None else {"usd": usd, "microcents": microcents}
         raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
     spend_units(amount, "limit")
     return amount
+
+
+def _static_function(option: str, function: object, microcents: object) -> object:
+    if microcents is not None:
+        given = {"usd": function, "microcents": microcents}
+        raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
+    if inspect.iscoroutinefunction(function):
+        expected = (
+            "a function that is not async, such as one that reads plans which your code keeps in memory"
+        )
+        raise ConfigurationError(option, function.__qualname__, expected)
+    return function
 
 
 def known_window(window: object) -> object:

@@ -13,7 +13,7 @@ from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 
 from fastroai.records import EXACT
-from fastroai.usage.facts.billing import SEARCHES_UNASKED
+from fastroai.usage.facts.billing import HALF_DAY_WRITE, SEARCHES_UNASKED
 from fastroai.usage.flat_prices import TOKENS_PER_MTOK, FlatPrices
 from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
@@ -32,7 +32,9 @@ class PriceConditions:
     """The tiers that the request can be served in; `None` for any."""
     fast: bool = True
     """Whether the request can be served at the price of a fast mode."""
-    cache_write: Literal["no", "5m", "1h"] = "1h"
+    asked_tier: str | None = None
+    """The service tier above the list prices that the request asks for."""
+    cache_write: Literal["no", "5m", "1h", "12h"] = "1h"
     """The longest time for which the request's input can be written to a cache."""
     inference_geo: str | None = None
     """The region that the request asks Anthropic for."""
@@ -67,7 +69,7 @@ def _upper(prices: TokenPrices, conditions: PriceConditions) -> FlatPrices:
         prices.input_per_mtok,
         prices.cache_read_per_mtok,
         prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
-        prices.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
+        prices.cache_write_1h_per_mtok if conditions.cache_write in ("1h", "12h") else None,
         prices.input_audio_per_mtok if conditions.audio else None,
         prices.cache_audio_read_per_mtok if conditions.audio else None,
     )
@@ -148,6 +150,8 @@ def _find_rates(
     listed = listed_model(model, provider, url)
     if listed is None or SEARCHES_UNASKED.names.match(model):
         return None
+    if conditions.asked_tier is not None and not listed.knows("service_tier", conditions.asked_tier):
+        return None  # its price is not listed, and is above those that are
     flat: dict[str, Decimal] = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
     for prices in _possible_prices(listed.info, conditions, now):
@@ -165,11 +169,14 @@ def _find_rates(
                 continue
             if key in _AUDIBLE and not conditions.audio:
                 continue
+            per = Decimal(unit.per)
+            if conditions.cache_write == "12h" and key in _CACHE_WRITES_OF:
+                per = EXACT.divide(per, HALF_DAY_WRITE)
             base = without_noise(value if isinstance(value, Decimal) else value.base)
-            flat[kind] = max(flat[kind], EXACT.divide(base, unit.per))
+            flat[kind] = max(flat[kind], EXACT.divide(base, per))
             if isinstance(value, TieredPrices):
                 for tier in value.tiers:
-                    tiers.append((kind, tier.start, EXACT.divide(without_noise(tier.price), unit.per)))
+                    tiers.append((kind, tier.start, EXACT.divide(without_noise(tier.price), per)))
     return _ModelRates(flat, tiers)
 
 
@@ -198,7 +205,7 @@ def _can_apply(when: Mapping[str, str], conditions: PriceConditions) -> bool:
     return conditions.fast or when.get("speed") != "fast"
 
 
-_CACHE_WRITES: Final = {"no": 0, "5m": 1, "1h": 2}
+_CACHE_WRITES: Final = {"no": 0, "5m": 1, "1h": 2, "12h": 3}
 _CACHE_WRITES_OF: Final = {
     unit["price_key"]: _CACHE_WRITES["1h" if unit["dimensions"].get("cache_ttl") == "1h" else "5m"]
     for unit in unit_data.values()

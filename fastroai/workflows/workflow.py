@@ -37,7 +37,7 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import NO_LIMITS, limits_of, together
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import TAG, define, width_in
 from fastroai.workflows.performing import Agents, Callables, Performers
@@ -129,8 +129,8 @@ class Workflow:
             agents: Agents by the names that steps use (`agent: claude`), or by names of functions.
             model: The model of steps whose spec names none.
             workspace: The folder that `file_exists` and `file_contains` see; without one, they see no file.
-            config: Store, codec, tracing, and settings of all steps. Its budget bounds each run, unless the
-                flow has one.
+            config: Store, codec, tracing, and settings of all steps. Its budget bounds each run, beside the
+                budget of the flow.
 
         Raises:
             ConfigurationError: something is missing or of no use; the message lists all problems.
@@ -196,10 +196,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         self.name = workflow.name
         self._setup = WorkflowSetup.of(workflow.plan, performers, workspace, config)
         budget = workflow.plan.entry.flow.budget
-        limits = limits_in(config)
-        if budget is not None:
-            own = limits_of(budget)
-            limits = own if own is None or limits is None else own.over(limits)
+        limits = together(limits_of(budget), limits_in(config))
         self._accepts = Accepted({name: _type_of(field) for name, field in workflow.inputs.items()})
         steps = dict.fromkeys(workflow.plan.steps, self._setup.config.hooks)
         self._limits = limits
@@ -236,7 +233,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         quote = Quote.unknown(
             "a workflow, whose steps run as often as its checks say; give the flow a budget"
         )
-        return quote.within(None if self._limits is None else self._limits.budget)
+        return quote.within(*(self._limits or NO_LIMITS).budgets)
 
     async def _execute(self, request: RunRequest[Any]) -> WorkflowResult:
         execution = self._execution

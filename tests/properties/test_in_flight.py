@@ -254,9 +254,9 @@ def check_account(opened: Open) -> None:
     assert len(scope.records) == opened.sent
     assert len({id(charge.first) for charge in scope.charges}) == len(scope.charges)
     assert replace_calls(scope.spent()) == Usage.of(scope.records)
-    if scope.budget is not None and scope.account is not None:
+    if scope.budgets and scope.account is not None:
         assert (scope.account.reserved_usd, scope.account.reserved_tokens) == (0, 0)
-        limit = scope.budget.usd
+        limit = scope.budgets[0].usd
         assert opened.recorded or limit is None or scope.usage.committed_usd <= limit
 
 

@@ -450,7 +450,7 @@ class SpendingRun:
 
         Unless it has spent more than its quote: its own budget goes by expectations.
         """
-        within = [each.budget for each in asked.scope.lineage() if each.budget is not None]
+        within = [budget for each in asked.scope.lineage() for budget in each.budgets]
         if any(budget.admission == "expected" for budget in within):
             return
         for each in asked.scope.reserves:

@@ -50,6 +50,6 @@ def test_every_model_class_is_tested_or_has_a_reason() -> None:
     }
     missing = model_classes() - built - NOT_HERE.keys()
     assert not missing, (
-        f"new model classes: {sorted(missing)}. Add each to PRICED or UNPRICED in {TESTS.name} and make its requests "
-        "bounded, or to NOT_HERE here with the reason"
+        f"new model classes: {sorted(missing)}. Add each to PRICED or UNPRICED in {TESTS.name} and bound "
+        "its requests, or to NOT_HERE here with the reason"
     )

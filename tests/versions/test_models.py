@@ -1,4 +1,4 @@
-"""Whether every model that has a price or a name has a line in the table of facts, or is known to have none."""
+"""Whether every model with a price or a name has a line in the table of facts, or is known to have none."""
 
 import pkgutil
 import tomllib

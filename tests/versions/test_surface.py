@@ -85,8 +85,8 @@ def test_every_public_field_is_listed(
     left_out = {"web_search": ["provider_settings"]}  # anything, so that the price of a search is not known
     unlisted = {kind: names for kind, names in missing.items() if names and names != left_out.get(kind)}
     assert not unlisted, (
-        f"add these to {request.node.callspec.id} in fastroai/usage/facts/surface.py, once the account counts"
-        " them or you know that they add nothing to a bill"
+        f"add these to {request.node.callspec.id} in fastroai/usage/facts/surface.py, once the account "
+        "counts them or you know that they add nothing to a bill"
     )
 
 

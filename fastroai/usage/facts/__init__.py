@@ -9,6 +9,7 @@ bound.
 - `providers`: hosts, service tiers, searches, caches.
 - `allowances`: tokens around texts, and hidden prompts; `outputs`: the limits of answers.
 - `billing`: units that are billed besides tokens, and the places where a bill is stated.
+- `counts`: endpoints that count input for free; `priors`: what requests usually use, which no bound uses.
 - `regions`: prices of regions.
 - `finish_reasons`: why answers end, and whether their usage is complete.
 - `surface`: the parts, fields and methods of PydanticAI that the account understands.

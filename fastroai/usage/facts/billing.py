@@ -24,6 +24,14 @@ _COHERE: Final = (
     ),
 )
 
+HALF_DAY_WRITE: Final = Decimal(2)
+"""How many times the listed price of a write to OpenAI's cache one costs that is kept for 12 hours."""
+HALF_DAY_WRITE_SOURCE: Final = Source(
+    "https://ai.pydantic.dev/api/settings/",
+    _CHECKED,
+    "2.5 times the input, where the listed write is 1.25 times",
+)
+
 # --- Tools of providers ---
 
 _UNITS: Final = Source(
@@ -201,22 +209,3 @@ BILLING_HEADERS: Final = (
     ),
 )
 """Response headers in which gateways state their bill."""
-
-# --- What is free ---
-
-FREE_COUNTS: Final = Names(
-    frozenset({"anthropic", "google", "google-cloud"}),
-    (
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/token-counting#pricing-and-rate-limits",
-            _CHECKED,
-            "token counting is free to use; the count is an estimate",
-        ),
-        Source(
-            "https://firebase.google.com/docs/vertex-ai/count-tokens",
-            _CHECKED,
-            "no charge for using the CountTokens API",
-        ),
-    ),
-)
-"""Providers that count the input of a request for free, when PydanticAI's models ask them to."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, Allowances
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, GOOGLE, OPENAI, Allowances
 from fastroai.usage.facts.source import Source
 
 _CHECKED: Final = date(2026, 11, 22)
@@ -145,6 +145,7 @@ PROVIDERS: Final = {
         ),
     ),
     "google": ProviderFacts(
+        allowances=GOOGLE,
         hosts=("generativelanguage.googleapis.com",),
         same_prefix=Source("https://ai.google.dev/gemini-api/docs/caching", _CHECKED, _CACHED_PREFIX),
     ),

@@ -4,6 +4,9 @@ Settings that change prices are harmless where `bounds` takes the changed price:
 Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: see `output_bounds`.
 
 `openai_background` is harmless, too: the reservation lasts as long as the work, beyond the request.
+`framing_announcement` chooses when PydanticAI explains its `<system>` tags; `input_bounds` counts that text.
+`openai_transport` is harmless as `"http"`: over a websocket, the input of earlier requests stays at OpenAI,
+and nothing sees the attempts.
 
 These settings are left out on purpose, because of their effects:
 
@@ -37,9 +40,9 @@ def _settings(names: str, of: str | Source) -> Names:
 
 _HARMLESS: Final = (
     _settings(
-        "cache extra_headers frequency_penalty logit_bias max_retries max_tokens parallel_tool_calls "
-        "presence_penalty request_timeout seed service_tier stop_sequences temperature thinking timeout "
-        "tool_choice top_k top_p",
+        "cache extra_headers first_event_timeout framing_announcement frequency_penalty logit_bias "
+        "max_retries max_tokens parallel_tool_calls presence_penalty request_timeout seed service_tier "
+        "stop_sequences temperature thinking timeout tool_choice top_k top_p",
         _OF_ALL_MODELS,
     ),
     _settings(
@@ -108,6 +111,9 @@ HARMLESS_IN_BODY: Final = {
 """Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
 there itself. `inference_geo` changes the price (`regions`).
 """
+
+HARMLESS_VALUES: Final = {"openai_transport": "http"}
+"""Settings that are harmless only with one value."""
 
 SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF_ALL_MODELS)
 """Settings that change nothing about the input."""

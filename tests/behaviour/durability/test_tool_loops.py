@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, ModelRetry, ToolReturn
+from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, ToolReturn
 from pydantic_ai.exceptions import ToolFailed
 from support.interruptions import Desk, assert_same_account, nth
 
@@ -187,6 +187,16 @@ def that_is_a_plain_agent(desk: Desk) -> Any:
     return look_up
 
 
+def that_asks_the_model_of_its_context(desk: Desk) -> Any:
+    async def look_up(ctx: RunContext[None], page: int) -> str:
+        """Read a page."""
+        desk.done[f"page {page}"] += 1
+        first = await Agent(ctx.model).run(f"Find page {page}")
+        return first.output + (await Agent(ctx.model).run(f"Read {first.output}")).output
+
+    return look_up
+
+
 def that_asks_from_its_own_thread(desk: Desk) -> Any:
     inner = FastroAgent(desk.model(OTHER), name="inner")
 
@@ -208,6 +218,7 @@ def that_asks_from_its_own_thread(desk: Desk) -> Any:
         that_asks_again,
         that_is_an_agent,
         that_is_a_plain_agent,
+        that_asks_the_model_of_its_context,
         that_asks_from_its_own_thread,
     ],
 )

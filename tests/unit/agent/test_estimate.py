@@ -476,7 +476,7 @@ async def test_a_budget_that_steps_down_makes_a_call_cheaper_at_the_least(where:
     elif where == "agent":
         quote = await once(budget=budget).estimate("hi")
     else:
-        async with Scope("budget", "b", parent=None, limits=Limits(budget)):
+        async with Scope("budget", "b", parent=None, limits=Limits((budget,))):
             quote = await once().estimate("hi")
     assert quote.lower_usd == nano.lower_usd < mini.lower_usd
     assert quote.upper_usd == mini.upper_usd

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from decimal import Decimal
 
 import httpx2
@@ -11,12 +10,15 @@ from anthropic import AsyncAnthropic
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from fastroai.agent import Metered
 from fastroai.agent.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
-from fastroai.agent.request_terms import USUAL_ANSWER, Terms
+from fastroai.agent.request_terms import Terms
 from fastroai.records import RequestRecord, Tokens
+from fastroai.usage.facts.allowances import ANTHROPIC
+from fastroai.usage.facts.priors import USUAL_ANSWER
 
 USD_PER_TOKEN = (Decimal("0.000001"), Decimal("0.000005"))
 """Of Claude Haiku 4.5: input and output."""
@@ -52,35 +54,70 @@ def settled(input_tokens: int, output_tokens: int) -> RequestRecord:
     )
 
 
-async def test_before_anything_is_known_the_provider_counts_the_input_where_that_is_free() -> None:
+def long_request(count: httpx2.Response) -> Terms:
+    """A request whose bound is far above its tokens: a token is at most a byte, and about 3.5 of them."""
+    request = terms(count)
+    request.messages = [ModelRequest.user_text_prompt("The quarterly report shows growth. " * 100)]
+    return request
+
+
+async def test_before_anything_is_known_a_short_answer_to_the_input_at_list_prices_is_expected() -> None:
+    request = long_request(COUNTED)
+    assert request.expected_tokens == 1_000 + USUAL_ANSWER.tokens, "3.5 bytes for each token of Claude"
+    assert request.expected_usd == USD_PER_TOKEN[0] * 1_000 + USD_PER_TOKEN[1] * USUAL_ANSWER.tokens
+
+
+async def test_a_request_with_web_searches_is_expected_to_search_once() -> None:
     request = terms(COUNTED)
-    await request.prepare_expectation()
-    assert request.expected_tokens == 11 + USUAL_ANSWER
-    assert request.expected_usd == request.bound.prices.cost(11, USUAL_ANSWER)  # type: ignore[union-attr]
-
-
-async def test_a_count_that_fails_is_logged_and_the_bound_of_the_input_is_expected(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    request = terms(httpx2.Response(429, json={"error": {"type": "rate_limit_error", "message": "slow"}}))
-    with caplog.at_level(logging.INFO, "fastroai.agent"):
-        await request.prepare_expectation()
-    assert "has not counted the input of a request" in caplog.text
-    assert request.bound.input_tokens is not None
-    assert request.expected_tokens == request.bound.input_tokens + USUAL_ANSWER
+    request.parameters = ModelRequestParameters(native_tools=[WebSearchTool()])
+    assert request.bound.cost_usd is None
+    assert request.expected_usd is not None
+    assert Decimal("0.01") < request.expected_usd < Decimal("0.03"), "$0.01 a search, and what it finds"
+    request.learn(settled(20_000, 400))
+    learned = Decimal("0.022") * Decimal("1.25")
+    assert abs(request.expected_usd - learned) < Decimal("1e-12"), "then the mean, and a quarter more"
 
 
 async def test_no_more_is_expected_of_an_answer_than_it_may_have() -> None:
-    request = terms(COUNTED, max_tokens=300)
-    await request.prepare_expectation()
-    assert request.expected_tokens == 11 + 300
+    request = terms(COUNTED, max_tokens=100)
+    assert request.expected_tokens == 4 + 100
 
 
-async def test_what_is_learned_of_requests_takes_the_place_of_counts_and_of_the_bound() -> None:
+async def test_a_count_of_the_provider_lowers_the_bound_and_stays_above_the_count() -> None:
+    request = long_request(httpx2.Response(200, json={"input_tokens": 720}))
+    assert (before := request.bound.input_tokens) is not None
+    counted = await request.counted_by_provider()
+    assert counted.bound.input_tokens == 792 + ANTHROPIC.request < before, "a tenth more, and an allowance"
+    assert counted.bound.cost_usd is not None
+    assert request.bound.cost_usd is not None
+    assert counted.bound.cost_usd < request.bound.cost_usd
+    assert await counted.counted_by_provider() is counted, "it is asked once"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx2.Response(429, json={"error": {"type": "rate_limit_error", "message": "slow"}}),
+        httpx2.Response(200, json={"input_tokens": None}),
+        httpx2.Response(200, json={"input_tokens": 0}),
+        httpx2.Response(200, json={"input_tokens": -5}),
+        httpx2.Response(200, json={}),
+        httpx2.Response(200, text="not JSON"),
+        httpx2.Response(200, json={"input_tokens": 10**9}),
+    ],
+)
+async def test_a_count_that_fails_or_cannot_be_true_changes_nothing(answer: httpx2.Response) -> None:
+    request = long_request(answer)
+    before = request.bound
+    assert await request.counted_by_provider() is request
+    assert request.bound == before
+    assert await request.counted_by_provider() is request, "and nobody is asked again"
+
+
+async def test_what_is_learned_of_requests_takes_the_place_of_what_is_usual() -> None:
     request = terms(httpx2.Response(500))
     for output_tokens in (100, 200, 300):
         request.learn(settled(10, output_tokens))
-    await request.prepare_expectation()  # asks nobody
     assert request.expected_usd is not None
     usual = USD_PER_TOKEN[0] * 10 + USD_PER_TOKEN[1] * 200
     assert abs(request.expected_usd - usual * Decimal("1.25")) < usual / 10

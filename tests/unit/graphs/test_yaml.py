@@ -206,7 +206,7 @@ def test_a_budget_is_checked_where_it_is() -> None:
     text = "name: g\nnodes: [a]\nbudget:\n  requests: 1\n  tokens: -5\n"
     assert problem(text).startswith("line 5, column 11: budget: tokens=-5: expected ")
     assert problem("name: g\nnodes: [a]\nbudget: {}\n").startswith(
-        "line 3, column 1: budget: Budget='nothing'"
+        "line 3, column 1: budget: Budget needs a limit"
     )
 
 

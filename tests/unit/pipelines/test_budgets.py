@@ -98,7 +98,7 @@ async def test_an_agents_own_budget_comes_from_its_config_or_its_options() -> No
     ):
         response = await agent.run("go")  # the first request finds the budget unused
         assert response.cost_microcents == 100
-        assert agent._dispatcher.limits == Limits(Budget(microcents=100))
+        assert agent._dispatcher.limits == Limits((Budget(microcents=100),))
 
 
 @pytest.mark.parametrize("of", [StepConfig, PipelineConfig, AgentConfig])

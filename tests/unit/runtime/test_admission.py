@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -45,6 +45,7 @@ from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.terms import AskedFor
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
 from fastroai.usage.flat_prices import FlatPrices
+from fastroai.usage.input_parts import InputPart
 from fastroai.usage.limits import Limits
 from fastroai.usage.memory_spend_store import MemorySpendStore
 
@@ -87,8 +88,12 @@ class Terms:
     async def prepare_bound(self) -> None:
         """There is nothing to prepare."""
 
-    async def prepare_expectation(self) -> None:
-        """It is known, or not."""
+    async def counted_by_provider(self) -> Terms:
+        return self
+
+    @property
+    def input_parts(self) -> Sequence[InputPart]:
+        return ()
 
     def shortened(self, output_tokens: int) -> Terms:
         return replace(self, bound=self.bound.shortened(output_tokens))
@@ -150,11 +155,13 @@ def settled(microcents: int | None) -> RequestRecord:
 
 
 def run_with(budget: Budget | None = None, **options: Any) -> Scope:
-    return Scope("pipeline", "run", parent=None, limits=None if budget is None else Limits(budget), **options)
+    return Scope(
+        "pipeline", "run", parent=None, limits=None if budget is None else Limits((budget,)), **options
+    )
 
 
 def step_in(parent: Scope, budget: Budget | None = None, name: str = "step", **options: Any) -> Scope:
-    limits = None if budget is None else Limits(budget)
+    limits = None if budget is None else Limits((budget,))
     return Scope("step", name, parent=parent, limits=limits, **options)
 
 
@@ -1222,7 +1229,9 @@ def test_a_request_on_the_loop_of_another_thread_is_ended_too() -> None:
 
 
 def shared_run(*limits: SpendLimit, budget: Budget | None = None, **options: Any) -> Scope:
-    return Scope("pipeline", "run", parent=None, limits=Limits(budget, limits), **options)
+    return Scope(
+        "pipeline", "run", parent=None, limits=Limits(() if budget is None else (budget,), limits), **options
+    )
 
 
 async def spent_and_reserved(limit: SpendLimit) -> tuple[int, int]:

@@ -63,11 +63,11 @@ def test_what_flows_down_is_inherited_unless_it_is_given() -> None:
     async def listener(event: RunEvent) -> None: ...
 
     run = Scope("pipeline", "p", parent=None, tracer=tracer, run_id="run-1", listener=listener)
-    step = Scope("step", "s", parent=run, limits=Limits(Budget(usd=1)))
+    step = Scope("step", "s", parent=run, limits=Limits((Budget(usd=1),)))
     agent = Scope("agent", "a", parent=step, tracer=other)
     assert (agent.run_id, agent.step_id, agent.listener) == ("run-1", "s", listener)
     assert (step.tracer, agent.tracer) == (tracer, other)
-    assert agent.budget is None, "a budget bounds what is below; nobody inherits a copy"
+    assert agent.budgets == (), "a budget bounds what is below; nobody inherits a copy"
     assert agent.root is run
 
 
@@ -232,7 +232,7 @@ async def test_time_that_runs_out_while_closing_is_a_stop_of_the_budget() -> Non
         await asyncio.Event().wait()
 
     async def work() -> None:
-        async with Scope("step", "s", parent=None, limits=Limits(Budget(ms=2_000))) as scope:
+        async with Scope("step", "s", parent=None, limits=Limits((Budget(ms=2_000),))) as scope:
             scope.on_close(never_ends)
 
     with pytest.raises(TimeBudgetExceeded) as caught:

@@ -79,7 +79,7 @@ def test_what_is_for_the_pipeline_as_a_whole_is_not_inherited(option: str) -> No
 def test_a_steps_own_limits_are_its_own() -> None:
     resolved = resolve(StepConfig(total_timeout=3), StepConfig(cost_budget=7), pipeline=PipelineConfig())
     assert resolved.total_timeout == 3
-    assert resolved.limits == Limits(Budget(microcents=7))
+    assert resolved.limits == Limits((Budget(microcents=7),))
 
 
 def test_no_budget_by_step_id_lifts_the_steps_own() -> None:
@@ -90,15 +90,15 @@ def test_no_budget_by_step_id_lifts_the_steps_own() -> None:
 def test_a_budget_in_short_form_is_microcents() -> None:
     limits = limits_in(StepConfig(cost_budget=500_000))
     assert limits is not None
-    assert limits.budget == Budget(usd="0.5")
+    assert limits.budgets == (Budget(usd="0.5"),)
     assert limits_in(StepConfig(cost_budget=None)) is None
     assert limits_in(StepConfig()) is None
 
 
 def test_a_budget_may_be_given_as_one_and_then_says_more() -> None:
     budget = Budget(usd="0.25", on_unpriced="allow")
-    assert limits_in(StepConfig(budget=budget)) == Limits(budget)
-    assert resolve(StepConfig(budget=budget), pipeline=PipelineConfig()).limits == Limits(budget)
+    assert limits_in(StepConfig(budget=budget)) == Limits((budget,))
+    assert resolve(StepConfig(budget=budget), pipeline=PipelineConfig()).limits == Limits((budget,))
     assert resolve(StepConfig(), pipeline=PipelineConfig(budget=budget)).limits is None
 
 

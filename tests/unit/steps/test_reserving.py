@@ -20,6 +20,7 @@ from fastroai.errors import (
     ConfigurationError,
     CostBudgetExceeded,
     SpendLimitExceeded,
+    StepExecutionError,
     UnpricedModelError,
     usage_of,
 )
@@ -33,6 +34,7 @@ from fastroai.usage import (
     Budget,
     CostCalculator,
     SpendBalance,
+    SpendBook,
     SpendClaim,
     SpendLimit,
     UnpricedModelWarning,
@@ -245,14 +247,15 @@ async def test_a_bill_counts_before_the_price_of_its_units() -> None:
     assert (record.tokens.input_tokens, record.priced_usd) == (6_000, Decimal("0.00012"))
 
 
-async def test_a_bill_above_the_most_is_charged_and_stops_what_it_crosses() -> None:
-    scope = budget_scope(DOLLAR)
-    with pytest.raises(CostBudgetExceeded) as caught:
-        async with scope, spend("0.5") as purchase:
+async def test_a_bill_above_the_most_is_charged_and_stops_the_next_purchase() -> None:
+    async with budget_scope(DOLLAR) as scope:
+        async with spend("0.5") as purchase:
             purchase.settle("1.5")
-    assert caught.value.stopped == "recorded"
+        with pytest.raises(CostBudgetExceeded) as caught:
+            async with spend("0.01"):
+                pytest.fail("the budget is crossed")
+    assert caught.value.stopped == "spend"
     assert scope.usage.cost_usd == Decimal("1.5")
-    assert "what was recorded last is charged, and went beyond it" in str(caught.value)
 
 
 def test_code_that_is_not_async_spends_too() -> None:
@@ -349,7 +352,7 @@ async def test_spend_limits_hold_for_it_and_are_charged() -> None:
     assert "max_tokens" not in str(caught.value)
 
 
-async def test_recorded_usage_is_charged_to_spend_limits_and_stops_the_step_that_crosses_one() -> None:
+async def test_recorded_usage_that_crosses_a_spend_limit_stops_the_step_after_it() -> None:
     limit = SpendLimit(usd=1, store=MemorySpendStore())
 
     @step
@@ -357,15 +360,29 @@ async def test_recorded_usage_is_charged_to_spend_limits_and_stops_the_step_that
         ctx.record_usage(model="search", cost_usd="0.4")
         return "found"
 
-    pipeline = Pipeline("p", {"search": search}, config=PipelineConfig(budget=limit))
-    for _ in range(2):
-        assert (await pipeline.execute()).output == "found"
-    assert (await limit.status()).spent_usd == Decimal("0.8")
+    pipeline = Pipeline(
+        "p",
+        {"first": search, "second": search},
+        dependencies={"second": ["first"]},
+        config=PipelineConfig(budget=limit),
+    )
+    assert (await pipeline.execute()).output == "found"
+    store = MemoryRunStore()
     with pytest.raises(SpendLimitExceeded) as caught:
-        await pipeline.execute()
-    assert (caught.value.stopped, caught.value.actual_microcents) == ("recorded", 1_200_000)
-    assert caught.value.usage.cost_usd == Decimal("0.4"), "it is charged all the same"
+        await pipeline.execute(run_id="r", store=store)
+    for stop in (caught.value, await failure_of_resume(pipeline, store)):
+        assert isinstance(stop, SpendLimitExceeded)
+        assert (stop.stopped, stop.step_id, stop.actual_microcents) == ("step", "second", 1_200_000)
+        assert stop.usage.cost_usd == Decimal("0.4"), "the first step keeps what it bought"
     assert (await limit.status()).spent_usd == Decimal("1.2")
+    await SpendBook(limit.store).set_limit("default", 2, by="Mia", reason="it is worth it")
+    assert (await pipeline.resume("r", store=store)).output == "found"
+
+
+async def failure_of_resume(pipeline: Pipeline[Any, Any], store: MemoryRunStore) -> Exception:
+    with pytest.raises(BudgetExceeded) as caught:
+        await pipeline.resume("r", store=store)
+    return caught.value
 
 
 async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_part() -> None:
@@ -376,8 +393,9 @@ async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_
         # $2.50 for a million input tokens; the fee of the search is in no price list.
         ctx.record_usage(model="openai:gpt-4o-search-preview", input_tokens=600_000)
 
-    with pytest.raises(SpendLimitExceeded), pytest.warns(UnpricedModelWarning):
+    with pytest.raises(StepExecutionError) as caught, pytest.warns(UnpricedModelWarning):
         await Pipeline("p", {"search": search}, config=PipelineConfig(budget=limit)).execute()
+    assert isinstance(caught.value.original_error, UnpricedModelError)
     assert (await limit.status()).spent_usd == Decimal("1.5")
 
 
@@ -440,13 +458,13 @@ async def test_what_steps_record_side_by_side_counts_together_before_the_store_h
     steps = {f"s{number}": search for number in range(10)}
     with pytest.raises(SpendLimitExceeded):
         await Pipeline("p", steps, output_step="s0", config=PipelineConfig(budget=limit)).execute()
-    assert len(did) == 2, "the third has crossed it"
+    assert len(did) == 3, "the third has crossed it, so the fourth is refused"
 
 
 # --- what is recorded after it has happened ---
 
 
-async def test_recorded_usage_that_crosses_a_budget_stops_its_step_and_is_charged() -> None:
+async def test_recorded_usage_after_the_crossing_of_a_budget_stops_its_step_and_is_charged() -> None:
     did: list[int] = []
 
     async def search(ctx: StepContext) -> None:
@@ -456,21 +474,90 @@ async def test_recorded_usage_that_crosses_a_budget_stops_its_step_and_is_charge
 
     error = await failure_of(step(budget=DOLLAR)(search))
     assert isinstance(error, CostBudgetExceeded)
-    assert (error.stopped, error.committed, error.requested) == ("recorded", 1_200_000, None)
-    assert did == [0, 1, 2]
-    assert error.usage.cost_usd == Decimal("1.2")
+    assert (error.stopped, error.committed, error.requested) == ("recorded", 1_600_000, None)
+    assert did == [0, 1, 2, 3], "the third crosses it, and the fourth is refused"
+    assert error.usage.cost_usd == Decimal("1.6")
     assert str(error).endswith("Raise the budget, or reserve before you spend: ctx.spend(...)")
 
 
 async def test_of_several_budgets_that_are_crossed_the_outermost_stops() -> None:
     async def search(ctx: StepContext) -> None:
         ctx.record_usage(model="search", cost_usd=2)
+        ctx.record_usage(model="search", cost_usd=2)
 
     pipeline = Pipeline("p", {"s": step(budget=DOLLAR)(search)}, config=PipelineConfig(budget=DOLLAR))
     with pytest.raises(CostBudgetExceeded) as caught:
         await pipeline.execute()
     assert caught.value.scope_path == ("p",)
-    assert caught.value.usage.cost_usd == 2
+    assert caught.value.usage.cost_usd == 4
+
+
+async def test_a_last_step_that_crosses_a_budget_has_finished_and_so_has_its_run() -> None:
+    warned: list[Decimal] = []
+    budget = Budget(usd=1, on_warning=lambda warning: warned.append(warning.share))
+
+    async def search(ctx: StepContext) -> str:
+        ctx.record_usage(model="search", cost_usd=2)
+        return "found"
+
+    result = await Pipeline("p", {"s": step(search)}, config=PipelineConfig(budget=budget)).execute()
+    assert (result.output, result.usage.cost_usd) == ("found", 2)
+    assert warned == [2], "the warning tells that the budget is crossed"
+
+
+@pytest.mark.parametrize("buys", ["record", "spend"])
+async def test_a_resumed_run_whose_budget_is_crossed_starts_nothing(buys: str) -> None:
+    did: list[str] = []
+
+    @step
+    async def buy(ctx: StepContext) -> str:
+        did.append(ctx.step_id)
+        if buys == "record":
+            ctx.record_usage(model="search", cost_usd="1.5")
+        else:
+            async with ctx.spend("0.5") as purchase:
+                purchase.settle("1.5")
+        return "bought"
+
+    steps = {"buy": buy, "again": buy}
+    order = {"again": ["buy"]}
+    small = Pipeline("p", steps, dependencies=order, config=PipelineConfig(budget=DOLLAR))
+    store = MemoryRunStore()
+    with pytest.raises(CostBudgetExceeded, match=r"\$1\.5 of \$1 is spent, so the step was not begun"):
+        await small.execute(run_id="r", store=store)
+    for _ in range(3):
+        stop = await failure_of_resume(small, store)
+        assert isinstance(stop, CostBudgetExceeded)
+        assert (stop.stopped, stop.usage.cost_usd) == ("step", Decimal("1.5"))
+    assert did == ["buy"]
+    large = Pipeline("p", steps, dependencies=order, config=PipelineConfig(budget=Budget(usd=5)))
+    assert (await large.resume("r", store=store)).output == "bought"
+    assert did == ["buy", "again"]
+
+
+async def test_an_item_of_a_map_and_another_attempt_are_not_begun_under_a_crossed_budget() -> None:
+    attempts: list[int] = []
+
+    @step
+    async def each(ctx: StepContext) -> str:
+        return "done"
+
+    @step(budget=DOLLAR)
+    async def maps(ctx: StepContext) -> list[str]:
+        ctx.record_usage(model="search", cost_usd=2)
+        return list(await ctx.map(each, [1, 2]))
+
+    @step(budget=DOLLAR, retries=2)
+    async def fails(ctx: StepContext) -> None:
+        attempts.append(ctx.attempt)
+        ctx.record_usage(model="search", cost_usd=2)
+        raise ConnectionError
+
+    for failing in (maps, fails):
+        error = await failure_of(failing)
+        assert isinstance(error, CostBudgetExceeded)
+        assert (error.stopped, error.usage.cost_usd) == ("step", 2)
+    assert attempts == [1]
 
 
 @pytest.mark.parametrize("limit", [DOLLAR, SpendLimit(usd=1, store=MemorySpendStore())])
@@ -515,13 +602,14 @@ async def test_recorded_usage_of_unknown_cost_passes_where_no_limit_of_money_has
 
 async def test_a_step_that_catches_the_stop_of_recorded_usage_ends_with_it() -> None:
     async def shops(ctx: StepContext) -> str:
+        ctx.record_usage(model="search", cost_usd="1.5")
         with suppress(BudgetExceeded):
-            ctx.record_usage(model="search", cost_usd="1.5")
+            ctx.record_usage(model="search", cost_usd="0.5")
         return "bought"
 
     error = await failure_of(step(budget=DOLLAR)(shops))
     assert isinstance(error, CostBudgetExceeded)
-    assert error.usage.cost_usd == Decimal("1.5")
+    assert error.usage.cost_usd == 2
 
 
 async def test_what_just_fits_stops_nothing() -> None:

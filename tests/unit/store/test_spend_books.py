@@ -339,16 +339,26 @@ async def test_the_book_asks_whether_a_tenant_was_meant(kept: Kept) -> None:
         await book.set_limit("ada", 5, window="hour", by="Mia", reason="a test")
 
 
+async def test_a_limit_can_be_set_before_anything_is_spent(kept: Kept) -> None:
+    book = SpendBook(kept.store)
+    status = await book.set_limit("new", "0.50", by="Mia", reason="a trial")
+    assert (status.limit_usd, status.spent_usd, status.reserved_usd) == (Decimal("0.5"), 0, 0)
+    asked = claim("x", 1, of=SpendAccount(key="new", window="day"))
+    assert not (await kept.store.reserve(asked)).granted, "a dollar is more than half of one"
+
+
 async def test_the_book_says_what_it_does_not_know(kept: Kept) -> None:
     book = SpendBook(kept.store)
     reason = {"by": "Mia", "reason": "a test"}
     with pytest.raises(ConfigurationError, match=r"key='acme'.*the store has not counted for any"):
-        await book.set_limit("acme", 5, **reason)
+        await book.set_limit("acme", None, **reason)
     await spend(kept.store, claim("x", 1, of=account("hour")))
     with pytest.raises(ConfigurationError, match=r"window='day': expected a window of 'acme': 'hour'"):
         await book.reset("acme", **reason)
     with pytest.raises(ConfigurationError, match=r"key='acmee'.*Did you mean 'acme'\?"):
-        await book.set_limit("acmee", 5, window="hour", **reason)
+        await book.reset("acmee", window="hour", **reason)
+    with pytest.raises(ConfigurationError, match=r"window='day': expected a window of 'acme': 'hour'"):
+        await book.set_limit("acme", 5, **reason)
     for usd in (0, -1, 0.1 + 0.2, "nan", 10**9):
         with pytest.raises(ConfigurationError, match="^usd="):
             await book.set_limit("acme", usd, window="hour", **reason)

@@ -49,7 +49,7 @@ def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
 
 
 def test_a_budget_has_a_limit_and_one_form_of_money_at_most() -> None:
-    with pytest.raises(ConfigurationError, match="Budget='nothing': expected a limit: usd= or microcents="):
+    with pytest.raises(ConfigurationError, match="Budget needs a limit: usd= or microcents="):
         Budget()
     with pytest.raises(ConfigurationError, match="only one of usd= and microcents="):
         Budget(usd=1, microcents=1_000_000)

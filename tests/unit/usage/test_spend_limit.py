@@ -75,9 +75,7 @@ def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
 
 
 def test_a_limit_has_exactly_one_amount() -> None:
-    with pytest.raises(
-        ConfigurationError, match="SpendLimit='nothing': expected exactly one of usd= and microcents="
-    ):
+    with pytest.raises(ConfigurationError, match="SpendLimit needs exactly one of usd= and microcents="):
         SpendLimit()
     with pytest.raises(
         ConfigurationError, match=r"SpendLimit=\{'usd': 1, .*exactly one of usd= and microcents="
@@ -230,3 +228,41 @@ def test_how_long_windows_are_kept_is_a_time_of_days(keep: Any) -> None:
         SpendLimit(usd=1, keep=keep)
     assert SpendLimit(usd=1).keep == timedelta(days=90)
     assert SpendLimit(usd=1, keep=timedelta(days=7)).keep == timedelta(days=7)
+
+
+# --- limits by plan ---
+
+
+def test_a_limit_by_plan_asks_a_function_of_key_and_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+    plans = {"acme": "50"}
+
+    def plan(key: str, tenant: str | None) -> str:
+        asked.append((key, tenant))
+        return plans.get(tenant or "", "1")
+
+    now = 100.0
+    monkeypatch.setattr("fastroai.usage.spend_limit.monotonic", lambda: now)
+    limit = SpendLimit(usd=plan, key="tenant")
+    assert [limit.amount_for("tenant:acme", "acme") for _ in range(3)] == [50] * 3
+    assert asked == [("tenant:acme", "acme")], "what it said holds for a second"
+    plans["acme"], now = "5", now + 1.5
+    assert limit.amount_for("tenant:acme", "acme") == 5
+    assert limit.microcents is None
+
+
+@pytest.mark.parametrize("said", [0, -1, 0.1 + 0.2, None, "many"])
+def test_a_function_that_gives_no_amount_is_named(said: Any) -> None:
+    def plan(key: str, tenant: str | None) -> Any:
+        return said
+
+    with pytest.raises(ConfigurationError, match=r"^usd='.*plan': expected a positive amount .*key 'k'"):
+        SpendLimit(usd=plan).amount_for("k")
+
+
+def test_a_plan_is_not_async() -> None:
+    async def plan(key: str, tenant: str | None) -> int:
+        return 1
+
+    with pytest.raises(ConfigurationError, match="not async"):
+        SpendLimit(usd=plan)  # type: ignore[arg-type]

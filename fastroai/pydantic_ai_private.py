@@ -1,0 +1,139 @@
+"""Names of PydanticAI that are not public, each behind a function that says what happens without the name.
+
+A later PydanticAI may rename them at any time, so none of these functions raises because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
+    from pydantic_ai.messages import InstructionPart, ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.providers import Provider
+
+
+def change_http_clients(
+    provider: Provider[Any], change: Callable[[httpx.AsyncClient | httpx2.AsyncClient], None]
+) -> bool:
+    """Change the HTTP client that PydanticAI made for a provider, and its replacements on other event loops.
+
+    Return whether there is one: not for the user's own clients, nor for providers without HTTP clients of
+    PydanticAI's (Bedrock). Without the names no client is changed, as if all were the user's own.
+    """
+    client = getattr(provider, "_own_http_client", None)
+    make = getattr(provider, "_http_client_factory", None)
+    if client is None or not callable(make):
+        return False
+
+    def make_changed() -> httpx.AsyncClient | httpx2.AsyncClient:
+        made: httpx.AsyncClient | httpx2.AsyncClient = make()
+        change(made)
+        return made
+
+    change(client)
+    provider._http_client_factory = make_changed
+    return True
+
+
+def refresh_http_client(model: Model) -> None:
+    """Give a model a new HTTP client if the event loop of its last one has ended, as each agent run does.
+
+    Without the name the client stays: the first request on another loop may fail as one to a closed loop.
+    """
+    refresh = getattr(model, "_refresh_http_client", None)
+    if callable(refresh):
+        refresh()
+
+
+def batch_job_error() -> type[Exception]:
+    """Return PydanticAI's error for a batch that ended without running any of its requests.
+
+    Without the name it is an error that nobody raises: the requests of such a batch count at their bounds.
+    """
+    try:
+        from pydantic_ai.models._batch_codec import BatchJobError
+    except ImportError:
+        return _Unraised
+    return BatchJobError
+
+
+class _Unraised(Exception):
+    """An error that nobody raises."""
+
+
+def is_of_every_agent(capability: type[object]) -> bool:
+    """Return whether a class is one of the capabilities that PydanticAI gives to every agent.
+
+    They are in private modules, and call no model. From elsewhere they would be named in estimates as code
+    that may call models.
+    """
+    return capability.__module__.startswith("pydantic_ai.capabilities._")
+
+
+def sent_instructions(
+    model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
+) -> list[InstructionPart] | None:
+    """Return the instructions that a model sends, with what PydanticAI adds to them.
+
+    From 2.68 on it explains its `<system>` tags there. Takes the parameters that `Model.prepare_request`
+    returns. Without the name the result is `None`: the added text is missing from bounds, and what is counted
+    as the request is sent shows it.
+    """
+    collect = getattr(model, "_get_instruction_parts", None)
+    try:
+        parts: list[InstructionPart] | None = None if collect is None else collect(messages, parameters)
+    except (AttributeError, TypeError):  # a method of other arguments or meaning
+        return None
+    return parts
+
+
+def lend_model_to_run(node: object, lend: Callable[[Model], Model]) -> None:
+    """Once a node of a run runs, replace the model that each later `RunContext` of the run has.
+
+    PydanticAI makes these contexts from the dependencies of its graph, which only nodes get to see. Without
+    their attribute `model`, these contexts have the model without a meter; without `evaluate_model_selector`
+    or `enter_model`, those of steps whose model a function selects do.
+    """
+    if not hasattr(node, "__dict__"):
+        return
+    for name in _METHODS_OF_NODES:
+        if (method := getattr(node, name, None)) is not None:
+            setattr(node, name, partial(_with_lent_model, method, lend))
+
+
+_METHODS_OF_NODES: Final = ("run", "stream")
+
+
+def _with_lent_model(method: Callable[[Any], Any], lend: Callable[[Model], Model], context: Any) -> Any:
+    facts = getattr(context, "deps", None)
+    model = getattr(facts, "model", None)
+    if facts is not None and model is not None and hasattr(model, "request"):
+        facts.model = lend(model)
+        select = getattr(facts, "evaluate_model_selector", None)
+        if select is not None and hasattr(facts, "enter_model") and not _is_lending(select):
+            facts.evaluate_model_selector = partial(_select_and_lend, facts, select, lend)
+    return method(context)
+
+
+def _is_lending(select: object) -> bool:
+    return isinstance(select, partial) and select.func is _select_and_lend
+
+
+async def _select_and_lend(
+    facts: Any,
+    select: Callable[[object, object], Awaitable[tuple[Model, str | None]]],
+    lend: Callable[[Model], Model],
+    selector: object,
+    context: object,
+) -> tuple[Model, str | None]:
+    """Select the model of a step. PydanticAI enters the lent model, so the selected one is entered here."""
+    model, model_id = await select(selector, context)
+    if selector is not facts.model_selector:  # the model of one attempt at a request, not that of the step
+        return model, model_id
+    await facts.enter_model(model)
+    return lend(model), model_id

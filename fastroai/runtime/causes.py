@@ -1,0 +1,92 @@
+"""What makes a refused request as large as it is, and what to do about exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from fastroai.errors import BudgetExceeded, CostBudgetExceeded, RequestCause
+from fastroai.records import usd_to_microcents
+from fastroai.runtime.terms import RequestTerms
+
+if TYPE_CHECKING:
+    from fastroai.usage import RequestBound
+    from fastroai.usage.input_parts import InputPart
+
+
+def explain(refusal: BudgetExceeded, terms: RequestTerms) -> None:
+    """Note in a refusal what makes the request large, by share, and the least that it could have used."""
+    if refusal.stopped != "request" or refusal.requested is None or refusal.causes:
+        return
+    parts = terms.input_parts
+    if not parts:
+        return
+    bound, in_money = terms.bound, isinstance(refusal, CostBudgetExceeded)
+    # A budget lowers the answer by itself, so it is a cause only as far as it cannot be lowered.
+    answer = bound.output_tokens if bound.least_output_tokens is None else bound.least_output_tokens
+    weighed = list(_weighed(bound, parts, answer or 0, in_money=in_money))
+    total = sum((weight for weight, _ in weighed), Decimal(0))
+    if not total:
+        return
+    causes = [cause._replace(share=float(weight / total)) for weight, cause in weighed]
+    refusal.causes = tuple(sorted(causes, key=lambda cause: -cause.share))
+    shortest = bound if bound.least_output_tokens is None else bound.shortened(bound.least_output_tokens)
+    if in_money:
+        refusal.at_least = None if shortest.cost_usd is None else usd_to_microcents(shortest.cost_usd)
+    else:
+        refusal.at_least = shortest.tokens
+
+
+def _weighed(
+    bound: RequestBound, parts: Sequence[InputPart], answer: int, *, in_money: bool
+) -> Iterator[tuple[Decimal, RequestCause]]:
+    """Yield the causes with their weights: tokens, or US dollars for a million of them."""
+    prices = bound.prices if in_money else None
+    per_input = Decimal(1) if prices is None else prices.input_per_mtok
+    per_output = Decimal(1) if prices is None else prices.output_per_mtok
+    known = sum(part.tokens or 0 for part in parts)
+    rest = max((bound.input_tokens or 0) - known, 0)
+    for part in parts:
+        tokens = rest if part.tokens is None else part.tokens
+        what, advice = _named(part)
+        yield tokens * per_input, RequestCause(part.kind, 0.0, what, advice)
+        rest = 0 if part.tokens is None else rest
+    yield rest * per_input, RequestCause("added", 0.0, *_ADDED)
+    yield answer * per_output, RequestCause("answer", 0.0, *_ANSWER)
+
+
+_ADDED: Final = (
+    "what the provider or the host may add to it",
+    "say what the host is (CostCalculator(endpoints=...))",
+)
+_ANSWER: Final = ("the answer", "set a lower max_tokens, or let the model think less")
+
+
+def _named(part: InputPart) -> tuple[str, str]:
+    """Return the name of a part of the input, and what to do about it."""
+    number, pages = part.number, part.pages
+    if part.kind == "pdf":
+        size = "" if pages is None else f" ({pages:,} {'page' if pages == 1 else 'pages'})"
+        what = f"the PDF{size}" if number == 1 else f"{number} PDFs{size}"
+        if part.by_url:
+            return f"{what}, whose size is not known behind its URL", _AS_BINARY
+        return what, "send fewer of its pages, or only its text"
+    if part.kind in ("image", "file"):
+        what = f"the {part.kind}" if number == 1 else f"{number} {part.kind}s"
+        if part.by_url:
+            return f"{what}, whose size is not known behind its URL", _AS_BINARY
+        return what, "send a smaller image" if part.kind == "image" else "send its text"
+    if part.kind == "tools":
+        what = "the tool" if number == 1 else f"the {number} tools" if number else "the output type"
+        return f"the definition of {what}", "offer fewer tools, or describe them more briefly"
+    return _TEXTS[part.kind]
+
+
+_AS_BINARY: Final = "pass the file itself, as BinaryContent"
+_TEXTS: Final = {
+    "history": ("the message history", "send less of the message history"),
+    "instructions": ("the instructions", "shorten the instructions"),
+    "prompt": ("the prompt", "shorten the prompt"),
+    "results": ("the results of tools", "let the tools return less"),
+}

@@ -1,0 +1,80 @@
+"""What a crossed budget refuses: spending that has happened is kept, and nothing new begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavailable
+from fastroai.runtime.events import BudgetRefused
+from fastroai.runtime.in_line import open_accounts
+from fastroai.runtime.spending import allow, is_over, limit_stop
+from fastroai.runtime.stops import stop_of
+from fastroai.tracing.metrics import record_refusal
+
+if TYPE_CHECKING:
+    from fastroai.runtime.ledger import Account, Measure
+    from fastroai.runtime.scope import Scope
+
+
+class Crossing(NamedTuple):
+    """A budget of which more is spent than it allows."""
+
+    account: Account
+    measure: Measure
+
+    def stop(self, scope: Scope, stopped: Literal["step", "recorded"]) -> BudgetExceeded:
+        """Return the error for a step or a charge in `scope` that comes after the crossing."""
+        stop = stop_of(scope, self.account, self.measure, None)
+        stop.stopped = stopped
+        return stop
+
+
+def crossing(scope: Scope) -> Crossing | None:
+    """Return the outermost budget around `scope` that is crossed; `None` if all hold."""
+    if scope.account is None:
+        return None
+    with scope.lock:
+        crossed = [
+            Crossing(account, measure)
+            for account in open_accounts(scope)
+            if (measure := account.crossed) is not None
+        ]
+    return crossed[-1] if crossed else None
+
+
+async def refuse_if_crossed(scope: Scope) -> None:
+    """Refuse to begin a step in `scope` under a budget or a spend limit that is crossed.
+
+    The store of a spend limit is asked only if the limit may be crossed: its store said so after the last
+    charge of this run, or the run was resumed.
+
+    Raises:
+        BudgetExceeded: a budget or a spend limit is crossed.
+        SpendStoreUnavailable: the store of a spend limit cannot be asked, and the limit does not allow for
+            that.
+    """
+    crossed = crossing(scope)
+    stop = None if crossed is None else crossed.stop(scope, "step")
+    if stop is None and scope.ceilings and scope.unsure:
+        stop = await _shared_stop(scope)
+    if stop is not None:
+        record_refusal(stop)
+        await scope.emit(BudgetRefused(part=scope.part, error=stop))
+        raise stop
+
+
+async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
+    for ceiling in scope.ceilings:
+        if ceiling.place not in scope.unsure:
+            continue
+        try:
+            balance = await ceiling.limit.store.balance(ceiling.account)
+        except SpendStoreUnavailable as error:
+            allow(ceiling, error)
+            continue
+        if is_over(ceiling, balance):
+            stop = limit_stop(ceiling, scope, balance, requested=None)
+            stop.stopped = "step"
+            return stop
+        scope.unsure.discard(ceiling.place)
+    return None
