@@ -276,6 +276,25 @@ async def table() -> AsyncIterator[tuple[Case, Needed]]:
             yield case, needed(case)
 
 
+async def markdown() -> str:
+    """Return the table of docs/guides/choosing-a-budget.md: a line for each request."""
+    columns = ["gpt-5-mini", "claude-haiku-4-5", "gemini-3-flash-preview", "anthropic/claude-sonnet-4.5"]
+    cells: dict[str, dict[str, str]] = {}
+    expected: dict[str, list[tuple[float, ...]]] = {}
+    async for case, found in table():
+        shown = "" if found.bound is None else f"{found.bound:.1f}"
+        if found.counted is not None and f"{found.counted:.1f}" != shown:
+            shown = f"{found.counted:.1f}; {shown}"
+        cells.setdefault(case.name, {}).setdefault(case.model.model_name, shown or "refused")
+        expected.setdefault(case.name, []).append(found.expected)
+    lines = []
+    for name, row in cells.items():
+        short, long = (max(each[number] for each in expected[name]) for number in (0, 1))
+        line = [name, *(row.get(column, "") for column in columns), f"{long:.1f}; {short:.1f}"]
+        lines.append(f"| {' | '.join(line)} |")
+    return "\n".join(lines)
+
+
 async def needed_over_billed() -> AsyncIterator[Row]:
     async for case, found in table():
         best = min((each for each in (found.bound, found.counted) if each is not None), default=None)

@@ -93,7 +93,7 @@ class RequestBound:
     """The smallest `max_tokens` that the provider accepts here; `None` if `max_tokens` cannot be lowered."""
     most_output_tokens: int | None = None
     """The longest answer, in tokens, of the model with this name; `None` if that is not known."""
-    lacks_only_searches: bool = False
+    lacks_only_searches: bool = field(default=False, compare=False)
     """Whether there is no bound only because nothing limits the provider's own web searches."""
     why: str | None = field(default=None, compare=False)
     """Why there is no bound, or why it is far above the likely cost, and how to lower it."""

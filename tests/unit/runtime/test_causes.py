@@ -164,3 +164,9 @@ async def test_a_budget_may_limit_answers_alone() -> None:
     provider = OpenAI()
     await provider.agent().run("Hi", budget=Budget(max_tokens_per_request=100))
     assert provider.asked == ["/v1/responses"]
+
+
+def test_where_no_part_is_the_cause_a_shorter_answer_is_advised_by_its_own_name() -> None:
+    stop = CostBudgetExceeded(limit=10, committed=5, requested=20)
+    stop.answer_limit = "Budget(max_tokens_per_request=...)"
+    assert str(stop).endswith("Set a lower Budget(max_tokens_per_request=...) or raise the budget")
