@@ -41,9 +41,9 @@ class Billed(Protocol):
 def stated_cost(response: Billed, body: object = None) -> Decimal | None:
     """Return the bill that a provider or a gateway states, in US dollars; `None` if it states none.
 
-    A stated 0 is 0: a gateway may have answered from its cache. The decoded `body` of the response tells what
-    PydanticAI changes or drops: it leaves out 0 like `null` and reads `true` as 1 in OpenRouter's bill, and
-    drops xAI's.
+    A stated 0 is 0: a gateway may have answered from its cache. The decoded `body` of the response, which
+    streams do not have, tells what PydanticAI changes or drops: it leaves out 0 like `null` and reads `true`
+    as 1 in OpenRouter's bill, and drops xAI's.
     """
     if response.usage.cost is not None:  # stated by the Pydantic AI Gateway, or by a model of the user's own
         return usd_amount(response.usage.cost)
@@ -68,11 +68,9 @@ def _usage_in(body: object) -> Mapping[str, object] | None:
 def _openrouter_bill(bill: Mapping[str, object], details: object) -> Decimal | None:
     """Return OpenRouter's charge, plus that of the provider whose key the user has brought.
 
-    In the details of PydanticAI, a cost of 0 is left out, as one is that nobody states.
+    The details of PydanticAI leave out a cost of 0, as they do `null`: then no bill is stated.
     """
-    stated = bill.get(OPENROUTER_BILL.name)
-    is_left_out = bill is details and stated is None and bill.get("is_byok") is not None
-    cost = Decimal(0) if is_left_out else usd_amount(stated)
+    cost = usd_amount(bill.get(OPENROUTER_BILL.name))
     if cost is None:
         return None
     if not bill.get("is_byok"):

@@ -81,8 +81,9 @@ def _untold(response: ModelResponse) -> Iterator[str]:
         yield "web_searches"
     if url and HIDES_THINKING.names.match(url) and not response.usage.output_reasoning_tokens:
         yield "thinking tokens"
-    if "is_byok" in response.usage.details and "is_byok" not in (response.provider_details or {}):
-        yield "bill of OpenRouter"  # PydanticAI passes the bill on only from an OpenRouterModel
+    if "is_byok" in response.usage.details and "cost" not in (response.provider_details or {}):
+        # PydanticAI passes the bill on only from an OpenRouterModel, and leaves out 0 like null.
+        yield "bill of OpenRouter"
 
 
 def _native_calls(response: ModelResponse) -> dict[str, int]:

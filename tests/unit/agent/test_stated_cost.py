@@ -25,8 +25,10 @@ def test_openrouter_states_its_bill(details: dict[str, Any]) -> None:
     assert stated_cost(response("openrouter", details)) == Decimal("0.01")
 
 
-def test_a_cost_of_zero_that_pydantic_ai_leaves_out_is_zero() -> None:
-    assert stated_cost(response("openrouter", {"is_byok": False})) == 0
+def test_a_cost_of_zero_is_a_bill_and_a_cost_that_is_left_out_is_none() -> None:
+    assert stated_cost(response("openrouter", {"is_byok": False}), {"usage": {"cost": 0}}) == 0
+    assert stated_cost(response("openrouter", {"is_byok": False}), {"usage": {"cost": None}}) is None
+    assert stated_cost(response("openrouter", {"is_byok": False})) is None
 
 
 NO_BILL = [-1, float("nan"), float("inf"), "1e999999", 1e30, True, "free", []]

@@ -118,4 +118,9 @@ def test_googles_endpoint_in_the_format_of_openai_hides_what_was_thought() -> No
 
 def test_a_bill_that_pydantic_ai_drops_is_missed() -> None:
     assert besides(answer("openrouter", details={"is_byok": 0})) == {"bill of OpenRouter": 1}
-    assert besides(answer("openrouter", details={"is_byok": 0}, provider_details={"is_byok": False})) == {}
+    left_out = {"is_byok": False}
+    assert besides(answer("openrouter", details={"is_byok": 0}, provider_details=left_out)) == {
+        "bill of OpenRouter": 1
+    }
+    stated = {"is_byok": False, "cost": 0.01}
+    assert besides(answer("openrouter", details={"is_byok": 0}, provider_details=stated)) == {}
