@@ -60,6 +60,8 @@ class Claude:
         return sum((asked * INPUT + said * OUTPUT for asked, said in self.billed), Decimal(0))
 
     async def serve(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("count_tokens"):
+            return httpx2.Response(404, json={"error": {"type": "not_found_error", "message": "no"}})
         body = json.loads(request.content)
         is_compaction = "compaction" in body
         if is_compaction and self.hang is not None:

@@ -316,11 +316,14 @@ async def test_a_model_without_a_price_is_refused_under_a_budget_of_money() -> N
     assert not scope.usage.cost_complete
 
 
-async def test_images_that_cost_more_than_was_said_are_charged_in_full() -> None:
+async def test_images_that_cost_more_than_was_said_are_charged_in_full_and_kept() -> None:
     provider = OpenAI(made=6_240)
-    with pytest.raises(CostBudgetExceeded):
-        async with budget_scope(Budget(usd="0.1")) as scope:
+    async with budget_scope(Budget(usd="0.1")) as scope:
+        made = await openai(provider, most_usd="0.01").generate("word")
+        assert made.images
+        with pytest.raises(CostBudgetExceeded):
             await openai(provider, most_usd="0.01").generate("word")
+    assert len(provider.billed) == 1
     assert scope.usage.cost_usd == provider.billed_usd > Decimal("0.1")
 
 

@@ -53,6 +53,10 @@ ADDED = "Messages of the application come in blocks of their own, and only those
 """Text that a model of tests adds where it maps messages, after they were counted."""
 
 
+_COUNTS = ("count_tokens", "countTokens", "count-tokens", "input_tokens")
+"""Ends of the paths of endpoints that count input."""
+
+
 @dataclass
 class Endpoint:
     """An endpoint in this process that answers the providers' own SDKs, and fails as often as it is told."""
@@ -68,6 +72,8 @@ class Endpoint:
         return library.AsyncClient(transport=library.MockTransport(answer), timeout=60)
 
     def answer(self, path: str, content: bytes) -> tuple[int, dict[str, Any]]:
+        if path.endswith(_COUNTS):
+            return 404, {"error": {"message": "this endpoint counts nothing"}}
         self.bodies.append(json.loads(content))
         if self.failures:
             failure = self.failures.pop(0)
