@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import BudgetExceeded, CostBudgetExceeded, RequestCause
-from fastroai.records import usd_to_microcents
+from fastroai.records import EXACT, exact_sum, ratio, usd_to_microcents
 from fastroai.runtime.terms import RequestTerms
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def explain(refusal: BudgetExceeded, terms: RequestTerms) -> None:
     # A budget lowers the answer by itself, so it is a cause only as far as it cannot be lowered.
     answer = bound.output_tokens if bound.least_output_tokens is None else bound.least_output_tokens
     weighed = list(_weighed(bound, parts, answer or 0, in_money=in_money))
-    total = sum((weight for weight, _ in weighed), Decimal(0))
+    total = exact_sum(weight for weight, _ in weighed)
     if not total:
         return
-    causes = [cause._replace(share=float(weight / total)) for weight, cause in weighed]
+    causes = [cause._replace(share=float(ratio(weight, total))) for weight, cause in weighed]
     refusal.causes = tuple(sorted(causes, key=lambda cause: -cause.share))
     shortest = bound if bound.least_output_tokens is None else bound.shortened(bound.least_output_tokens)
     if in_money:
@@ -50,10 +50,10 @@ def _weighed(
     for part in parts:
         tokens = rest if part.tokens is None else part.tokens
         what, advice = _named(part)
-        yield tokens * per_input, RequestCause(part.kind, 0.0, what, advice)
+        yield EXACT.multiply(tokens, per_input), RequestCause(part.kind, 0.0, what, advice)
         rest = 0 if part.tokens is None else rest
-    yield rest * per_input, RequestCause("added", 0.0, *_ADDED)
-    yield answer * per_output, RequestCause("answer", 0.0, *_ANSWER)
+    yield EXACT.multiply(rest, per_input), RequestCause("added", 0.0, *_ADDED)
+    yield EXACT.multiply(answer, per_output), RequestCause("answer", 0.0, *_ANSWER)
 
 
 _ADDED: Final = (

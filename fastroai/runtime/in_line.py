@@ -70,7 +70,7 @@ class InLine(Generic[TermsT]):
     async def _come(self) -> None:
         """Ask the budgets, once the requests that come at the same time are counted, so that they share."""
         await self._whole.prepare_bound()
-        if self._whole.bound.tokens is None:  # its provider may know more
+        if self._lacks_input:  # its provider may know more
             self.terms = self._whole = await self._whole.counted_by_provider()
         if self._whole.is_flexible:
             await let_others_come(lambda: self._ledger.arrivals)
@@ -146,6 +146,17 @@ class InLine(Generic[TermsT]):
             waits_for=f"{needs} of a budget of {limit}, of which {left} is neither spent nor reserved",
             held_by=tuple(f"{where}: {worded(measure, amounts)}" for amounts, where in held[:MOST_NAMED]),
             advice=ADVICE[measure],
+        )
+
+    @property
+    def _lacks_input(self) -> bool:
+        """Whether a budget needs a bound of the input, and only that is missing."""
+        bound = self._whole.bound
+        budgets = (account.budget for account in self._claim.accounts)
+        return (
+            bound.input_tokens is None
+            and bound.output_tokens is not None
+            and any(budget.usd is not None or budget.tokens is not None for budget in budgets)
         )
 
     def _count_again(self) -> bool:

@@ -36,6 +36,8 @@ class ExactUsd(Decimal):
     PydanticAI sums the costs of a run with `+`, in the context of the application, which may round or raise.
     """
 
+    __slots__ = ()
+
     def __add__(self, other: Decimal | int) -> ExactUsd:
         return ExactUsd(EXACT.add(self, other))
 

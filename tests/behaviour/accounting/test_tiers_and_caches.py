@@ -57,6 +57,8 @@ class OpenAI:
 
     def model(self, name: str = NAME) -> OpenAIResponsesModel:
         def handle(request: httpx2.Request) -> httpx2.Response:
+            if request.url.path.endswith("/input_tokens"):
+                return httpx2.Response(404, json={"error": {"message": "nothing is counted here"}})
             self.asked.append(name)
             if self.fails:
                 return httpx2.Response(503, json={"error": {"message": "down"}})

@@ -421,10 +421,10 @@ async def test_it_is_exceeded_by_no_more_than_requests_in_flight_use_beyond_expe
 
 
 @in_virtual_time
-async def test_before_anything_is_known_an_answer_of_a_thousand_tokens_is_expected() -> None:
+async def test_before_anything_is_known_an_answer_of_200_tokens_is_expected() -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=2_000, admission="expected")):
-        await desk.ask(*[100] * 10)
+    async with budget_scope(Budget(microcents=400, admission="expected")):
+        await desk.ask(*[20] * 10)
     assert now() == 2.0, "two, and all others, once it is known how long answers are"
 
 
