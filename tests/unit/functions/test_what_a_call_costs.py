@@ -14,7 +14,7 @@ from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 
 MOST_OF_A_HIT = 94
-MOST_ADDED_TO_AN_AGENT = 224
+MOST_ADDED_TO_AN_AGENT = 226
 MOST_OF_A_COMPUTATION = 62
 
 
