@@ -49,7 +49,7 @@ class Ceiling:
 
     @property
     def known_usd(self) -> Decimal:
-        """The limit in US dollars, as functions said last; before they were asked, the highest possible one."""
+        """The limit in US dollars, as functions said last; before that, the highest possible."""
         known = (limit.last_amount_for(self.account.key, self.tenant) for limit in self.limits)
         return min((amount for amount in known if amount is not None), default=_MOST_USD)
 

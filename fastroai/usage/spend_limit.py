@@ -75,7 +75,7 @@ class SpendLimit:
     `"tenant"` counts by the tenant of the run (`execute(tenant=...)`), with the key `tenant:NAME` for each.
     """
     tag: str | None
-    """The tag to which the limit applies, also if it is set further inside; `None` for all spending. The key is
+    """The tag to which the limit applies, also if set further inside; `None` for all spending. The key is
     then `tag:NAME`, or `tag:NAME/KEY` with a `key` as well.
     """
     warn_at: tuple[float, ...]
