@@ -155,7 +155,7 @@ def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | No
     with scope.lock:
         budgets = [account.budget for account in open_accounts(scope)]
     strict = any(each.usd is not None and is_strict(each) for each in budgets)
-    if strict or any(is_strict(ceiling.limit) for ceiling in scope.ceilings):
+    if strict or any(is_strict(limit) for ceiling in scope.ceilings for limit in ceiling.limits):
         return UnpricedModelError(record.model, record.provider, "record")
     return None
 

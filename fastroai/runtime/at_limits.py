@@ -48,8 +48,10 @@ async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) ->
     """Reserve from inside of requests with the holds `outer`. Return False if a lease ended meanwhile."""
     scope, terms = reservation.scope, reservation.terms
     for ceiling in scope.ceilings:
-        check(terms, ceiling.limit, counts_money=True, counts_tokens=False)
-    asking = [AtLimit(reservation, ceiling) for ceiling in scope.ceilings]
+        for limit in ceiling.limits:
+            check(terms, limit, counts_money=True, counts_tokens=False)
+    amounts = [await ceiling.usd() for ceiling in scope.ceilings]
+    asking = [AtLimit(reservation, *each) for each in zip(scope.ceilings, amounts, strict=True)]
     reservation.shared = [each.shared for each in asking]
     if terms.is_flexible:
         await let_others_come(lambda: sum(each.shared.arrivals for each in asking))
@@ -66,8 +68,8 @@ async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) ->
 class AtLimit(Generic[TermsT]):
     """The question of one request or one run to one spend limit."""
 
-    def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling) -> None:
-        self.shared = SharedReservation(ceiling, reservation.counted_hold, reservation.scope)
+    def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling, coded_usd: Decimal) -> None:
+        self.shared = SharedReservation(ceiling, coded_usd, reservation.counted_hold, reservation.scope)
         self._reservation, self._scope = reservation, reservation.scope
         self._whole = self._terms = reservation.terms
         self._short: BudgetExceeded | None = None
@@ -120,7 +122,7 @@ class AtLimit(Generic[TermsT]):
         return refusal
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self.shared.claim, in_force(self.shared.ceiling, balance)
+        claim, limit_usd = self.shared.claim, in_force(self.shared.claim.limit_usd, balance)
         left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
         amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)

@@ -46,16 +46,18 @@ async def refuse_if_crossed(scope: Scope) -> None:
     """Refuse to begin a step in `scope` under a budget or a spend limit that is crossed.
 
     The store of a spend limit is asked only if the limit may be crossed: its store said so after the last
-    charge of this run, or the run was resumed.
+    charge of this run, or the run was resumed. Functions that say the amounts of limits are asked always, so
+    that charges of the step find them.
 
     Raises:
         BudgetExceeded: a budget or a spend limit is crossed.
+        ConfigurationError: the function that says the amount of a spend limit failed.
         SpendStoreUnavailable: the store of a spend limit cannot be asked, and the limit does not allow for
             that.
     """
     crossed = crossing(scope)
     stop = None if crossed is None else crossed.stop(scope, "step")
-    if stop is None and scope.ceilings and scope.unsure:
+    if stop is None and scope.ceilings:
         stop = await _shared_stop(scope)
     if stop is not None:
         record_refusal(stop)
@@ -65,6 +67,7 @@ async def refuse_if_crossed(scope: Scope) -> None:
 
 async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
     for ceiling in scope.ceilings:
+        coded_usd = await ceiling.usd()
         if ceiling.place not in scope.unsure:
             continue
         try:
@@ -72,8 +75,8 @@ async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
         except SpendStoreUnavailable as error:
             allow(ceiling, error)
             continue
-        if is_over(ceiling, balance):
-            stop = limit_stop(ceiling, scope, balance, requested=None)
+        if is_over(coded_usd, balance):
+            stop = limit_stop(ceiling.account, scope, coded_usd, balance, requested=None)
             stop.stopped = "step"
             return stop
         scope.unsure.discard(ceiling.place)

@@ -260,8 +260,8 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                note_warnings(self.scope, shared.ceiling, shared.claim, balance)
-                if is_over(shared.ceiling, balance):
+                note_warnings(self.scope, shared.claim, balance)
+                if is_over(shared.claim.limit_usd, balance):
                     self.scope.unsure.add(shared.ceiling.place)
         await self.scope.tell()
 

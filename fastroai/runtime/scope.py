@@ -28,6 +28,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.wakeup import no_running_loop, running_loop
+from fastroai.usage.limits import ceilings_for
 
 if TYPE_CHECKING:
     from fastroai.runtime.flow import Flow
@@ -141,6 +142,7 @@ class Scope:
         "_when_handed_on",
         "account",
         "agent_run",
+        "all_ceilings",
         "attempt",
         "budgets",
         "ceilings",
@@ -234,12 +236,15 @@ class Scope:
         """The budgets of this scope itself, the most specific one first."""
         self.labels: Labels = NO_LABELS if parent is None else parent.labels
         """The tags and the tenant of spending in this scope."""
-        if labels is not NO_LABELS:
-            self.labels = labels.inside(self.labels)
         self.account: Account | None = None if parent is None else parent.account
         """The account of this scope's first budget, else of the nearest budget above; `None` without one."""
+        self.all_ceilings: tuple[Ceiling, ...] = () if parent is None else parent.all_ceilings
+        """The spend limits of this scope and of those above, also those for tags that this scope lacks."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that apply in this scope."""
+        if labels is not NO_LABELS:
+            self.labels = labels.inside(self.labels)
+            self.ceilings = ceilings_for(self.labels.tags, self.all_ceilings)
         self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
         """The money that is set aside for the runs around this scope, innermost first."""
         self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
@@ -298,7 +303,11 @@ class Scope:
             self.provider_limits = (*self.provider_limits, provider_limits)
 
     def _limit(self, limits: Limits, deps: object) -> None:
-        self.ceilings = limits.ceilings(deps, self.labels.tenant, within=self.ceilings)
+        if limits.spend_limits:
+            for ceiling in limits.ceilings(deps, self.labels.tenant):
+                if ceiling not in self.all_ceilings:
+                    self.all_ceilings += (ceiling,)
+            self.ceilings = ceilings_for(self.labels.tags, self.all_ceilings)
         self.budgets = limits.budgets
         if limits.budgets:
             call = self.parent if self.parent is not None and self.parent.kind == "call" else None
@@ -320,9 +329,9 @@ class Scope:
         for budget in self.budgets:
             if budget.on_warning is not None:
                 self._hear(of_warnings(budget.on_warning, self._warnings_of(budget)))
-        known = () if self.parent is None else self.parent.ceilings
-        for ceiling in self.ceilings if limits.spend_limits else ():
-            if ceiling.limit.on_warning is not None and ceiling not in known:
+        known = () if self.parent is None else self.parent.all_ceilings
+        for ceiling in self.all_ceilings[len(known) :]:
+            if ceiling.limit.on_warning is not None:
                 self._hear(of_warnings(ceiling.limit.on_warning, _warnings_of(ceiling)))
 
     def _warnings_of(self, budget: Budget) -> Callable[[BudgetWarning], bool]:
@@ -776,7 +785,8 @@ class Scope:
             return self
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id, scope.variant = self.step_id, self.variant
-        scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
+        scope.all_ceilings, scope.ceilings = self.all_ceilings, self.ceilings
+        scope.provider_limits = self.provider_limits
         scope.agent_run, scope.labels = self.agent_run, self.labels
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
@@ -863,5 +873,5 @@ def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
     key, window = ceiling.account.key, ceiling.account.window
     return lambda warning: (
         (warning.key, warning.window) == (key, window)
-        and (callable(ceiling.limit.usd) or (warning.coded_usd or warning.limit_usd) == ceiling.usd)
+        and (callable(ceiling.limit.usd) or (warning.coded_usd or warning.limit_usd) == ceiling.limit.usd)
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.in_flight import Payer
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
-    from fastroai.usage import SpendLimit, SpendVerdict
+    from fastroai.usage import SpendAccount, SpendLimit, SpendVerdict
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
@@ -43,43 +43,43 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
-def in_force(ceiling: Ceiling, balance: SpendBalance) -> Decimal:
+def in_force(coded_usd: Decimal, balance: SpendBalance) -> Decimal:
     """Return the limit that applies, in US dollars: the one set by hand for the window, else that in code."""
-    return ceiling.usd if balance.limit_usd is None else balance.limit_usd
+    return coded_usd if balance.limit_usd is None else balance.limit_usd
 
 
-def is_over(ceiling: Ceiling, balance: SpendBalance) -> bool:
+def is_over(coded_usd: Decimal, balance: SpendBalance) -> bool:
     """Return whether more is spent than the limit allows."""
-    return balance.spent_usd > in_force(ceiling, balance)
+    return balance.spent_usd > in_force(coded_usd, balance)
 
 
 def allow(ceiling: Ceiling, error: SpendStoreUnavailable) -> None:
     """Go on without the store of a limit, if the limit allows for that; else raise `error`."""
-    if ceiling.limit.on_unavailable == "refuse":
+    if any(limit.on_unavailable == "refuse" for limit in ceiling.limits):
         raise error
     logger.warning("spend limit %r is not kept: %s", ceiling.account.key, error.reason)
 
 
 def limit_stop(
-    ceiling: Ceiling, scope: Scope, balance: SpendBalance, requested: int | None
+    account: SpendAccount, scope: Scope, coded_usd: Decimal, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
-        usd_to_microcents(in_force(ceiling, balance)),
+        usd_to_microcents(in_force(coded_usd, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
         scope.root.path,
     )
-    error.key, error.window = ceiling.account.key, ceiling.account.window
+    error.key, error.window = account.key, account.window
     error.resets_at = balance.resets_at
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
 
 
-def note_warnings(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: SpendBalance) -> None:
+def note_warnings(scope: Scope, claim: SpendClaim, balance: SpendBalance) -> None:
     """Warn listeners of the reached shares of a limit that the store left to this claim to tell."""
-    limit_usd = in_force(ceiling, balance)
+    limit_usd = in_force(claim.limit_usd, balance)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -88,7 +88,7 @@ def note_warnings(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: Sp
                 share=ratio(balance.spent_usd, limit_usd),
                 threshold=threshold,
                 limit_usd=limit_usd,
-                coded_usd=None if balance.limit_usd in (None, ceiling.usd) else ceiling.usd,
+                coded_usd=None if balance.limit_usd in (None, claim.limit_usd) else claim.limit_usd,
                 key=claim.account.key,
                 window=claim.account.window,
             )
@@ -101,13 +101,13 @@ def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
     return next((payer for payer in payers if payer is not None), None)
 
 
-def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
+def _new_claim(ceiling: Ceiling, coded_usd: Decimal, payer: Payer | None) -> SpendClaim:
     limit = ceiling.limit
     return SpendClaim(
         id=uuid.uuid4().hex,
         account=ceiling.account,
         amount_usd=_ZERO,
-        limit_usd=ceiling.usd,
+        limit_usd=coded_usd,
         lease=limit.lease,
         holder=process_owner(),
         keep=limit.keep,
@@ -127,7 +127,8 @@ class SharedCharge:
         """Start to charge the cost in the background."""
         self.ceiling, self.limit, self._scope, self._is_noted = ceiling, ceiling.limit, scope, False
         payer = _payer(scope, ceiling)
-        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
+        claim = _new_claim(ceiling, ceiling.known_usd, payer)
+        self._claim = _telling(scope, ceiling.limit, claim)
         if payer is not None:
             self._claim = replace(self._claim, amount_usd=cost_usd)
         self._desk = SpendDesk.of(ceiling.limit.store)
@@ -145,21 +146,27 @@ class SharedCharge:
     def note_warnings(self) -> None:
         """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
         if not self._is_noted and (balance := self._ending.result()) is not None:
-            note_warnings(self._scope, self.ceiling, self._claim, balance)
-            if is_over(self.ceiling, balance):
+            note_warnings(self._scope, self._claim, balance)
+            if is_over(self._claim.limit_usd, balance):
                 self._scope.unsure.add(self.ceiling.place)
         self._is_noted = True
 
     def stop(self) -> SpendLimitExceeded | None:
         """Return the error of the limit if its store says that it is crossed, else `None`."""
         balance = self._ending.result() if self.is_done else None
-        return None if balance is None else _recorded_stop(self.ceiling, self._scope, balance)
+        return (
+            None
+            if balance is None
+            else _recorded_stop(self._claim.account, self._scope, self._claim.limit_usd, balance)
+        )
 
 
-def _recorded_stop(ceiling: Ceiling, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded | None:
-    if not is_over(ceiling, balance):
+def _recorded_stop(
+    account: SpendAccount, scope: Scope, coded_usd: Decimal, balance: SpendBalance
+) -> SpendLimitExceeded | None:
+    if not is_over(coded_usd, balance):
         return None
-    stop = limit_stop(ceiling, scope, balance, requested=None)
+    stop = limit_stop(account, scope, coded_usd, balance, requested=None)
     stop.stopped = "recorded"
     return stop
 
@@ -172,7 +179,7 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
     for ceiling in scope.ceilings:
         spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
         balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
-        if (stop := _recorded_stop(ceiling, scope, balance)) is not None:
+        if (stop := _recorded_stop(ceiling.account, scope, ceiling.known_usd, balance)) is not None:
             return stop
     return None
 
@@ -205,10 +212,10 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 class SharedReservation:
     """The reservation of one request or one run with one spend limit. It is ended once."""
 
-    def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
+    def __init__(self, ceiling: Ceiling, coded_usd: Decimal, hold: Hold, scope: Scope) -> None:
         self.ceiling, self.limit, self._hold, self._scope = ceiling, ceiling.limit, hold, scope
         self._payer = _payer(scope, ceiling)
-        self.claim = _new_claim(ceiling, self._payer)
+        self.claim = _new_claim(ceiling, coded_usd, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
         self._counter = self._desk.counter(self.claim.account)
         self._counter.come()
@@ -362,11 +369,12 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """Return the US dollars that the limit has left, in whole units of stores, so that claims fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(in_force(self.ceiling, balance), "limit") - used)
+        return spend_usd(spend_units(in_force(self.claim.limit_usd, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """Return the error for a request of this many US dollars, for which the limit cannot pay."""
-        return limit_stop(self.ceiling, scope, balance, usd_to_microcents(amount_usd))
+        claim = self.claim
+        return limit_stop(claim.account, scope, claim.limit_usd, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
         """Raise the same error, as an object of its own, in each request that waits for its turn."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
 from typing import Final, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage.budget import Budget
+from fastroai.usage.spend_amounts import TOO_MUCH_USD
 from fastroai.usage.spend_limit import SpendLimit
 from fastroai.usage.spend_store import SpendAccount, SpendStore
+
+_MOST_USD: Final = TOO_MUCH_USD - 1
 
 BudgetLike: TypeAlias = Budget | SpendLimit | Sequence[Budget | SpendLimit]
 """A budget, a spend limit, or several of these, all of which hold."""
@@ -25,11 +28,38 @@ class Ceiling:
     account: SpendAccount
     tenant: str | None = None
     """The tenant of the runs to which the limit applies."""
+    beside: tuple[SpendLimit, ...] = ()
+    """Other limits with this account. Any of them can be the lowest, because functions say the amounts."""
 
     @property
-    def usd(self) -> Decimal:
-        """The limit in US dollars, as it is now."""
-        return self.limit.amount_for(self.account.key, self.tenant)
+    def limits(self) -> tuple[SpendLimit, ...]:
+        """All limits with this account. The lowest is in force."""
+        return self.limit, *self.beside
+
+    async def usd(self) -> Decimal:
+        """Return the limit in US dollars, as it is now.
+
+        Raises:
+            ConfigurationError: as `SpendLimit.amount_for`.
+        """
+        amount = await self.limit.amount_for(self.account.key, self.tenant)
+        for limit in self.beside:
+            amount = min(amount, await limit.amount_for(self.account.key, self.tenant))
+        return amount
+
+    @property
+    def known_usd(self) -> Decimal:
+        """The limit in US dollars, as functions said last; before that, the highest possible."""
+        known = (limit.last_amount_for(self.account.key, self.tenant) for limit in self.limits)
+        return min((amount for amount in known if amount is not None), default=_MOST_USD)
+
+    def lower(self, other: Ceiling) -> Ceiling:
+        """Return the lower of two ceilings of one account; both as one if a function says an amount."""
+        if callable(self.limit.usd) or callable(other.limit.usd):
+            return replace(
+                self, beside=(*self.beside, *(one for one in other.limits if one not in self.limits))
+            )
+        return other if other.limit.usd < self.limit.usd else self
 
     @property
     def place(self) -> tuple[SpendStore, SpendAccount]:
@@ -47,29 +77,30 @@ class Limits:
     budgets: tuple[Budget, ...] = ()
     spend_limits: tuple[SpendLimit, ...] = ()
 
-    def ceilings(
-        self, deps: object, tenant: str | None = None, *, within: tuple[Ceiling, ...] = ()
-    ) -> tuple[Ceiling, ...]:
-        """Return the ceilings of these limits and those of `within`: for each account once, the lowest.
-
-        They are sorted, so that all requests reserve in the same order: none wait for each other in a circle.
+    def ceilings(self, deps: object, tenant: str | None = None) -> tuple[Ceiling, ...]:
+        """Return the ceilings of these limits, whatever their tags.
 
         Raises:
             ConfigurationError: a key function failed, or gave no key; or there is no tenant, and a limit
                 counts by tenant.
         """
-        if not self.spend_limits:
-            return within
-        lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
-        own = (Ceiling(limit, limit.account_for(deps, tenant), tenant) for limit in self.spend_limits)
-        for ceiling in (*within, *own):
-            known = lowest.get(ceiling.place)
-            if known is None or ceiling.usd < known.usd:
-                lowest[ceiling.place] = ceiling
-        return tuple(sorted(lowest.values(), key=_place))
+        return tuple(Ceiling(limit, limit.account_for(deps, tenant), tenant) for limit in self.spend_limits)
 
 
 NO_LIMITS: Final = Limits()
+
+
+def ceilings_for(tags: Collection[str], ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
+    """Return those ceilings that apply to spending with these tags: for each account once, the lowest.
+
+    They are sorted, so that all requests reserve in the same order: none wait for each other in a circle.
+    """
+    lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
+    for ceiling in ceilings:
+        if ceiling.limit.tag is None or ceiling.limit.tag in tags:
+            known = lowest.get(ceiling.place)
+            lowest[ceiling.place] = ceiling if known is None else known.lower(ceiling)
+    return tuple(sorted(lowest.values(), key=_place))
 
 
 def together(*limits: Limits | None) -> Limits | None:

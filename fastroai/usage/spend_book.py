@@ -10,7 +10,7 @@ from typing import Final, Literal
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.spend_amounts import TOO_MUCH_USD
-from fastroai.usage.spend_limit import BY_TENANT, known_window, usable_store
+from fastroai.usage.spend_limit import BY_TAG, BY_TENANT, known_window, usable_store
 from fastroai.usage.spend_store import SpendAccount, SpendChange, SpendClaim, SpendStatus, SpendStore, Window
 
 _LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
@@ -76,8 +76,8 @@ class SpendBook:
             The open window, with the adjustment as the last of its `adjustments`.
 
         Raises:
-            ConfigurationError: the store knows the key with another window, or as that of a tenant; or an
-                argument is invalid.
+            ConfigurationError: the store knows the key with another window, or as that of a tenant or a
+                tag; or an argument is invalid.
             SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
         """
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
@@ -138,8 +138,13 @@ class SpendBook:
 
 
 def _is_mistaken(account: SpendAccount, known: Sequence[SpendAccount]) -> bool:
-    """Return whether the store knows the key with another window, or as that of a tenant."""
-    return any(each.key in (account.key, f"{BY_TENANT}:{account.key}") for each in known)
+    """Return whether the store knows the key with another window, or as that of a tenant or a tag."""
+    return any(each.key in (account.key, *_longer(account.key)) for each in known)
+
+
+def _longer(key: str) -> tuple[str, str]:
+    """Return the keys of the tenant and of the tag with this name."""
+    return f"{BY_TENANT}:{key}", f"{BY_TAG}:{key}"
 
 
 def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:
@@ -151,7 +156,7 @@ def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> Configurat
     keys = {each.key for each in known}
     if not keys:
         return ConfigurationError("key", account.key, "a key; the store has not counted for any yet")
-    of_tenant = f"{BY_TENANT}:{account.key}"
-    hint = f" Did you mean {of_tenant!r}?" if of_tenant in keys else nearest_hint(account.key, sorted(keys))
+    longer = next((each for each in _longer(account.key) if each in keys), None)
+    hint = nearest_hint(account.key, sorted(keys)) if longer is None else f" Did you mean {longer!r}?"
     expected = "a key that the store counts for; SpendBook.list and `fastroai spend limits` show them"
     return ConfigurationError("key", account.key, f"{expected}.{hint}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -28,14 +28,16 @@ from fastroai.usage.spend_store import KEEP, SpendAccount, SpendStatus, SpendSto
 
 BY_TENANT: Final = "tenant"
 """The key of a spend limit that counts by the tenant of a run."""
+BY_TAG: Final = "tag"
+"""The start of the keys of spend limits that count what a tag spends."""
 _TENANT: Final = (
     "a tenant, as SpendLimit(key='tenant') counts by tenant: pass tenant= to execute, to the agent's run or "
     "to a budget_scope around the limit; to status(), too"
 )
-_NO_AMOUNT: Final = Decimal(0)
 SAID_FOR: Final = 1.0
 """Seconds for which the amount that a function has returned holds."""
 _MOST_SAID: Final = 10_000
+_DEFAULT_KEY: Final = "default"
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
 _SHORTEST_KEEP: Final = timedelta(days=1)
@@ -43,8 +45,8 @@ _LONGEST_KEEP: Final = timedelta(days=3650)
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
-AmountOf: TypeAlias = Callable[[str, str | None], Amount]
-"""A function from the key of an account and the tenant of a run to an amount in US dollars; not async."""
+AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
+"""A function from the key of an account and the tenant of a run to an amount in US dollars; may be async."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -54,6 +56,7 @@ class SpendLimit:
         SpendLimit(usd=20)                                         # this process, all together, a day
         SpendLimit(usd=5, key="tenant", store=RedisSpendStore("redis://localhost"))  # for each tenant
         SpendLimit(usd=5, key=lambda deps: deps.team, store=RedisSpendStore("redis://localhost"))
+        SpendLimit(usd=5, tag="experiment")                        # only what runs with this tag spend
 
     Windows are those of the calendar, in UTC, by the clock of the store: an hour starts at minute 0, a day at
     midnight, a month on its first day. A request is charged to the window in which it was reserved, even if
@@ -70,6 +73,10 @@ class SpendLimit:
     key: str | Callable[[Any], str]
     """The name under which spending counts; or a function that returns this name for the `deps` of a run.
     `"tenant"` counts by the tenant of the run (`execute(tenant=...)`), with the key `tenant:NAME` for each.
+    """
+    tag: str | None
+    """The tag to which the limit applies, also if set further inside; `None` for all spending. The key is
+    then `tag:NAME`, or `tag:NAME/KEY` with a `key` as well.
     """
     warn_at: tuple[float, ...]
     """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is given, once in a window
@@ -98,7 +105,8 @@ class SpendLimit:
         usd: Amount | AmountOf | None = None,
         microcents: int | None = None,
         window: Window = "day",
-        key: str | Callable[[Any], str] = "default",
+        key: str | Callable[[Any], str] = _DEFAULT_KEY,
+        tag: str | None = None,
         warn_at: float | Iterable[float] | None = DEFAULT_WARNING,
         on_warning: OnWarning | None = None,
         store: SpendStore | None = None,
@@ -119,6 +127,7 @@ class SpendLimit:
             ("usd", _static_function("usd", usd, microcents) if callable(usd) else _amount(usd, microcents)),
             ("window", known_window(window)),
             ("key", _static_key(key)),
+            ("tag", _tag(tag)),
             ("warn_at", warning_shares(warn_at)),
             ("on_warning", warning_handler(on_warning)),
             ("store", usable_store(store)),
@@ -136,41 +145,61 @@ class SpendLimit:
         """The limit in microcents, rounded once, half to even; `None` if a function says it."""
         return None if callable(self.usd) else usd_to_microcents(self.usd)
 
-    def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
-        """Return the limit of an account, in US dollars.
+    async def amount_for(self, key: str, tenant: str | None = None) -> Decimal:
+        """Return the limit of an account, in US dollars. The function `usd` is asked once a second at most.
 
         Raises:
             ConfigurationError: the function `usd` failed, or did not return a positive amount.
         """
         if not callable(self.usd):
             return self.usd
-        until, amount = self._said.get((key, tenant), (0.0, _NO_AMOUNT))
-        if (now := monotonic()) < until:
-            return amount
-        name, expected = getattr(self.usd, "__qualname__", repr(self.usd)), "a positive amount of US dollars"
+        if (known := self._said.get((key, tenant))) is not None:
+            if (now := monotonic()) < known[0]:
+                return known[1]
+            # Other requests go by the known amount meanwhile, so that they do not all ask at once.
+            self._said[key, tenant] = now + SAID_FOR, known[1]
         try:
-            amount = _amount(self.usd(key, tenant), None)
-        except Exception as error:
-            reason = f"{expected}; the function failed for key {key!r} and tenant {tenant!r}: {error!r}"
+            said = self.usd(key, tenant)
+            amount = _amount(await said if inspect.isawaitable(said) else said, None)
+        except BaseException as error:
+            self._said.pop((key, tenant), None)
+            if not isinstance(error, Exception):
+                raise
+            name = getattr(self.usd, "__qualname__", repr(self.usd))
+            expected = "a positive amount of US dollars; the function failed for"
+            reason = f"{expected} key {key!r} and tenant {tenant!r}: {error!r}"
             raise ConfigurationError("usd", name, reason) from error
         if len(self._said) >= _MOST_SAID:
             self._said.clear()
-        self._said[key, tenant] = now + SAID_FOR, amount
+        self._said[key, tenant] = monotonic() + SAID_FOR, amount
         return amount
 
+    def last_amount_for(self, key: str, tenant: str | None = None) -> Decimal | None:
+        """Return the limit of an account, as the function `usd` said last; `None` if it was not asked yet."""
+        if not callable(self.usd):
+            return self.usd
+        known = self._said.get((key, tenant))
+        return None if known is None else known[1]
+
     def account_for(self, deps: object, tenant: str | None = None) -> SpendAccount:
-        """Return the account in which a run with these `deps`, of this tenant, is counted.
+        """Return the account in which a run with these `deps`, of this tenant, is counted if it has the tag.
 
         Raises:
             ConfigurationError: the key function failed, or returned no key; or the key is `"tenant"` and the
                 run has none.
         """
+        key = self._key_for(deps, tenant)
+        if self.tag is not None:
+            key = f"{BY_TAG}:{self.tag}" + (f"/{key}" if self.key != _DEFAULT_KEY else "")
+        return SpendAccount(key=key, window=self.window)
+
+    def _key_for(self, deps: object, tenant: str | None) -> str:
         if self.key == BY_TENANT:
             if tenant is None:
                 raise ConfigurationError("tenant", None, _TENANT)
-            return SpendAccount(key=f"{BY_TENANT}:{tenant}", window=self.window)
+            return f"{BY_TENANT}:{tenant}"
         if isinstance(self.key, str):
-            return SpendAccount(key=self.key, window=self.window)
+            return self.key
         name = getattr(self.key, "__qualname__", repr(self.key))
         try:
             key = self.key(deps)
@@ -178,7 +207,7 @@ class SpendLimit:
             raise ConfigurationError("key", name, f"{_KEY}; the function raised {error!r}") from error
         if not _is_key(key):
             raise ConfigurationError("key", name, f"{_KEY}; the function gave {key!r}")
-        return SpendAccount(key=key, window=self.window)
+        return key
 
     async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
         """Return the spent and remaining amounts of the current window.
@@ -188,7 +217,7 @@ class SpendLimit:
             tenant: The tenant, if the limit counts by tenant.
 
         Raises:
-            ConfigurationError: as `account_for`.
+            ConfigurationError: as `account_for` and `amount_for`.
             SpendStoreUnavailable: the store could not be reached, whatever `on_unavailable` is.
         """
         account = self.account_for(deps, tenant)
@@ -196,7 +225,7 @@ class SpendLimit:
         return SpendStatus(
             key=account.key,
             window=account.window,
-            limit_usd=self.amount_for(account.key, tenant)
+            limit_usd=await self.amount_for(account.key, tenant)
             if balance.limit_usd is None
             else balance.limit_usd,
             spent_usd=balance.spent_usd,
@@ -219,11 +248,6 @@ def _static_function(option: str, function: object, microcents: object) -> objec
     if microcents is not None:
         given = {"usd": function, "microcents": microcents}
         raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
-    if inspect.iscoroutinefunction(function):
-        expected = (
-            "a function that is not async, such as one that reads plans which your code keeps in memory"
-        )
-        raise ConfigurationError(option, function.__qualname__, expected)
     return function
 
 
@@ -242,6 +266,12 @@ def _static_key(key: object) -> object:
     if not callable(key) and not _is_key(key):
         raise ConfigurationError("key", key, f"{_KEY}, or a function of deps that gives one")
     return key
+
+
+def _tag(tag: object) -> object:
+    if tag is not None and not _is_key(tag):
+        raise ConfigurationError("tag", tag, f"a tag: printable text of 1 to {_LONGEST_KEY} characters")
+    return tag
 
 
 def _is_key(key: object) -> bool:

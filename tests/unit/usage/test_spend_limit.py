@@ -1,3 +1,4 @@
+import asyncio
 import dataclasses
 import re
 from dataclasses import dataclass
@@ -233,7 +234,10 @@ def test_how_long_windows_are_kept_is_a_time_of_days(keep: Any) -> None:
 # --- limits by plan ---
 
 
-def test_a_limit_by_plan_asks_a_function_of_key_and_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_limit_by_plan_asks_a_function_of_key_and_tenant(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
     asked: list[tuple[str, str | None]] = []
     plans = {"acme": "50"}
 
@@ -241,28 +245,80 @@ def test_a_limit_by_plan_asks_a_function_of_key_and_tenant(monkeypatch: pytest.M
         asked.append((key, tenant))
         return plans.get(tenant or "", "1")
 
+    async def plan_of_database(key: str, tenant: str | None) -> str:
+        return plan(key, tenant)
+
     now = 100.0
     monkeypatch.setattr("fastroai.usage.spend_limit.monotonic", lambda: now)
-    limit = SpendLimit(usd=plan, key="tenant")
-    assert [limit.amount_for("tenant:acme", "acme") for _ in range(3)] == [50] * 3
+    limit = SpendLimit(usd=plan_of_database if is_async else plan, key="tenant")
+    assert limit.last_amount_for("tenant:acme", "acme") is None
+    assert [await limit.amount_for("tenant:acme", "acme") for _ in range(3)] == [50] * 3
     assert asked == [("tenant:acme", "acme")], "what it said holds for a second"
     plans["acme"], now = "5", now + 1.5
-    assert limit.amount_for("tenant:acme", "acme") == 5
+    assert limit.last_amount_for("tenant:acme", "acme") == 50
+    assert await limit.amount_for("tenant:acme", "acme") == 5
     assert limit.microcents is None
 
 
+async def test_while_one_request_asks_for_a_plan_anew_the_others_go_by_the_known_amount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answer = 0, asyncio.Event()
+
+    async def plan(key: str, tenant: str | None) -> int:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        return asked
+
+    now = 100.0
+    monkeypatch.setattr("fastroai.usage.spend_limit.monotonic", lambda: now)
+    limit = SpendLimit(usd=plan)
+    answer.set()
+    assert await limit.amount_for("k") == 1
+    answer.clear()
+    now += 1.5
+    first = asyncio.create_task(limit.amount_for("k"))
+    await asyncio.sleep(0)
+    assert [await limit.amount_for("k") for _ in range(3)] == [1] * 3
+    answer.set()
+    assert (await first, asked) == (2, 2)
+
+
+async def test_a_plan_that_could_not_be_asked_for_is_asked_for_again() -> None:
+    async def plan(key: str, tenant: str | None) -> int:
+        nonlocal is_down
+        if is_down:
+            raise OSError("the database is down")
+        return 7
+
+    is_down, limit = True, SpendLimit(usd=plan)
+    with pytest.raises(ConfigurationError, match=r"^usd='.*plan': .*the database is down"):
+        await limit.amount_for("k")
+    is_down = False
+    assert await limit.amount_for("k") == 7
+
+
 @pytest.mark.parametrize("said", [0, -1, 0.1 + 0.2, None, "many"])
-def test_a_function_that_gives_no_amount_is_named(said: Any) -> None:
+async def test_a_function_that_gives_no_amount_is_named(said: Any) -> None:
     def plan(key: str, tenant: str | None) -> Any:
         return said
 
     with pytest.raises(ConfigurationError, match=r"^usd='.*plan': expected a positive amount .*key 'k'"):
-        SpendLimit(usd=plan).amount_for("k")
+        await SpendLimit(usd=plan).amount_for("k")
 
 
-def test_a_plan_is_not_async() -> None:
-    async def plan(key: str, tenant: str | None) -> int:
-        return 1
+# --- limits by tag ---
 
-    with pytest.raises(ConfigurationError, match="not async"):
-        SpendLimit(usd=plan)  # type: ignore[arg-type]
+
+def test_a_limit_by_tag_has_a_key_of_its_own() -> None:
+    assert SpendLimit(usd=1, tag="experiment").account_for(None).key == "tag:experiment"
+    assert SpendLimit(usd=1, tag="experiment", key="night").account_for(None).key == "tag:experiment/night"
+    by_both = SpendLimit(usd=1, tag="experiment", key="tenant")
+    assert by_both.account_for(None, "acme").key == "tag:experiment/tenant:acme"
+
+
+@pytest.mark.parametrize("tag", ["", "a\nb", 3, "x" * 201, ["experiment"]])
+def test_a_tag_is_printable_text(tag: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^tag=.*printable text of 1 to 200 characters"):
+        SpendLimit(usd=1, tag=tag)
