@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format soak fuzz kill-sweep faults endurance power-loss promises record clean
+.PHONY: help demo desk test quick check lint types types-pyright unit coverage single core test-pythons test-versions money lock bench docs format soak fuzz kill-sweep faults chaos endurance power-loss promises record clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -132,6 +132,9 @@ kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and 
 faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way, and hosts cut off from theirs at every write
 	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n auto \
 		tests/durability/test_faults_at_every_call.py tests/durability/test_partitions.py
+
+chaos: $(VENV)/dev.stamp ## agents of all kinds at once with faults and cancellations, under budgets: 60 seeds; SEEDS=500 for more
+	FASTROAI_CHAOS=$(or $(SEEDS),60) $(BIN)/python -m pytest tests/behaviour/budgets/test_chaos.py -q -n auto -rP
 
 endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
 	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))
