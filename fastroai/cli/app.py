@@ -583,13 +583,14 @@ def spend_set(
     store: SpendPlace,
     reason: Reason,
     window: WindowName = "day",
+    new: Annotated[bool, typer.Option("--new", help="Also if nothing was spent under this key yet.")] = False,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
     """Raise or lower a spend limit, in all processes, until the end of its window."""
     from fastroai.cli import limits
 
-    perform(limits.set_limit(store, key, usd, window, by, reason, as_json))
+    perform(limits.set_limit(store, key, usd, window, new, by, reason, as_json))
 
 
 @spend.command("reset")

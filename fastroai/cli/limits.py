@@ -69,10 +69,12 @@ async def adjustments(store: str, key: str | None, form: str, as_json: bool) -> 
 
 
 async def set_limit(
-    store: str, key: str, usd: str, window: str, by: str | None, reason: str, as_json: bool
+    store: str, key: str, usd: str, window: str, new: bool, by: str | None, reason: str, as_json: bool
 ) -> int:
     """See `app`."""
     async with opened_book(store) as book:
+        if not new:  # a mistyped key would be the limit of nobody
+            await book.check_known(key, window=cast("Window", window))
         amount = None if usd == AS_IN_CODE else usd
         status = await book.set_limit(
             key, amount, window=cast("Window", window), by=_person(by), reason=reason

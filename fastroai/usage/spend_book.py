@@ -92,6 +92,19 @@ class SpendBook:
         """
         return await self._adjust("spent", key, None, window, by, reason)
 
+    async def check_known(self, key: str, *, window: Window = "day") -> None:
+        """Check that something was spent or set under a key before.
+
+        Raises:
+            ConfigurationError: the store does not know the key with this window. It names the likely one.
+            SpendStoreUnavailable: the store cannot be reached.
+        """
+        known_window(window)
+        account = SpendAccount(key=key, window=window)
+        known = await self._accounts()
+        if account not in known:
+            raise _unknown(account, known)
+
     async def _adjust(
         self,
         changes: Literal["limit", "spent"],

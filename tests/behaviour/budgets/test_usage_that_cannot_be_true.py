@@ -76,6 +76,8 @@ class ResponsesGateway(Gateway):
     """The same in OpenAI's other format."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/input_tokens"):
+            return httpx2.Response(404, json={"error": {"message": "nothing is counted here"}})
         self.requests += 1
         text = {"type": "output_text", "text": "hi", "annotations": []}
         body = {

@@ -138,6 +138,12 @@ def test_errors_say_what_is_there(store: str, arguments: tuple[str, ...], named:
     assert named in result.stderr
 
 
+def test_a_limit_is_set_before_the_first_spending_if_the_key_is_said_to_be_new(store: str) -> None:
+    shown("set", "tenant:globex", "5", "--new", "--store", store, "--reason", "their plan")
+    [line] = json.loads(shown("limits", "--store", store, "--key", "tenant:globex", "--json"))
+    assert (line["limit_usd"], line["spent_usd"]) == ("5", "0")
+
+
 def test_the_store_can_be_named_by_the_environment(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTROAI_STORE", "runs.db")
     monkeypatch.setenv("FASTROAI_SPEND_STORE", store)

@@ -12,6 +12,7 @@ from support.calls_made import python_calls
 from fastroai import FastroAgent, compute, contract, infer
 from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
+from fastroai.usage.money import ExactUsd
 
 MOST_OF_A_HIT = 94
 MOST_ADDED_TO_AN_AGENT = 226
@@ -73,7 +74,9 @@ async def circles_of(run: Callable[[], Awaitable[object]]) -> list[str]:
     try:
         await run()
         gc.collect()
-        return [type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("fastroai")]
+        kinds = [type(one) for one in gc.garbage if type(one).__module__.startswith("fastroai")]
+        # A cost hangs on the usage in PydanticAI's own circles, and is part of none.
+        return [kind.__qualname__ for kind in kinds if kind is not ExactUsd]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

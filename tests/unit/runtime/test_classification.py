@@ -109,6 +109,7 @@ RULES: list[tuple[BaseException, FailureClass]] = [
     # answers that cannot be used
     (UnexpectedModelBehavior("nonsense"), AMBIGUOUS),
     (IncompleteToolCall("half of it"), AMBIGUOUS),
+    (getattr(exceptions, "OutputTokenLimitExceeded", IncompleteToolCall)("too long"), AMBIGUOUS),
     (AnswerCutError("m", "p"), AMBIGUOUS),
     (SuspendedResponseExpired("gone"), AMBIGUOUS),
     # time

@@ -304,7 +304,10 @@ def test_functions_say_what_they_do_and_give() -> None:
     check(text + "  f: {mode: infer, intent: a, output: Out, retries: «0}\n" + flows, "at least 1")
     check(text + "  f: {mode: infer, intent: a, output: Out, «timeout: 3}\n" + flows, "which only gates have")
     check(text + "  f: {mode: infer, intent: a, output: Out, budget: {usd: «-1}}\n" + flows, "budget: usd=")
-    check(text + "  f: {mode: infer, intent: a, output: Out, «budget: {}}\n" + flows, "budget: Budget=")
+    check(
+        text + "  f: {mode: infer, intent: a, output: Out, «budget: {}}\n" + flows,
+        "budget: Budget needs",
+    )
     check(text + "  f: {mode: infer, intent: a, output: Out, budget: {ms: «0.5}}\n" + flows, "budget: ms=")
     check(text + "  f: {mode: gate, timeout: «0}\n" + flows, "timeout is 0; expected seconds")
 
