@@ -63,7 +63,7 @@ def answer(request: ServedRequest) -> Reply:
 @pytest.fixture
 def models(server: ModelServer) -> list[Model]:
     """One of each protocol, as agents have them."""
-    wrapped = [Metered().get_wrapper_model(server.model(reference)) for reference in REFERENCES]
+    wrapped = [Metered(request_retries=0).get_wrapper_model(server.model(reference)) for reference in REFERENCES]
     return [model for model in wrapped if model is not None]
 
 
