@@ -31,7 +31,7 @@ def change_http_clients(
         return False
 
     def make_changed() -> httpx.AsyncClient | httpx2.AsyncClient:
-        made: httpx.AsyncClient | httpx2.AsyncClient = make()
+        made: httpx.AsyncClient | httpx2.AsyncClient = make()  # pyright: ignore[reportAssignmentType]
         change(made)
         return made
 

@@ -876,7 +876,7 @@ class LentModel(MeteredModel):
         return self.meter.models.here(self._wrapped)
 
     @wrapped.setter
-    def wrapped(self, model: Model) -> None:
+    def wrapped(self, model: Model) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._wrapped = model
 
     def __repr__(self) -> str:

@@ -1,5 +1,8 @@
 """The commands and their options. The modules `reading`, `running` and their neighbours carry them out."""
 
+# typer 0.25, the newest that can be installed beside huggingface-hub 1.18, has no full types for its options.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from pathlib import Path
