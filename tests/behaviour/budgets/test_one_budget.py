@@ -63,7 +63,10 @@ def answer(request: ServedRequest) -> Reply:
 @pytest.fixture
 def models(server: ModelServer) -> list[Model]:
     """One of each protocol, as agents have them."""
-    wrapped = [Metered(request_retries=0).get_wrapper_model(server.model(reference)) for reference in REFERENCES]
+    meters = [Metered(request_retries=0) for _ in REFERENCES]
+    wrapped = [
+        meter.get_wrapper_model(server.model(of)) for meter, of in zip(meters, REFERENCES, strict=True)
+    ]
     return [model for model in wrapped if model is not None]
 
 
