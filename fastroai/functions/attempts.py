@@ -24,6 +24,7 @@ from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
 from fastroai.records import RequestRecord
 from fastroai.steps import StepContext
+from fastroai.steps.context import scope_of
 from fastroai.steps.durability import tell_not_accepted
 from fastroai.usage import Quote
 
@@ -86,12 +87,12 @@ class Asker(Generic[T]):
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries
-            context.scope.mark_records(attempt.records, "failed" if is_last else "retried")
+            scope_of(context).mark_records(attempt.records, "failed" if is_last else "retried")
             if is_last:
                 raise failure
             draft.retry_reasons.append("; ".join(wrong))
             context.tracer.log_error(draft.trace_id, failure, {"fastroai.retry": number})
-            await tell_not_accepted(context.scope, called, failure)
+            await tell_not_accepted(scope_of(context), called, failure)
             prompt, history = retry_prompt(wrong), attempt.conversation()
 
     async def shape(self, context: StepContext[Any], compiled: CompiledPrompt) -> str | None:

@@ -33,7 +33,7 @@ from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
 from fastroai.runtime.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.config import ResolvedConfig
-from fastroai.steps.context import RunData, StepData
+from fastroai.steps.context import RunData, StepData, scope_of
 from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, stored_value
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
@@ -311,7 +311,7 @@ class _Performance(BaseStep[Any, T]):
         return self._followed(self.flow, context)
 
     async def _followed(self, flow: FlowRun, context: StepContext[Any]) -> T:
-        with flow.following(context.scope):
+        with flow.following(scope_of(context)):
             return await self.body(context, self.draft)
 
     async def _returned(self, output: T) -> None:

@@ -17,6 +17,7 @@ from fastroai.functions.function import Function, plain_function
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature
 from fastroai.steps import StepConfig, StepContext
+from fastroai.steps.context import in_thread
 from fastroai.usage import BudgetLike
 
 P = ParamSpec("P")
@@ -76,7 +77,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         if self._is_async:
             output: object = await call()
         else:
-            output = await context.run_in_thread(lambda context: call())
+            output = await in_thread(context, call)
         output = self.signature.check_output(output)
         if violations := self._ensure.violations(output):
             raise PostconditionFailed(self.name, tuple(violations), output)

@@ -40,6 +40,7 @@ from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.config import with_budget
+from fastroai.steps.context import scope_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -332,7 +333,7 @@ class _Body(BaseStep[Any, Any]):
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Call the function, and compare its calls with the record."""
-        scope, signature = context.scope, self._flow.signature
+        scope, signature = scope_of(context), self._flow.signature
         bound = inspect.BoundArguments(
             inspect.signature(self._flow.function),
             {**context.inputs},

@@ -14,6 +14,7 @@ from fastroai.functions.calling import CallDraft
 from fastroai.functions.prompt import CompiledPrompt
 from fastroai.functions.quorum import Ballot, Quorum, agreed
 from fastroai.steps import StepContext
+from fastroai.steps.context import scope_of
 from fastroai.steps.fanout import run_bounded
 from fastroai.tracing import attributes
 
@@ -55,12 +56,12 @@ class Inference(Generic[T]):
             return await self._drawn(prompt, name)
         key = key_of(shape, prompt.content, self.samples, self.quorum, *self._set_by_budgets())
         ask = partial(self._asked, prompt, name)
-        answers, _ = await cache.answer(key, self.context.scope, read=self._read, ask=ask)
+        answers, _ = await cache.answer(key, scope_of(self.context), read=self._read, ask=ask)
         return answers
 
     def _set_by_budgets(self) -> tuple[list[str], int | None]:
         """Return the settings of budgets that change requests: fallback models, the lowest `max_tokens`."""
-        account = self.context.scope.account
+        account = scope_of(self.context).account
         if account is None:
             return [], None
         budgets = [each.budget for each in account.lineage()]

@@ -28,6 +28,7 @@ from fastroai.functions.refinement import Refinement
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature, body_problems
 from fastroai.steps import StepConfig, StepContext
+from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
 from fastroai.usage import BudgetLike, Quote
 
@@ -200,7 +201,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             case "none":
                 return None
             case "session":
-                return session_cache(context.scope)
+                return session_cache(scope_of(context))
             case "global":
                 settings = configuration()
                 if settings.cache_store is not None:

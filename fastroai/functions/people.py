@@ -35,6 +35,7 @@ from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import question_id
 from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps import StepContext, step
+from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.store.headers import read_header
 from fastroai.store.log import log_of
@@ -240,7 +241,7 @@ class _Review(Generic[T]):
 
         @step
         async def ask(ctx: StepContext[None]) -> None:
-            decisions.append(self.decided(ctx.scope))
+            decisions.append(self.decided(scope_of(ctx)))
 
         store = needed_store(None, configuration().store)
         pipeline = Pipeline[None, Any, None](

@@ -47,6 +47,7 @@ from fastroai.runs.signatures import DepsT, InputT, blocking_twin
 from fastroai.runs.turns import OnBusy, WhenBusy
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
+from fastroai.steps.context import scope_of
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.headers import check_run_id, read_header
@@ -471,7 +472,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             GraphStopped: the run ended in another way without reaching a terminal.
         """
         result = await self._begin(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
-        context.scope.degraded |= result.quality != "clean"
+        scope_of(context).degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None
         raise result.error or GraphStopped(self.name, result.status, result.reason)

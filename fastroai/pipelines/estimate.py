@@ -14,6 +14,7 @@ from fastroai.pipelines.plan import Plan
 from fastroai.records import Usage, exact_sum, ratio
 from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
+from fastroai.steps.attempt import AttemptState
 from fastroai.steps.context import StepData
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.execution import map_step
@@ -56,7 +57,7 @@ async def estimate_steps(
             config = configs[step_id]
             async with nothing_paid(config.limits) as nothing:
                 scope = Scope("step", step_id, parent=nothing)
-                context = StepContext(scope, data, deps, config, perf_counter(), map_step)
+                context = StepContext(AttemptState(scope), data, deps, config, perf_counter(), map_step)
                 quote = await _estimate_step(step, context, data.run.pipeline)
             budgets = (config.limits or NO_LIMITS).budgets
             quotes[step_id] = replace(quote, name=step_id).within(*budgets)

@@ -7,6 +7,7 @@ from typing import Any
 from fastroai.errors import StepExecutionError
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import StepContext
+from fastroai.steps.context import scope_of
 
 
 def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) -> OutputT:
@@ -17,7 +18,7 @@ def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) ->
     Raises:
         StepExecutionError: the output step of the pipeline did not run, because of a failure inside.
     """
-    context.scope.degraded |= result.quality == "degraded"
+    scope_of(context).degraded |= result.quality == "degraded"
     if result.stopped_early:
         return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
     if result.output_step not in result.step_outputs:

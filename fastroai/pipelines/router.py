@@ -39,6 +39,7 @@ from fastroai.runtime import Scope, current_scope, is_terminal
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
+from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
@@ -168,7 +169,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             return name
 
         name = await context.once(_route(label), routed)
-        place = without_attempts(step_place(context.scope))
+        place = without_attempts(step_place(scope_of(context)))
         tried, spent = list[str](), dict[str, Usage]()
         around = "" if scope.variant is None else f"{scope.variant}/"
         while True:
@@ -176,7 +177,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             scope.variant = f"{around}{name}"
             fallback = self._fallbacks.get(name)
             switch = _switch(label, name)
-            if fallback is None or not is_on_record(context.scope, place, switch):
+            if fallback is None or not is_on_record(scope_of(context), place, switch):
                 try:
                     result = await self._run_one(scope, name, inputs, context, label)
                 except Exception as error:
@@ -205,14 +206,14 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
     async def _pass_over_all(self, scope: Scope, context: StepContext[DepsT], label: str) -> None:
         """Count the runs of all variants that were tried in an earlier process."""
-        place = without_attempts(step_place(context.scope))
-        if not is_on_record(context.scope, place, route := _route(label)):
+        place = without_attempts(step_place(scope_of(context)))
+        if not is_on_record(scope_of(context), place, route := _route(label)):
             return  # it failed before it had chosen
         name: str | None = await context.once(route, partial(_same, ""), returns=str)
         while name is not None:
             await self._pass_over(scope, name, context, label)
             fallback = self._fallbacks.get(name)
-            name = fallback if is_on_record(context.scope, place, _switch(label, name)) else None
+            name = fallback if is_on_record(scope_of(context), place, _switch(label, name)) else None
 
     async def _run_one(
         self, scope: Scope, name: str, inputs: InputT, context: StepContext[DepsT], label: str

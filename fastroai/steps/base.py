@@ -19,6 +19,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import Classifier
 from fastroai.steps.config import OnError, RetryLike, StepConfig
+from fastroai.steps.context import in_thread
 from fastroai.steps.hooks import OnRetry, OnStepFailure, OnStepStart, OnStepSuccess
 from fastroai.usage import BudgetLike, Quote
 
@@ -117,7 +118,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return self._execute(context)
 
     async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
-        result = await context.run_in_thread(self.function)
+        result = await in_thread(context, lambda: self.function(context))
         # A lambda or a decorator's wrapper may be plain and still return a coroutine.
         return await result if inspect.isawaitable(result) else cast("OutputT", result)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from time import perf_counter
@@ -17,10 +16,7 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
-    BudgetExceeded,
     ConfigurationError,
-    ContractViolation,
-    FastroAIError,
     InputTypeError,
     MissingInputError,
     ScopeClosedError,
@@ -31,8 +27,6 @@ from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
-    Clock,
-    ContractViolated,
     Retry,
     RetryRules,
     Scope,
@@ -40,18 +34,12 @@ from fastroai.runtime import (
     blocking,
     blocking_overloaded,
     loop_of_run,
-    record_spending,
     run_blocking,
-    unknown_cost,
-)
-from fastroai.runtime.crossings import crossing
-from fastroai.runtime.events import (
-    BudgetRefused,
 )
 from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
-from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.threads import run_in_thread
+from fastroai.steps.attempt import AttemptState
 from fastroai.steps.calling import CallConfig
 from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
 from fastroai.steps.conversation import ConversationState
@@ -59,7 +47,6 @@ from fastroai.steps.durability import (
     call_retried,
     calls_used,
     last_conversation,
-    record_own_spending,
     restore_call,
     step_place,
 )
@@ -75,7 +62,6 @@ from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.tracing.metrics import record_refusal
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
@@ -125,6 +111,19 @@ class StepData:
     reader: str | None = None
     """The step whose place a mapped step has. The mapped step may read the same outputs."""
 
+    def showing(self, values: Mapping[str, object], *, to: str) -> StepData:
+        """Return the data with these values in the place of the inputs and outputs that `to` reads."""
+        reader = self.reader or to
+        outputs = {name: value for name, value in values.items() if self.outputs.is_read_by(reader, name)}
+        inputs = {name: value for name, value in values.items() if name not in outputs}
+        return StepData(
+            self.run,
+            MappingProxyType({**self.inputs, **inputs}) if inputs else self.inputs,
+            self.outputs.showing(outputs) if outputs else self.outputs,
+            self.visit,
+            self.reader,
+        )
+
 
 class WaitOptions(TypedDict, Generic[T], total=False):
     """The keyword arguments of `StepContext.receive`, which explains them."""
@@ -170,24 +169,21 @@ class StepContext(Generic[DepsT_co]):
 
     __slots__ = (
         "_asks",
+        "_attempt",
         "_calls",
-        "_clock",
         "_data",
         "_map_step",
         "_maps",
+        "_scope",
         "_started",
         "_waits",
         "config",
         "deps",
-        "is_over",
-        "refusal",
-        "scope",
-        "uncertain",
     )
 
     def __init__(
         self,
-        scope: Scope,
+        attempt: AttemptState,
         data: StepData,
         deps: DepsT_co,
         config: ResolvedConfig,
@@ -196,23 +192,15 @@ class StepContext(Generic[DepsT_co]):
     ) -> None:
         """Made for each attempt by the code that runs steps."""
         self._map_step = map_step
-        self.scope: Scope = scope
-        """The scope of this step."""
+        self._attempt, self._scope = attempt, attempt.scope
         self._data, self._started = data, started
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
         """The settings of this step after inheritance."""
-        self._clock: Clock | None = None
-        self.is_over = False
-        """Whether this attempt is over. Then the context refuses calls by code that still holds it."""
         self._asks = self._calls = self._maps = 0
         self._waits: Counter[str] | None = None
         """How often the step has waited for each message, by name; sleeps count under the empty name."""
-        self.refusal: FastroAIError | None = None
-        """The error that `record_usage` raised. It ends the step, even if the code of the step goes on."""
-        self.uncertain: list[SharedCharge] = []
-        """Recorded spending of which the step does not know yet whether it crossed a spend limit."""
-        if data.visit is not None and scope.attempt > 1:
+        if data.visit is not None and attempt.scope.attempt > 1:
             data.visit.begin_attempt()
 
     def __repr__(self) -> str:
@@ -225,32 +213,32 @@ class StepContext(Generic[DepsT_co]):
     @property
     def step_id(self) -> str:
         """The id of this step in its pipeline."""
-        return self.scope.name
+        return self._scope.name
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self.scope.run_id
+        return self._scope.run_id
 
     @property
     def attempt(self) -> int:
         """The number of this attempt at the step, from 1."""
-        return self.scope.attempt
+        return self._scope.attempt
 
     @property
     def tracer(self) -> Tracer:
         """The tracer of the run; without one, a tracer that does nothing."""
-        return self.scope.tracer or _NO_TRACER
+        return self._scope.tracer or _NO_TRACER
 
     @property
     def usage(self) -> StepUsage:
         """The spending of this step so far."""
-        return StepUsage.of_scope(self.scope, (perf_counter() - self._started) * 1000)
+        return StepUsage.of_scope(self._scope, (perf_counter() - self._started) * 1000)
 
     @property
     def budget(self) -> BudgetView:
         """The budgets that this step is under: `ctx.budget.remaining` is what they have left."""
-        return BudgetView(self.scope)
+        return BudgetView(self._scope)
 
     @property
     def shared(self) -> Shared:
@@ -271,16 +259,16 @@ class StepContext(Generic[DepsT_co]):
     @property
     def idempotency_key(self) -> str:
         """A key that is the same for all attempts at this step of this run: 32 hexadecimal digits."""
-        return idempotency_key(self.run_id, without_attempts(step_place(self.scope)))
+        return idempotency_key(self.run_id, without_attempts(step_place(self._scope)))
 
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
         """The state with which this step stopped the run before it was resumed; `None` if there is none."""
-        durable = run_of(self.scope)
+        durable = run_of(self._scope)
         return (
             None
             if durable is None
-            else last_conversation(durable, self.scope, self._data.run.declared.get(self._reader))
+            else last_conversation(durable, self._scope, self._data.run.declared.get(self._reader))
         )
 
     # --- inputs and outputs ---
@@ -371,28 +359,11 @@ class StepContext(Generic[DepsT_co]):
         """Return values by name: outputs of steps that this one depends on, or inputs; no missing ones."""
         outputs, values = self._data.outputs, {}
         for name in names:
-            if self._is_output(name):
+            if outputs.is_read_by(self._reader, name):
                 values[name] = outputs.get(self._reader, name)
             elif name in self._data.inputs:
                 values[name] = self._data.inputs[name]
         return values
-
-    def show(self, values: Mapping[str, object]) -> None:
-        """Make these values readable under their names, as inputs and outputs, in this attempt."""
-        outputs = {name: value for name, value in values.items() if self._is_output(name)}
-        inputs = {name: value for name, value in values.items() if name not in outputs}
-        data = self._data
-        self._data = StepData(
-            data.run,
-            MappingProxyType({**data.inputs, **inputs}) if inputs else data.inputs,
-            data.outputs.showing(outputs) if outputs else data.outputs,
-            data.visit,
-            data.reader,
-        )
-
-    def _is_output(self, name: str) -> bool:
-        outputs = self._data.outputs
-        return name in outputs.dependencies and outputs.is_ancestor(name, self._reader)
 
     @property
     def _reader(self) -> str:
@@ -480,7 +451,7 @@ class StepContext(Generic[DepsT_co]):
             **said.options(self.config),
         )
         talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
-        with self._clock_paused():
+        with self._attempt.clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
             response = await self._ask(agent, call, said.rules(call, self.config))
@@ -495,10 +466,10 @@ class StepContext(Generic[DepsT_co]):
             retry_calls,
             lambda attempt: agent.dispatch(call.for_attempt(attempt)),
             rules=rules,
-            scope=self.scope,
+            scope=self._scope,
             on_retry=functools.partial(self._report_call_retry, call),
             side_by_side=True,
-            used=calls_used(self.scope, call),
+            used=calls_used(self._scope, call),
         )
         return attempts() if call.limits is None else self._within_limits(call, attempts)
 
@@ -506,8 +477,8 @@ class StepContext(Generic[DepsT_co]):
         self, call: AgentCall, attempts: Callable[[], Coroutine[Any, Any, ChatResponse[OutputT]]]
     ) -> ChatResponse[OutputT]:
         """Make all attempts at a call with limits in one scope, so that they share the budget."""
-        async with Scope("call", "call", parent=self.scope, limits=call.limits, deps=call.deps) as scope:
-            restore_call(scope, self.scope, call)
+        async with Scope("call", "call", parent=self._scope, limits=call.limits, deps=call.deps) as scope:
+            restore_call(scope, self._scope, call)
             return await attempts()
 
     def run_stream(
@@ -551,7 +522,7 @@ class StepContext(Generic[DepsT_co]):
             prepare = functools.partial(talk.prepare, context=self)
             call = replace(call, before=prepare, after=talk.heard)
         stream = agent.dispatch_stream(call)
-        stream.observe(on_text=self._report_text, clock=self._clock)
+        stream.observe(on_text=self._report_text, clock=self._attempt.clock)
         return stream
 
     run_sync = blocking(run, of="ctx", home=loop_of_run)
@@ -634,7 +605,7 @@ class StepContext(Generic[DepsT_co]):
             one = ask
         else:
             one = self._map_step(agent_or_step, self, self._data, number)
-        with self._clock_paused():
+        with self._attempt.clock_paused():
             mapped = one if on_error == "fail" else functools.partial(self._result_or_failure, one)
             return await run_bounded(mapped, list(items), concurrency)
 
@@ -644,7 +615,7 @@ class StepContext(Generic[DepsT_co]):
         try:
             return await one(index, item)
         except Exception as error:
-            if stops(self.scope, error):
+            if stops(self._scope, error):
                 raise
             return error
 
@@ -695,11 +666,11 @@ class StepContext(Generic[DepsT_co]):
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
-        return await OnceRegister.of(self.scope).run(
+        return await OnceRegister.of(self._scope).run(
             effect,
-            log=log_of(self.scope) or Log(self.scope),  # outside of runs, there is no log
+            log=log_of(self._scope) or Log(self._scope),  # outside of runs, there is no log
             run_id=self.run_id,
-            place=without_attempts(step_place(self.scope)),
+            place=without_attempts(step_place(self._scope)),
             name=name,
             step_id=self.step_id,
             returns=returns,
@@ -776,7 +747,7 @@ class StepContext(Generic[DepsT_co]):
             to=to,
             name=str(self._asks) if name is None else name,
         )
-        return asked.answered(self.scope, step_place(self.scope), self.visit)
+        return asked.answered(self._scope, step_place(self._scope), self.visit)
 
     async def sleep(self, until: timedelta | float | datetime, *, name: str | None = None) -> None:
         """Sleep for some time, given as a `timedelta` or in seconds, or until a time with a time zone.
@@ -796,8 +767,8 @@ class StepContext(Generic[DepsT_co]):
             ConfigurationError: the time has no time zone, or the duration is negative.
         """
         self._check_open()
-        place, name = step_place(self.scope), self._waited("") if name is None else name
-        await sleep(self.scope, place, self.visit, name, until)
+        place, name = step_place(self._scope), self._waited("") if name is None else name
+        await sleep(self._scope, place, self.visit, name, until)
 
     sleep_sync = blocking(sleep, of="ctx", home=loop_of_run)
 
@@ -833,8 +804,8 @@ class StepContext(Generic[DepsT_co]):
         """
         self._check_open()
         message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
-        place = step_place(self.scope)
-        return await message.received(self.scope, place, self.visit, self._waited(name))
+        place = step_place(self._scope)
+        return await message.received(self._scope, place, self.visit, self._waited(name))
 
     @overload
     def receive_sync(self, name: str, value_type: type[T], **options: Unpack[WaitOptions[T]]) -> T: ...
@@ -912,22 +883,11 @@ class StepContext(Generic[DepsT_co]):
             Tokens(**counts),
             cost_usd,
         )
-        scope = self.scope.in_this_process()
+        scope = self._scope.in_this_process()
         scope.check_process()
         tags, tenant = scope.labels
-        record = replace(record, step_id=self.step_id, variant=self.scope.variant, tags=tags, tenant=tenant)
-        crossed, stop = crossing(scope), self._shared_stop()
-        record_spending(scope, record)
-        record_own_spending(scope, record)
-        self.uncertain += charge_shared(scope, record)
-        if crossed is not None:
-            stop = crossed.stop(scope, "recorded")
-        if stop is not None:
-            record_refusal(stop)
-            scope.note(BudgetRefused(part=scope.part, error=stop))
-        self.refusal = stop or unknown_cost(scope, record)
-        if self.refusal is not None:
-            raise self.refusal
+        record = replace(record, step_id=self.step_id, variant=self._scope.variant, tags=tags, tenant=tenant)
+        self._attempt.charge(record)
         return record
 
     def spend(
@@ -955,65 +915,34 @@ class StepContext(Generic[DepsT_co]):
         """
         self._check_open()
         calculator = calculator_of(cost_calculator, self._data.run.calculator)
-        scope = self.scope.in_this_process()
+        scope = self._scope.in_this_process()
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
 
-    async def end_spending(self) -> None:
-        """Wait until recorded spending is in the accounts of spend limits.
-
-        Raises:
-            BudgetExceeded: `record_usage` raised it, and the code of the step has caught it.
-            UnpricedModelError: likewise.
-        """
-        await self.in_the_books()
-        if self.refusal is not None:
-            raise self.refusal
-        await self.scope.tell()
-
-    async def in_the_books(self) -> None:
-        """Wait until recorded spending is in the accounts of spend limits, where listeners find it."""
-        for charge in self.uncertain:
-            await charge.wait()
-            charge.note_warnings()
-
-    def _shared_stop(self) -> BudgetExceeded | None:
-        """Return the error of a spend limit that recorded spending is known to have crossed."""
-        charges = self.uncertain
-        done = [charge for charge in charges if charge.is_done]
-        self.uncertain = [charge for charge in charges if charge not in done]
-        for charge in done:
-            charge.note_warnings()
-        said = next((stop for charge in done if (stop := charge.stop()) is not None), None)
-        return said or unbooked_stop(self.scope)
-
-    # --- for the runner and for steps of other kinds ---
-
-    async def run_in_thread(self, function: Callable[[StepContext[DepsT_co]], T]) -> T:
-        """Call a blocking function in a worker thread, with this scope's context variables.
-
-        When the attempt is cancelled or times out, the thread cannot be stopped: it is left running, a
-        warning is logged, and its later calls on this context raise.
-        """
-        return await run_in_thread(functools.partial(function, self), what=f"step {self.step_id!r}")
-
-    def attach_clock(self, clock: Clock) -> None:
-        """Set the clock of this attempt, which calls of agents pause."""
-        self._clock = clock
-
-    async def report_violation(self, violation: ContractViolation) -> None:
-        """Tell the listeners of the run that the contract of the step is violated."""
-        scope = self.scope
-        await scope.emit(ContractViolated(part=scope.part, step_id=scope.name, error=violation))
-
     async def _report_text(self, text: str) -> None:
-        await self.scope.emit(TextChunk(part=self.scope.part, step_id=self.scope.name, text=text))
+        await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))
 
     def _check_open(self) -> None:
-        if self.is_over:
-            raise ScopeClosedError(self.scope.path)
-
-    def _clock_paused(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._clock is None else self._clock.paused()
+        if self._attempt.is_over:
+            raise ScopeClosedError(self._scope.path)
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        await self.scope.emit(call_retried(self.scope, call.call or "", retry))
+        await self._scope.emit(call_retried(self._scope, call.call or "", retry))
+
+
+def scope_of(context: StepContext[Any]) -> Scope:
+    """Return the scope of a step."""
+    return context._scope
+
+
+def show(context: StepContext[Any], values: Mapping[str, object]) -> None:
+    """Make these values readable under their names, as inputs and outputs, in this attempt of a step."""
+    context._data = context._data.showing(values, to=context.step_id)
+
+
+async def in_thread(context: StepContext[Any], function: Callable[[], T]) -> T:
+    """Call a blocking function of a step in a worker thread, with the step's context variables.
+
+    When the attempt is cancelled or times out, the thread cannot be stopped: it is left running, a warning is
+    logged, and its later calls on the context raise.
+    """
+    return await run_in_thread(function, what=f"step {context.step_id!r}")

@@ -12,9 +12,11 @@ from fastroai.contracts import Check, Contract
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.annotations import Annotation, checker_of, exact_class, says_something
 from fastroai.contracts.violation import violation_by, violation_of
-from fastroai.errors import Direction
+from fastroai.errors import ContractViolation, Direction
 from fastroai.records import NotGiven, first_given
+from fastroai.runtime import ContractViolated
 from fastroai.steps.base import BaseStep
+from fastroai.steps.context import scope_of, show
 from fastroai.steps.conversation import ConversationState
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class BoundContract:
         else:
             read = context.read(accepts.names)
             values = await _valid(context, "input", read, lambda: accepts.check(read))
-            context.show(values)
+            show(context, values)
         await _check_all(context, "require", self.require, context, values)
 
     async def check_after(self, context: StepContext[Any], output: object) -> object:
@@ -125,7 +127,7 @@ async def _valid(
         return validate()
     except Exception as error:  # of pydantic, or any error of a user's validator
         violation = violation_of(context.step_id, direction, error, data)
-    await context.report_violation(violation)
+    await _report(context, violation)
     raise violation
 
 
@@ -134,5 +136,11 @@ async def _check_all(
 ) -> None:
     violation = violation_by(context.step_id, direction, checks, subject, data)
     if violation is not None:
-        await context.report_violation(violation)
+        await _report(context, violation)
         raise violation
+
+
+async def _report(context: StepContext[Any], violation: ContractViolation) -> None:
+    """Tell the listeners of the run that the contract of the step is violated."""
+    scope = scope_of(context)
+    await scope.emit(ContractViolated(part=scope.part, step_id=scope.name, error=violation))

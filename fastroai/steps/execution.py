@@ -14,9 +14,10 @@ from fastroai.calls.call import no_agent
 from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.runtime.crossings import refuse_if_crossed
+from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
-from fastroai.steps.context import StepContext, StepData
+from fastroai.steps.context import StepContext, StepData, scope_of
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
@@ -129,9 +130,8 @@ async def _attempt(
     scope.attempt = attempt
     if scope.account is not None or scope.ceilings:
         await refuse_if_crossed(scope)
-    context = StepContext(scope, data, deps, config, started, map_step)
-    if clock is not None:
-        context.attach_clock(clock)
+    state = AttemptState(scope, clock)
+    context = StepContext(state, data, deps, config, started, map_step)
     try:
         if contract is not None and contract.has_before:
             await contract.check_before(context)
@@ -144,11 +144,10 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        if context.uncertain or context.refusal is not None:
-            await context.end_spending()
+        await state.end_spending()
         return output
     except Exception:
-        await context.in_the_books()
+        await state.in_the_books()
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -156,10 +155,10 @@ async def _attempt(
         # more.
         if task is None or task.cancelling() or scope.is_cancelled_by_time:
             raise
-        await context.in_the_books()
+        await state.in_the_books()
         raise CancelledInside(context.step_id) from error
     finally:
-        context.is_over = True
+        state.is_over = True
         if scope.open_inside:
             await scope.end_inside()
 
@@ -178,7 +177,7 @@ def map_step(
         scope = Scope(
             "step",
             step_id,
-            parent=context.scope,
+            parent=scope_of(context),
             limits=config.limits,
             deps=context.deps,
             tracer=None if config.trace else _NO_TRACER,

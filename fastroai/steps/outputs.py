@@ -23,6 +23,10 @@ class Outputs:
         """Direct dependencies of every step, by step id."""
         self.values: MutableMapping[str, object] = {}
 
+    def is_read_by(self, reader: str, step_id: str) -> bool:
+        """Whether `step_id` is a step whose output `reader` may read."""
+        return step_id in self.dependencies and self.is_ancestor(step_id, reader)
+
     def showing(self, values: Mapping[str, object]) -> Outputs:
         """Return the same outputs, some of them with other values."""
         view = Outputs(self.dependencies)

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps import PipelineConfig, StepConfig, StepContext
+from fastroai.steps.attempt import AttemptState
 from fastroai.steps.config import resolve
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import map_step
@@ -58,8 +59,9 @@ async def step_context(
             RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen
         )
         async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:
-            ctx = StepContext(scope, data, deps, resolved, perf_counter(), map_step)
+            attempt = AttemptState(scope)
+            ctx = StepContext(attempt, data, deps, resolved, perf_counter(), map_step)
             try:
                 yield ctx
             finally:
-                ctx.is_over = True
+                attempt.is_over = True

@@ -26,6 +26,7 @@ from fastroai.functions.attempts import NO_OUTPUT
 from fastroai.functions.opacity import one_line_json
 from fastroai.functions.prompt import DATA_HEADING, retry_prompt
 from fastroai.steps import StepContext
+from fastroai.steps.context import in_thread
 from fastroai.store.values import value_to_json
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import FunctionSpec, Reference, StepSpec
@@ -172,7 +173,7 @@ class _Computing(Performer):
         if inspect.iscoroutinefunction(self._call):
             result: object = await call(**task.inputs)  # type: ignore[misc]  # it is a coroutine function
         else:
-            result = await context.run_in_thread(lambda _: call(**task.inputs))
+            result = await in_thread(context, lambda: call(**task.inputs))
             if inspect.isawaitable(result):
                 result = await result
         return value_to_json(result, None, f"the result of function {self._name!r}")

@@ -18,7 +18,7 @@ from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.runtime.budget_scopes import budget_scope
 from fastroai.runtime.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
-from fastroai.steps.context import RunData, StepData
+from fastroai.steps.context import RunData, StepData, in_thread, scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
@@ -255,7 +255,7 @@ class _Visit(BaseStep[Any, JsonValue]):
         if step.output_schema is None and step.output_contract is None and not step.ensure:
             return
         inputs = self._work.machine.inputs(self._step_id)
-        wrong = await context.run_in_thread(lambda _: checks.of_result(step, result, inputs))
+        wrong = await in_thread(context, lambda: checks.of_result(step, result, inputs))
         if wrong is not None:
             raise ResultRejected(self._step_id, wrong.error_type, wrong.violations, result)
 
@@ -289,8 +289,8 @@ class _Visit(BaseStep[Any, JsonValue]):
 
 def _rationale(context: StepContext[Any]) -> str:
     """Return the reason that a person gave for a decision, as the inbox has put it on record."""
-    run = run_of(context.scope)
-    key = facts.question_id(step_place(context.scope), _QUESTION)
+    run = run_of(scope_of(context))
+    key = facts.question_id(step_place(scope_of(context)), _QUESTION)
     given = None if run is None else run.recorded.answers.get(key)
     return "" if given is None else given.rationale
 

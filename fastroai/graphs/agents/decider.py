@@ -20,6 +20,7 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.human.asking import Halted
 from fastroai.runtime.failures import stops
 from fastroai.steps import BaseStep, StepContext
+from fastroai.steps.context import scope_of
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")
@@ -72,7 +73,7 @@ async def decide(
         expected = "an agent that asks no people, as a choice cannot wait; ask in the node before it"
         raise ConfigurationError("decider", decider, expected) from None
     except Exception as error:
-        if stops(context.scope.parent, error):
+        if stops(scope_of(context).parent, error):
             raise
         return _fallback(node, fallback, error_summary(error))
     chosen = response.output

@@ -18,6 +18,7 @@ from fastroai.expressions import Expression
 from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.evaluating import tested
 from fastroai.steps import StepContext
+from fastroai.steps.context import in_thread
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -130,7 +131,7 @@ class _ByFunction:
         if _is_async(function):
             said: Any = function(context, output)
         else:
-            said = await context.run_in_thread(lambda context: function(context, output))
+            said = await in_thread(context, lambda: function(context, output))
         return await said if inspect.isawaitable(said) else said
 
 

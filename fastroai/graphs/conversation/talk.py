@@ -18,6 +18,7 @@ from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.conversation.travelling import travelling
 from fastroai.runtime.failures import stops
 from fastroai.steps import StepContext
+from fastroai.steps.context import scope_of
 from fastroai.tracing.attributes import error_summary
 
 
@@ -110,7 +111,7 @@ class Talk:
         try:
             summary = await summarize(summarizer, older, self._goal, context)
         except Exception as error:
-            if stops(context.scope.parent, error):
+            if stops(scope_of(context).parent, error):
                 raise
             summary, failure = "", error_summary(error)
         if summary:

@@ -1,0 +1,87 @@
+"""The state of one attempt at a step: its clock, whether it is over, and spending that is still uncertain."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from fastroai.errors import BudgetExceeded, FastroAIError
+from fastroai.records import RequestRecord
+from fastroai.runtime import Clock, Scope, record_spending, unknown_cost
+from fastroai.runtime.crossings import crossing
+from fastroai.runtime.events import BudgetRefused
+from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
+from fastroai.steps.durability import record_own_spending
+from fastroai.tracing.metrics import record_refusal
+
+
+class AttemptState:
+    """The state of one attempt at a step, which the step's context and the code that runs steps share."""
+
+    __slots__ = ("clock", "is_over", "refusal", "scope", "uncertain")
+
+    def __init__(self, scope: Scope, clock: Clock | None = None) -> None:
+        self.scope = scope
+        """The scope of the step."""
+        self.clock = clock
+        """The clock of this attempt, which calls of agents pause."""
+        self.is_over = False
+        """Whether this attempt is over. Then the context refuses calls by code that still holds it."""
+        self.refusal: FastroAIError | None = None
+        """The error that `record_usage` raised. It ends the step, even if the code of the step goes on."""
+        self.uncertain: list[SharedCharge] = []
+        """Recorded spending of which the step does not know yet whether it crossed a spend limit."""
+
+    def clock_paused(self) -> AbstractContextManager[None]:
+        """Return a context in which the clock of this attempt stands still."""
+        return nullcontext() if self.clock is None else self.clock.paused()
+
+    def charge(self, record: RequestRecord) -> None:
+        """Charge spending that has happened.
+
+        Raises:
+            BudgetExceeded: a budget was crossed before this spending, which is charged.
+            UnpricedModelError: its cost is not fully known, under a budget of money or a spend limit.
+        """
+        scope = self.scope
+        crossed, stop = crossing(scope), self._shared_stop()
+        record_spending(scope, record)
+        record_own_spending(scope, record)
+        self.uncertain += charge_shared(scope, record)
+        if crossed is not None:
+            stop = crossed.stop(scope, "recorded")
+        if stop is not None:
+            record_refusal(stop)
+            scope.note(BudgetRefused(part=scope.part, error=stop))
+        self.refusal = stop or unknown_cost(scope, record)
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def end_spending(self) -> None:
+        """Wait until charged spending is in the accounts of spend limits.
+
+        Raises:
+            BudgetExceeded: `charge` raised it, and the code of the step has caught it.
+            UnpricedModelError: likewise.
+        """
+        if not self.uncertain and self.refusal is None:
+            return
+        await self.in_the_books()
+        if self.refusal is not None:
+            raise self.refusal
+        await self.scope.tell()
+
+    async def in_the_books(self) -> None:
+        """Wait until charged spending is in the accounts of spend limits, where listeners find it."""
+        for charge in self.uncertain:
+            await charge.wait()
+            charge.note_warnings()
+
+    def _shared_stop(self) -> BudgetExceeded | None:
+        """Return the error of a spend limit that charged spending is known to have crossed."""
+        charges = self.uncertain
+        done = [charge for charge in charges if charge.is_done]
+        self.uncertain = [charge for charge in charges if charge not in done]
+        for charge in done:
+            charge.note_warnings()
+        said = next((stop for charge in done if (stop := charge.stop()) is not None), None)
+        return said or unbooked_stop(self.scope)
