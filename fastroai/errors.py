@@ -601,10 +601,15 @@ class MissingInputError(FastroAIError, KeyError):
                 f"before this one write it, add it to the node's reads if it has any, or pass a default: "
                 f"ctx.get_input({self.key!r}, default)"
             )
+        advice = f"Pass it in inputs, or a default: ctx.get_input({self.key!r}, default)"
+        if "item" in self.known and self.step_id.endswith("]"):
+            advice = (
+                f"ctx.map gives a step each item as the input 'item': ask for that name, or map a typed "
+                f"function as function.as_step({{{self.key!r}: 'item'}})"
+            )
         return (
             f"step {self.step_id!r} asked for input {self.key!r}, which the run was not given; "
-            f"given: {given}.{nearest_hint(self.key, self.known)} "
-            f"Pass it in inputs, or a default: ctx.get_input({self.key!r}, default)"
+            f"given: {given}.{nearest_hint(self.key, self.known)} {advice}"
         )
 
 
@@ -1429,13 +1434,18 @@ class RunExists(FastroAIError):
 
 
 class RunNotFound(FastroAIError, KeyError):
-    """The store has no run with this id."""
+    """The store has no run with this id, or without a store, this process runs none."""
 
-    def __init__(self, run_id: str, store: str) -> None:
+    def __init__(self, run_id: str, store: str | None) -> None:
         super().__init__(run_id, store)
         self.run_id, self.store = run_id, store
 
     def __str__(self) -> str:
+        if self.store is None:
+            return (
+                f"this process does not run {self.run_id!r}, and no store was given in which to look for it; "
+                f"check the id, and pass the store that keeps the run: store=..."
+            )
         return (
             f"there is no run {self.run_id!r} in {self.store}; check the id (fastroai runs list) and the "
             f"store, or start a run with run_id={self.run_id!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -22,4 +23,5 @@ def main() -> None:
         raise SystemExit(USAGE) from None
     from fastroai.cli.app import app
 
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # the first run of an agent would print one
     app(prog_name="fastroai")

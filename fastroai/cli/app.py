@@ -38,10 +38,40 @@ mcp = typer.Typer(
 )
 app.add_typer(mcp, name="mcp")
 
+
+def _default_store() -> str:
+    from fastroai.cli.places import default_of_option
+
+    return default_of_option()
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        from fastroai.version import __version__
+
+        typer.echo(f"fastroai {__version__} (PydanticAI {version('pydantic-ai-slim')})")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """FastroAI: runs that are on record."""
+
+
 Store = Annotated[
     str,
     typer.Option(
-        envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
+        envvar="FASTROAI_STORE",
+        default_factory=_default_store,
+        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+        show_default=False,
     ),
 ]
 FlowStore = Annotated[
@@ -49,7 +79,7 @@ FlowStore = Annotated[
     typer.Option(
         "--store",
         envvar="FASTROAI_STORE",
-        help="A file, or a URL of Redis or PostgreSQL; a file in this user's data folder unless given.",
+        help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
         show_default=False,
     ),
 ]
@@ -67,6 +97,7 @@ SpendPlace = Annotated[
     typer.Option(
         "--store",
         envvar=["FASTROAI_SPEND_STORE", "FASTROAI_STORE"],
+        default_factory=_default_store,
         help="The store of the spend limits: a file, or a URL of Redis or PostgreSQL.",
         show_default=False,
     ),

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from fastroai.cli.places import default_place
 from fastroai.cli.targets import codec_at, existing_place
 from fastroai.store.history import RunHistory
 from fastroai.store.opening import kind_and_place, open_payload_store, open_run_store
@@ -33,12 +34,11 @@ async def opened_store(place: str) -> AsyncGenerator[RunStore]:
 async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
-    """Open the store of flows and return it with its place: the store at `place`, or this user's own."""
-    from fastroai.workflows.server.home import home_store, private_file
+    """Open the store of flows and return it with its place: the store at `place`, or the default one."""
+    from fastroai.workflows.server.home import private_file
 
-    if place is None:
-        where = home_store()
-    elif may_be_new and kind_and_place(place)[0] == "sqlite":
+    place = default_place() if place is None else place
+    if may_be_new and kind_and_place(place)[0] == "sqlite":
         where = private_file(kind_and_place(place)[1])
     else:
         where = existing_place(place)

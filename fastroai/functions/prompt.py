@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from fastroai.contracts.brief import one_line
-from fastroai.functions.opacity import WHOLE, Replace, one_line_json, without_opaque
+from fastroai.functions.opacity import WHOLE, Opacity, Replace, one_line_json, without_opaque
 from fastroai.functions.schemas import digest_of_texts
 from fastroai.functions.signature import Signature
 
@@ -97,13 +97,23 @@ def text_problems(signature: Signature, *, intent: object, context: object) -> I
         yield f"context={context!r}: expected a text"
     for option, text in (("intent", intent), ("context", context)):
         for name, declared in signature.parameters.items():
-            if isinstance(text, str) and re.search(rf"\{{\s*{re.escape(name)}\b[^{{}}]*\}}", text):
+            if isinstance(text, str) and (named := re.search(rf"\{{\s*{re.escape(name)}\b[^{{}}]*\}}", text)):
                 why = (
-                    "it is opaque, and travels as data only"
-                    if declared.opacity
-                    else "inputs are added by themselves"
+                    "inputs are added by themselves"
+                    if _opacity_at(named[0], declared.opacity) is None
+                    else "it is opaque, and travels as data only"
                 )
-                yield f"{option} names the parameter {{{name}}}; leave it out: {why}"
+                yield f"{option} names the input {named[0]}; leave it out: {why}"
+
+
+def _opacity_at(placeholder: str, opacity: Opacity | None) -> Opacity | None:
+    """Return the opacity of the field that a placeholder such as `{note.author!r:>10}` names."""
+    path = re.split("[!:]", placeholder)[0]
+    for key in re.findall(r"\w+", path)[1:]:
+        if opacity is None:
+            break
+        opacity = opacity.at(key)
+    return opacity
 
 
 def _moving_to(data: dict[str, JsonValue]) -> Replace:

@@ -673,7 +673,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             if not self._heed(run_id, signal):
                 found = store_of(store, self.config.store)
                 if found is None:
-                    raise RunNotFound(run_id, f"the runs of this {self.kind} in this process")
+                    raise RunNotFound(run_id, None)
                 if not await signal_elsewhere(found, run_id, signal):
                     await cancel_halted(self._keeper(found), run_id)
 

@@ -120,7 +120,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
     async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
         result = await in_thread(context, lambda: self.function(context))
         # A lambda or a decorator's wrapper may be plain and still return a coroutine.
-        return await result if inspect.isawaitable(result) else cast("OutputT", result)
+        return await result if inspect.isawaitable(result) else result
 
 
 @overload

@@ -51,12 +51,12 @@ def fact_to_json(fact: facts.AnyFact) -> dict[str, JsonValue]:
         async for position, fact in pipeline.follow(run_id):
             print(position, json.dumps(fact_to_json(fact)))
 
-    The form is that of the entries in `RunTrace.to_json`, and of `fastroai runs trace --json`: `kind` says
-    what happened, `part` is the place of the nested pipeline or graph in which it did, and fields that have
-    their defaults are left out. A value that JSON cannot hold becomes its `repr`.
+    `kind` says what happened, `run_id` in which run, and `part` is the place of the nested pipeline or graph
+    in which it did, such as `b@1/inner`: an empty text for the outermost. Other fields that have their
+    defaults are left out. A value that JSON cannot hold becomes its `repr`.
     """
     plain: dict[str, JsonValue] = from_json(encode_entry(as_told(fact)))
-    return plain
+    return plain | {"run_id": fact.part.run_id, "part": fact.part.place}
 
 
 def as_json(value: object) -> JsonValue:

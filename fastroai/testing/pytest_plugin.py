@@ -1,5 +1,9 @@
-"""The pytest fixture `model_server`. It needs no asyncio plugin, and imports nothing until it is used."""
+"""The pytest fixture `model_server`, and spend limits that begin anew in each test.
 
+It needs no asyncio plugin, and imports nothing until it is used.
+"""
+
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,3 +30,12 @@ def model_server(_running_model_server: "ModelServer") -> "Iterator[ModelServer]
     _running_model_server.reset()
     yield _running_model_server
     _running_model_server.reset()
+
+
+@pytest.fixture(autouse=True)
+def _no_spending_of_other_tests() -> Iterator[None]:
+    """A `SpendLimit` without a store counts in the memory of the process, which each test finds empty."""
+    yield
+    counted = sys.modules.get("fastroai.usage.memory_spend_store")
+    if counted is not None:
+        counted.default_spend_store().clear()

@@ -60,6 +60,11 @@ class MemorySpendStore:
         self._accounts: dict[SpendAccount, _Rows] = {}
         self._swept_at: float | None = None
 
+    def clear(self) -> None:
+        """Forget everything that was spent and reserved, as between two tests."""
+        with _gate, self._lock:
+            self._accounts.clear()
+
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore`."""
         with self._open(claim.account, create=True) as account:

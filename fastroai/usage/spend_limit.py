@@ -85,7 +85,9 @@ class SpendLimit:
     on_warning: OnWarning | None
     """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
-    """The store that counts the spending; by default the memory of this process."""
+    """The store that counts the spending; by default the memory of this process, for all limits with one key.
+
+    FastroAI's pytest plugin clears that memory after each test."""
     on_unpriced: OnUncertain
     """Policy for requests to a model without a known price: `refuse` them, or `allow` them uncounted."""
     on_unbounded: OnUncertain

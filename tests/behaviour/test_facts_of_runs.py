@@ -461,7 +461,23 @@ async def test_facts_have_the_json_of_traces() -> None:
     both = Pipeline("p", {"greedy": greedy, "works": works}, output_step="works")
     await both.execute(store=store, run_id="r")
     followed = [fact_to_json(fact) async for _, fact in RunHistory(store).follow("r")]
-    assert followed == json.loads((await RunHistory(store).trace("r")).to_json())["entries"]
+    entries = json.loads((await RunHistory(store).trace("r")).to_json())["entries"]
+    of_trace = [
+        entry | {"run_id": "r", "part": fact["part"]} for entry, fact in zip(entries, followed, strict=True)
+    ]
+    assert followed == of_trace
+
+
+async def test_the_part_of_a_fact_is_a_place_as_text_in_live_runs_and_in_those_on_record() -> None:
+    inner = Pipeline("inner", {"works": works})
+    outer = Pipeline("p", {"first": works, "second": inner.as_step()}, {"second": ["first"]})
+    store = MemoryRunStore()
+    async with outer.stream({}, store=store, run_id="r") as events:
+        live = [fact_to_json(event) async for event in events if isinstance(event, Fact)]
+    followed = [fact_to_json(fact) async for _, fact in RunHistory(store).follow("r")]
+    for facts in (live, followed):
+        assert {fact["run_id"] for fact in facts} == {"r"}
+        assert {fact["part"] for fact in facts} == {"", "second@1/inner"}
 
 
 async def test_a_question_on_record_says_its_id_in_the_inbox() -> None:

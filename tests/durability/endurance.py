@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from fastroai import Budget, Edge, Graph, Inbox, Pipeline, PipelineConfig, SpendLimit, StepContext, step
 from fastroai.errors import StepExecutionError
+from fastroai.steps.context import scope_of
 from fastroai.store import RunHistory, SQLiteRunStore, SQLiteSpendStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -128,7 +129,7 @@ class Load:
 
         @step
         async def hang(ctx: StepContext) -> None:
-            self._hanging.pop(ctx.scope.run_id).set()
+            self._hanging.pop(scope_of(ctx).run_id).set()
             await asyncio.Event().wait()
 
         self._hanging: dict[str, asyncio.Event] = {}

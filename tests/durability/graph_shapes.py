@@ -13,6 +13,7 @@ from fastroai import Pipeline, PipelineConfig, Send, StepConfig, StepContext, st
 from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
+from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 
 
@@ -102,7 +103,7 @@ def counts(limit: int) -> BaseStep[Any, dict[str, Any]]:
     @step
     async def count(ctx: StepContext) -> dict[str, Any]:
         ran(ctx)
-        place = without_attempts(step_place(ctx.scope))
+        place = without_attempts(step_place(scope_of(ctx)))
         await ctx.once("post", effect(ctx, f"post {place}"))
         return {"count": ctx.visit, "more": ctx.visit < limit}
 
@@ -388,13 +389,13 @@ def pipeline_node() -> Parts:
     @step
     async def pay(ctx: StepContext) -> str:
         ran(ctx)
-        place = step_place(ctx.scope)
+        place = step_place(scope_of(ctx))
         return await ctx.once("pay", effect(ctx, f"pay {place.partition('@')[0]}"))
 
     @step
     async def check(ctx: StepContext) -> str:
         ran(ctx)
-        if step_place(ctx.scope).startswith("inner@1/"):
+        if step_place(scope_of(ctx)).startswith("inner@1/"):
             raise ConnectionError("not yet")
         return f"checked {ctx.get_dependency('ask')}"
 
@@ -474,7 +475,7 @@ def asking_graph() -> Graph[Any, Any, Any]:
     @step
     async def ask(ctx: StepContext) -> str:
         ran(ctx)
-        posted = await ctx.once("post", effect(ctx, f"post {without_attempts(step_place(ctx.scope))}"))
+        posted = await ctx.once("post", effect(ctx, f"post {without_attempts(step_place(scope_of(ctx)))}"))
         return f"{posted}?"
 
     return Graph(

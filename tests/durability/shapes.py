@@ -30,6 +30,7 @@ from fastroai import (
     step,
 )
 from fastroai.runtime import RetryPolicy
+from fastroai.steps.context import scope_of
 from fastroai.store.log import run_of
 from fastroai.testing import Fault, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
@@ -58,9 +59,9 @@ class Notebook:
 
 def attempt_place(ctx: StepContext) -> str:
     """Where an attempt at a step is in the run that is on record."""
-    durable = run_of(ctx.scope)
+    durable = run_of(scope_of(ctx))
     assert durable is not None
-    return durable.place(ctx.scope)
+    return durable.place(scope_of(ctx))
 
 
 def ran(ctx: StepContext) -> None:

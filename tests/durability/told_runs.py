@@ -21,6 +21,7 @@ from fastroai.errors import QuestionClosed, RunExists, RunNotFound, RunStoreUnav
 from fastroai.graphs import Edge, Graph
 from fastroai.places import without_attempts
 from fastroai.runtime.facts import AnyFact, OnceDone, StepFinished, WaitEnded
+from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 
 RUN_ID: Final = "order"
@@ -41,7 +42,7 @@ class World:
     def step(self, does: Callable[[StepContext[Any]], Awaitable[object]]) -> Any:
         @step(retries=0)
         async def counted(ctx: StepContext[Any]) -> Any:
-            self.ran[without_attempts(step_place(ctx.scope))] += 1
+            self.ran[without_attempts(step_place(scope_of(ctx)))] += 1
             return await does(ctx)
 
         return counted

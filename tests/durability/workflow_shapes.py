@@ -9,6 +9,7 @@ from typing import Any, Final
 from durability.shapes import agent, ran
 
 from fastroai import PipelineConfig, StepContext
+from fastroai.steps.context import scope_of
 from fastroai.workflows import BoundWorkflow, Workflow
 
 SPEC: Final = """
@@ -57,7 +58,7 @@ def workflow_of_all(config: PipelineConfig) -> WorkflowShape:
 
     async def shorten(context: StepContext[Any], text: str) -> dict[str, str]:
         ran(context)
-        again = context.scope.ordinal % 2 == 0
+        again = scope_of(context).ordinal % 2 == 0
         return {"text": text[:10] if again else text * 10}
 
     async def find(context: StepContext[Any]) -> dict[str, list[str]]:

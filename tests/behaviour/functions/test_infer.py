@@ -540,7 +540,7 @@ def test_everything_that_is_wrong_with_a_declaration_is_named_at_once() -> None:
     told = "\n".join(raised.value.problems)
     for wrong in (
         "its body has code",
-        "intent names the parameter {text}",
+        "intent names the input {text}",
         "lable",
         "'txt' is no parameter",
         "retries=-1",

@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import io
 import json
+import os
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -349,14 +350,6 @@ def test_a_store_that_is_not_there_is_a_mistake_and_is_not_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_must_be_named(store: SQLiteRunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FASTROAI_STORE")
-    result = call("list")
-    assert result.exit_code == 2
-    assert "--store" in result.stderr
-    assert "FASTROAI_STORE" in call("list", "--help").stdout
-
-
 def test_a_store_that_cannot_be_reached_exits_with_5(store: SQLiteRunStore, tmp_path: Path) -> None:
     (tmp_path / "runs.db").write_text("this is no database " * 100)
     assert "runs.db is unavailable" in line_of(call("list"), 5)
@@ -623,3 +616,73 @@ def test_main_runs_the_command_of_the_process(
         main()
     assert ended.value.code == 0
     assert "Usage: fastroai runs" in capsys.readouterr().out
+
+
+# --- the version, and the default store ---
+
+
+def test_the_version_is_told_without_a_command() -> None:
+    from importlib.metadata import version
+
+    told = CliRunner().invoke(app, ["--version"])
+    assert told.exit_code == 0
+    assert told.stdout == f"fastroai {version('fastroai')} (PydanticAI {version('pydantic-ai-slim')})\n"
+
+
+def test_all_commands_share_the_store_that_the_project_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FASTROAI_STORE", raising=False)
+    below = tmp_path / "app" / "deep"
+    below.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.fastroai]\nstore = "kept.db"\n')
+    monkeypatch.chdir(below)
+    for command in (["runs", "list"], ["review", "list"], ["spend", "limits"], ["flow", "list"]):
+        missing = CliRunner().invoke(app, command)
+        assert missing.exit_code == 2, command
+        assert f"{tmp_path / 'kept.db'}" in missing.stderr.replace("\n", "")
+    (tmp_path / "kept.db").touch()
+    for command in (["runs", "list"], ["review", "list"], ["spend", "limits"], ["flow", "list"]):
+        assert CliRunner().invoke(app, command).exit_code == 0, command
+    other = CliRunner().invoke(app, ["runs", "list"], env={"FASTROAI_STORE": str(below / "other.db")})
+    assert "other.db" in other.stderr.replace("\n", ""), "the environment comes first"
+
+
+def test_without_a_project_all_commands_share_the_store_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FASTROAI_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    for command in (["runs", "list"], ["flow", "list"]):
+        assert CliRunner().invoke(app, command).exit_code == 0, command
+    assert [file.name for file in (tmp_path / "data" / "fastroai").iterdir()] == ["workflows.db"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[tool.fastroai\n", "a TOML file that can be read"),
+        ("[tool.fastroai]\nstore = 3\n", "under [tool.fastroai]"),
+    ],
+)
+def test_a_project_file_that_names_no_store_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, wrong: str
+) -> None:
+    monkeypatch.delenv("FASTROAI_STORE", raising=False)
+    (tmp_path / "pyproject.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["runs", "list"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"})
+    assert refused.exit_code == 2
+    assert wrong in refused.stderr
+    assert "--store or FASTROAI_STORE" in refused.stderr
+
+
+def test_no_banner_of_pydantic_ai_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYDANTIC_AI_NO_BANNER", "x")  # restored after the test
+    monkeypatch.delenv("PYDANTIC_AI_NO_BANNER")
+    monkeypatch.setattr(sys, "argv", ["fastroai", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    assert os.environ["PYDANTIC_AI_NO_BANNER"] == "1"

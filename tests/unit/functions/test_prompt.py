@@ -231,12 +231,20 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
         (
             "Answer {tone}.",
             "",
-            ["intent names the parameter {tone}; leave it out: inputs are added by themselves"],
+            ["intent names the input {tone}; leave it out: inputs are added by themselves"],
         ),
         (
             "Answer.",
             "The ticket is { ticket.body!r:>10 } and {{ticket}}",
-            ["context names the parameter {ticket}; leave it out: it is opaque, and travels as data only"],
+            [
+                "context names the input { ticket.body!r:>10 }; leave it out: it is opaque, and travels as "
+                "data only"
+            ],
+        ),
+        (
+            "Answer {ticket.id}.",
+            "",
+            ["intent names the input {ticket.id}; leave it out: inputs are added by themselves"],
         ),
         ("Answer with JSON like {text: ...} and {tones} for the ticket.", "tone", []),
         ("  ", "", ["intent='  ': expected a text that says what the function does"]),

@@ -21,6 +21,7 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.records import RequestRecord, Tokens, Usage
+from fastroai.steps.context import scope_of
 from fastroai.store import MemoryRunStore, RunHistory
 
 
@@ -58,7 +59,7 @@ async def test_every_kind_of_token_has_its_total() -> None:
     @step
     async def spends(ctx: StepContext) -> None:
         now = datetime.now(UTC)
-        ctx.scope.charge(
+        scope_of(ctx).charge(
             RequestRecord(model="m", provider="p", outcome="settled", tokens=tokens, started_at=now)
         )
 
@@ -97,7 +98,7 @@ async def test_a_result_is_an_account_of_its_run(result: PipelineResult[Any]) ->
 async def test_failed_requests_have_one_name_everywhere() -> None:
     @step
     async def refused(ctx: StepContext) -> None:
-        ctx.scope.charge(RequestRecord(model="m", provider="p", outcome="released", step_id="a"))
+        scope_of(ctx).charge(RequestRecord(model="m", provider="p", outcome="released", step_id="a"))
 
     store = MemoryRunStore()
     result = await Pipeline[Any, Any]("p", {"a": refused}).execute(run_id="r", store=store)

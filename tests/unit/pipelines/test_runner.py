@@ -15,6 +15,7 @@ from support.virtual_time import in_virtual_time, now
 from fastroai.errors import CancelledInside, StepExecutionError, TimeLimitExceeded, usage_of
 from fastroai.pipelines import BaseStep, Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime import current_scope
+from fastroai.steps.context import scope_of
 
 Steps = dict[str, BaseStep[Any, Any]]
 USERS: ContextVar[str] = ContextVar("users", default="unset")
@@ -176,14 +177,14 @@ async def test_the_steps_scope_is_current_in_the_step_its_tasks_and_its_threads(
         async def inside() -> object:
             return current_scope()
 
-        assert current_scope() is ctx.scope
+        assert current_scope() is scope_of(ctx)
         await asyncio.sleep(0)
-        assert current_scope() is ctx.scope
-        assert await asyncio.create_task(inside()) is ctx.scope
+        assert current_scope() is scope_of(ctx)
+        assert await asyncio.create_task(inside()) is scope_of(ctx)
 
     @step
     def in_a_thread(ctx: StepContext) -> None:
-        assert current_scope() is ctx.scope
+        assert current_scope() is scope_of(ctx)
 
     result = await Pipeline("p", {"a": on_the_loop, "b": in_a_thread}, {"b": ["a"]}).execute()
     assert result.ok

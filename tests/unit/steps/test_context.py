@@ -441,3 +441,18 @@ async def test_spending_elsewhere_uses_up_a_budget() -> None:
     error = await failure_of(step(cost_budget=1_000)(spend))
     assert isinstance(error, CostBudgetExceeded)
     assert error.actual_microcents == 1_000
+
+
+# --- what users see ---
+
+
+def test_a_context_shows_nothing_that_only_the_code_that_runs_steps_uses() -> None:
+    shown = {name for name in dir(StepContext) if not name.startswith("_")}
+    assert shown == {
+        "ask", "ask_sync", "attempt", "budget", "config", "conversation_state", "dependencies",
+        "deps", "direct_outputs", "errors", "failures", "get_dependency", "get_dependency_or_none",
+        "get_input", "goal", "idempotency_key", "inputs", "logger", "map", "once", "once_sync",
+        "read", "receive", "receive_sync", "record_usage", "run", "run_id", "run_stream",
+        "run_sync", "shared", "sleep", "sleep_sync", "spend", "step_id", "tracer", "usage", "visit",
+        "write",
+    }  # fmt: skip

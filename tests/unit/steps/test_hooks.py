@@ -24,6 +24,7 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.runtime import FailureClass, RetriesUsed
+from fastroai.steps.context import scope_of
 
 
 class Told:
@@ -270,7 +271,7 @@ async def test_a_stream_of_events_and_hooks_go_side_by_side() -> None:
 
 async def test_without_hooks_nobody_listens() -> None:
     async def looks(ctx: StepContext) -> bool:
-        return ctx.scope.listener is None
+        return scope_of(ctx).listener is None
 
     assert (await run_alone(looks)).output is True
 

@@ -11,7 +11,13 @@ from support.steps import failure_of, run_alone
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import CancelledInside, ConfigurationError, CostBudgetExceeded, TimeLimitExceeded
+from fastroai.errors import (
+    CancelledInside,
+    ConfigurationError,
+    CostBudgetExceeded,
+    StepExecutionError,
+    TimeLimitExceeded,
+)
 from fastroai.pipelines import (
     Pipeline,
     PipelineConfig,
@@ -396,3 +402,18 @@ async def test_on_error_is_one_of_two_words() -> None:
     error = await failure_of(fan_out)
     assert isinstance(error, ConfigurationError)
     assert error.option == "on_error"
+
+
+async def test_a_mapped_step_that_asks_for_another_input_is_told_the_name_of_the_item() -> None:
+    @step
+    async def labels(ctx: StepContext) -> str:
+        return str(ctx.get_input("text"))
+
+    @step
+    async def outer(ctx: StepContext) -> list[str]:
+        return await ctx.map(labels, ["a", "b"])
+
+    with pytest.raises(StepExecutionError) as failure:
+        await Pipeline("p", {"outer": outer}).execute()
+    assert "ctx.map gives a step each item as the input 'item'" in str(failure.value)
+    assert "function.as_step({'text': 'item'})" in str(failure.value)

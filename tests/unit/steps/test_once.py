@@ -22,6 +22,7 @@ from fastroai.runtime.facts import (
     OnceStarted,
     StepFinished,
 )
+from fastroai.steps.context import scope_of
 from fastroai.store import MemoryRunStore
 
 
@@ -316,7 +317,7 @@ async def test_a_key_is_the_same_in_every_attempt_and_process_and_for_nothing_el
 
     @step
     async def noted(ctx: StepContext[None]) -> None:
-        keys.setdefault(f"{ctx.run_id} {'/'.join(ctx.scope.path)}", set()).add(ctx.idempotency_key)
+        keys.setdefault(f"{ctx.run_id} {'/'.join(scope_of(ctx).path)}", set()).add(ctx.idempotency_key)
         assert len(ctx.idempotency_key) == 32
         if ctx.attempt == 1:
             raise ConnectionError

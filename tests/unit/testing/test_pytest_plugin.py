@@ -71,3 +71,30 @@ def test_every_public_name_is_there_and_another_is_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'FakeModel'; it has ModelServer, Fault"):
         fastroai.testing.FakeModel  # noqa: B018
     assert sys.modules["fastroai.testing"] is fastroai.testing
+
+
+@pytest.mark.slow
+def test_a_spend_limit_without_a_store_begins_anew_in_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import pytest
+        from fastroai import Pipeline, PipelineConfig, SpendLimit, StepContext, step
+
+        LIMIT = SpendLimit(usd="1", key="ours")
+
+        @step
+        async def buys(ctx: StepContext) -> None:
+            async with ctx.spend("0.9") as purchase:
+                purchase.settle("0.9")
+
+        @pytest.mark.parametrize("time", range(3))
+        def test_a_purchase_fits(time):
+            pipeline = Pipeline("p", {"buys": buys}, config=PipelineConfig(budget=LIMIT))
+            assert asyncio.run(pipeline.execute()).ok
+            assert asyncio.run(LIMIT.status()).spent_usd > 0
+        """
+    )
+    result = pytester.runpytest_subprocess("-W", "error", "-p", "no:asyncio", "-p", "no:llmock")
+
+    result.assert_outcomes(passed=3)
