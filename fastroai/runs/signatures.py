@@ -28,6 +28,8 @@ InputT = TypeVar("InputT", bound=Inputs, default=Inputs, contravariant=True)
 ResultT = TypeVar("ResultT", default=Any, covariant=True)
 
 D = TypeVar("D")
+OptionalT = TypeVar("OptionalT", default=None)
+"""The type of `deps` that a run can do without."""
 I = TypeVar("I", bound=Inputs)  # noqa: E741
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -88,17 +90,26 @@ class WakeOptions(TypedDict, total=False):
     on_event: OnEvent | None
 
 
-class Opens(Protocol[DepsT, InputT, ResultT]):
-    """A method that begins a run."""
+class OpensWithoutDeps(Protocol[DepsT, InputT, ResultT]):
+    """A method that begins a run of steps that can do without `deps`.
 
-    @overload
+    It has no overloads: for a call of an overloaded method, mypy does not say which argument is wrong.
+    """
+
     def __call__(
-        self: Opens[None, InputT, ResultT],
+        self,
         inputs: InputT | None = None,
-        deps: None = None,
+        deps: DepsT | None = None,
         tracer: Tracer | None = None,
         **options: Unpack[OpenOptions],
-    ) -> ResultT: ...
+    ) -> ResultT:
+        """Begin a run."""
+        ...
+
+
+class OpensWithDeps(Protocol[DepsT, InputT, ResultT]):
+    """A method that begins a run of steps that need `deps`."""
+
     @overload
     def __call__(
         self,
@@ -109,26 +120,55 @@ class Opens(Protocol[DepsT, InputT, ResultT]):
     ) -> ResultT: ...
     @overload
     def __call__(
-        self,
-        inputs: InputT | None = None,
-        *,
-        deps: DepsT,
-        tracer: Tracer | None = None,
-        **options: Unpack[OpenOptions],
+        self, *, deps: DepsT, tracer: Tracer | None = None, **options: Unpack[OpenOptions]
     ) -> ResultT: ...
 
 
-class Estimates(Protocol[DepsT, InputT, ResultT]):
-    """A method that estimates the cost of a run."""
+class Opens(Protocol[DepsT, InputT, ResultT]):
+    """The definition of a method that begins a run, with `deps` or without."""
 
     @overload
-    def __call__(
-        self: Estimates[None, InputT, ResultT], inputs: InputT | None = None, deps: None = None
-    ) -> ResultT: ...
+    def __get__(
+        self: Opens[OptionalT | None, InputT, ResultT], door: object, owner: object = None, /
+    ) -> OpensWithoutDeps[OptionalT, InputT, ResultT]: ...
+    @overload
+    def __get__(
+        self: Opens[None, InputT, ResultT], door: object, owner: object = None, /
+    ) -> OpensWithoutDeps[None, InputT, ResultT]: ...
+    @overload
+    def __get__(self, door: object, owner: object = None, /) -> OpensWithDeps[DepsT, InputT, ResultT]: ...
+
+
+class EstimatesWithoutDeps(Protocol[DepsT, InputT, ResultT]):
+    """A method that estimates the cost of a run of steps that can do without `deps`."""
+
+    def __call__(self, inputs: InputT | None = None, deps: DepsT | None = None) -> ResultT:
+        """Estimate the cost of a run."""
+        ...
+
+
+class EstimatesWithDeps(Protocol[DepsT, InputT, ResultT]):
+    """A method that estimates the cost of a run of steps that need `deps`."""
+
     @overload
     def __call__(self, inputs: InputT | None, deps: DepsT) -> ResultT: ...
     @overload
-    def __call__(self, inputs: InputT | None = None, *, deps: DepsT) -> ResultT: ...
+    def __call__(self, *, deps: DepsT) -> ResultT: ...
+
+
+class Estimates(Protocol[DepsT, InputT, ResultT]):
+    """The definition of a method that estimates the cost of a run, with `deps` or without."""
+
+    @overload
+    def __get__(
+        self: Estimates[OptionalT | None, InputT, ResultT], door: object, owner: object = None, /
+    ) -> EstimatesWithoutDeps[OptionalT, InputT, ResultT]: ...
+    @overload
+    def __get__(
+        self: Estimates[None, InputT, ResultT], door: object, owner: object = None, /
+    ) -> EstimatesWithoutDeps[None, InputT, ResultT]: ...
+    @overload
+    def __get__(self, door: object, owner: object = None, /) -> EstimatesWithDeps[DepsT, InputT, ResultT]: ...
 
 
 class Resumes(Protocol[DepsT, ResultT]):

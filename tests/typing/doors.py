@@ -121,12 +121,18 @@ async def no_deps_needed() -> None:
 # --- and inputs that are not what the pipeline takes ---
 
 
+typed_without_deps = Pipeline[None, Ticket, str]("t", {"free": free})
+
+
 async def wrong_inputs() -> None:
     await pipeline.execute({"txt": "a"}, Deps())  # type: ignore[call-overload]
     await pipeline.execute({"text": 3}, Deps())  # type: ignore[call-overload]
     await router.execute({"text": 3}, Deps())  # type: ignore[call-overload]
     await graph.execute({"text": "a", "tone": "b"}, Deps())  # type: ignore[call-overload]
     await without_deps.execute({"text": 3})  # type: ignore[dict-item]
+    await typed_without_deps.execute({"txt": "a"})  # type: ignore[arg-type]
+    typed_without_deps.execute_sync({"text": 3})  # type: ignore[arg-type]
+    await typed_without_deps.estimate({"text": 3})  # type: ignore[arg-type]
     await pipeline.execute("a", Deps())  # type: ignore[call-overload]
 
 
