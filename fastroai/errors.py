@@ -1099,14 +1099,14 @@ class RequestCause(NamedTuple):
     """One of the things that make a refused request as large as it is."""
 
     kind: str
-    """`instructions`, `tools`, `history`, `prompt`, `results` (of tools), `image`, `pdf`, `file`, `added` (by
-    the provider or the host), or `answer`."""
+    """`instructions`, `tools`, `history`, `prompt`, `results` (of tools), `image`, `pdf`, `file`, `searches`
+    (what those of the provider find), `added` (by PydanticAI, the host or the provider), or `answer`."""
     share: float
     """Its share of the least that the request could have used, from 0 to 1."""
     what: str
     """Its name, with its size."""
     advice: str
-    """What to do about exactly that."""
+    """What to do about exactly that; empty if nothing can be done."""
 
 
 class BudgetExceeded(FastroAIError):
@@ -1239,7 +1239,8 @@ class BudgetExceeded(FastroAIError):
     @property
     def _lower(self) -> str:
         if self.causes and self.causes[0].kind != "answer":
-            return f"{self.causes[0].advice}, or "
+            advice = self.causes[0].advice
+            return f"{advice}, or " if advice else ""
         asks_for_less = self.stopped == "request" and self.requested is not None
         return f"set a lower {self.answer_limit} or " if asks_for_less else ""
 

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_ai import models
+
 if TYPE_CHECKING:
     import httpx
     import httpx2
@@ -90,6 +92,15 @@ def sent_instructions(
     except (AttributeError, TypeError):  # a method of other arguments or meaning
         return None
     return parts
+
+
+def is_added_by_pydantic_ai(part: object) -> bool:
+    """Return whether PydanticAI itself put a part into a message, or among the instructions.
+
+    From 2.68 on it marks such parts. Without the mark, they pass for the user's own instructions and prompts.
+    """
+    mark = getattr(models, "_FrameworkAdded", None)
+    return isinstance(mark, type) and isinstance(part, mark)
 
 
 def lend_model_to_run(node: object, lend: Callable[[Model], Model]) -> None:

@@ -397,7 +397,7 @@ def _as_sent(attempt: RequestAttempt, terms: Terms) -> Terms:
     assert seen is not None
     if seen.wrapped is not terms.wrapped:  # a budget has stepped down to another model
         return seen
-    return replace(terms, besides=seen.besides, known_bound=None)
+    return replace(terms, besides=seen.besides, besides_in=seen.besides_in, known_bound=None)
 
 
 class OwnedModel(WrapperModel):

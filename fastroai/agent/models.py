@@ -28,8 +28,8 @@ from fastroai.usage import model_reference
 
 _THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 """The extra that PydanticAI's error names for missing packages. Our extras have the same names."""
-_RESOURCES: Final = ("chat", "messages", "responses", "beta")
-"""The attributes of SDKs' clients through which PydanticAI sends requests."""
+_RESOURCES: Final = {"openai": ("chat", "responses"), "anthropic": ("messages", "beta")}
+"""The attributes of SDKs' clients through which PydanticAI sends requests; `chat` for all other SDKs."""
 
 
 @contextmanager
@@ -79,7 +79,8 @@ def _take_over(provider: Provider[Any]) -> None:
     # The clients of OpenAI, Anthropic, Groq and others are made by one generator and share this public
     # attribute. `ModelSettings["max_retries"]` would do too, at the price of a client copy for each request.
     client = provider.client
-    for resource in _RESOURCES:  # an SDK imports the module of a resource when it is first used
+    sdk = type(client).__module__.partition(".")[0]
+    for resource in _RESOURCES.get(sdk, ("chat",)):  # an SDK imports its module when it is first used
         getattr(client, resource, None)
     if isinstance(getattr(client, "max_retries", None), int):
         client.max_retries = 0

@@ -134,14 +134,15 @@ class RequestAttempt:
         If the model has added input that was not counted, the reservation grows, if that is possible.
         """
         assert self.reservation is not None
-        terms, places = self.terms.sending(body)
+        terms = self.terms.sending(body)
         if terms is self.terms:
             return True
         added = terms.besides - self.terms.besides
         tell_once(
-            (terms.provider, places),
+            (terms.provider, terms.besides_in),
             f"{terms.provider}:{terms.model} sends input that FastroAI did not count beforehand "
-            f"(in {', '.join(places)}): up to {added:,} tokens. It is reserved before the request leaves.",
+            f"(in {', '.join(terms.besides_in)}): up to {added:,} tokens. It is reserved before the request "
+            "leaves.",
         )
         on_record = self.on_record is not None and self.on_record.log.run is not None
         if on_record or not self.reservation.grow(terms):  # on record, its bound must be the larger one

@@ -86,6 +86,8 @@ class Terms:
     """Whether the provider was asked to count the input: it is asked once."""
     besides: int = 0
     """Input tokens that the model was seen to add to the request before it is sent."""
+    besides_in: tuple[str, ...] = ()
+    """The places in the body where it was seen to add them."""
     model: str = field(init=False)
     """The name of the model that is asked."""
     provider: str = field(init=False)
@@ -116,8 +118,8 @@ class Terms:
             return self.settings
         return {**(self.settings or {}), "max_retries": 0}
 
-    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
-        """Return the terms of the request as its decoded body shows it, and the places of what it adds.
+    def sending(self, body: object) -> Self:
+        """Return the terms of the request as its decoded body shows it, with what that adds.
 
         They are these terms if the body has no more input than they count.
         """
@@ -125,8 +127,8 @@ class Terms:
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, body
         )
         if unseen.tokens <= self.besides:
-            return self, ()
-        return replace(self, besides=unseen.tokens, known_bound=None), unseen.places
+            return self
+        return replace(self, besides=unseen.tokens, besides_in=unseen.places, known_bound=None)
 
     @property
     def is_local(self) -> bool:
@@ -157,7 +159,7 @@ class Terms:
             self.messages,
             self.settings,
             self.parameters,
-            besides=max(self.besides, 0 if self.is_in_sight else OTHER.request),
+            besides=max(self.besides, self._out_of_sight),
             most_counted=self.most_counted,
         )
 
@@ -172,11 +174,19 @@ class Terms:
         return is_in_sight(self.wrapped.provider) and self._given("openai_transport") != "websocket"
 
     @property
+    def _out_of_sight(self) -> int:
+        return 0 if self.is_in_sight else OTHER.request
+
+    @property
     def input_parts(self) -> Sequence[InputPart]:
-        """What the input consists of, largest first."""
-        return parts_of_input(
+        """What the input consists of: what is asked, largest first, and what is added."""
+        asked = parts_of_input(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
+        added = InputPart(kind="added", tokens=self.besides, added_by="SDK", places=self.besides_in)
+        if self._out_of_sight > self.besides:
+            added = InputPart(kind="added", tokens=self._out_of_sight, added_by="unseen client")
+        return *asked, added
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -422,7 +432,11 @@ class Terms:
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """Return the terms of the same request to the model of the fallback."""
         model = self.meter.fallback_model(fallback)
-        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None, besides=0)
+        return (
+            self
+            if model is self.wrapped
+            else replace(self, wrapped=model, known_bound=None, besides=0, besides_in=())
+        )
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
         """Return the tools whose returns this request brings to the model."""
@@ -475,27 +489,34 @@ class CompactionTerms(Terms):
         settings: ModelSettings = {**(self.settings or {})}
         if not honours_limit:
             settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
-        added = COMPACTION_PROMPT.tokens + len((self.instructions or "").encode())
         return request_bound(
             self.meter.calculator,
             self.wrapped,
             self.messages,
             settings,
             self.parameters,
-            added_input=added,
+            added_input=self._prompt,
             besides=self.besides,
         )
 
-    def sending(self, body: object) -> tuple[Self, Sequence[str]]:
+    @property
+    def input_parts(self) -> Sequence[InputPart]:
+        """What the input consists of, and the prompt for the compaction."""
+        return *super().input_parts, InputPart(kind="added", tokens=self._prompt, added_by="provider")
+
+    @property
+    def _prompt(self) -> int:
+        """The most tokens of the prompt for the compaction."""
+        return COMPACTION_PROMPT.tokens + len((self.instructions or "").encode())
+
+    def sending(self, body: object) -> Self:
         """Return the terms of the request as its decoded body shows it.
 
         The prompt for the compaction is in the body, and is counted by an allowance.
         """
-        seen, places = super().sending(body)
-        unseen = seen.besides - COMPACTION_PROMPT.tokens - len((self.instructions or "").encode())
-        if unseen <= self.besides:
-            return self, ()
-        return replace(seen, besides=unseen), places
+        seen = super().sending(body)
+        unseen = seen.besides - self._prompt
+        return self if unseen <= self.besides else replace(seen, besides=unseen)
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Return these terms if they can be paid for in full: the beginning of a compaction is of no use."""

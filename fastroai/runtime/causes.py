@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ from fastroai.runtime.terms import RequestTerms
 
 if TYPE_CHECKING:
     from fastroai.usage import RequestBound
-    from fastroai.usage.input_parts import InputPart
+    from fastroai.usage.input_parts import AddedBy, InputPart
 
 
 def explain(refusal: BudgetExceeded, terms: RequestTerms) -> None:
@@ -49,22 +49,38 @@ def _weighed(
     rest = max((bound.input_tokens or 0) - known, 0)
     for part in parts:
         tokens = rest if part.tokens is None else part.tokens
-        what, advice = _named(part)
-        yield EXACT.multiply(tokens, per_input), RequestCause(part.kind, 0.0, what, advice)
+        kind = part.kind if part.added_by is None else "added"
+        if tokens:
+            yield EXACT.multiply(tokens, per_input), RequestCause(kind, 0.0, *_named(part))
         rest = 0 if part.tokens is None else rest
-    yield EXACT.multiply(rest, per_input), RequestCause("added", 0.0, *_ADDED)
     yield EXACT.multiply(answer, per_output), RequestCause("answer", 0.0, *_ANSWER)
 
 
-_ADDED: Final = (
-    "what the provider or the host may add to it",
-    "say what the host is (CostCalculator(endpoints=...))",
-)
+_ADDED: Final[Mapping[AddedBy, tuple[str, str]]] = {
+    "PydanticAI": (
+        "what PydanticAI adds to it",
+        "have it add less (framing_announcement='never' in the model's settings)",
+    ),
+    "SDK": ("what PydanticAI or the SDK adds to it", ""),
+    "unseen client": (
+        "what may be added to it out of sight",
+        "send it by a client whose requests can be seen",
+    ),
+    "untested version": (
+        "what this untested version of PydanticAI may add to it",
+        "install a tested version",
+    ),
+    "host": ("what its host may add to it", "say what the host is (CostCalculator(endpoints=...))"),
+    "provider": ("what the provider adds to it", ""),
+}
 _ANSWER: Final = ("the answer", "set a lower max_tokens, or let the model think less")
 
 
 def _named(part: InputPart) -> tuple[str, str]:
     """Return the name of a part of the input, and what to do about it."""
+    if part.added_by is not None:
+        what, advice = _ADDED[part.added_by]
+        return f"{what} (in {', '.join(part.places)})" if part.places else what, advice
     number, pages = part.number, part.pages
     if part.kind == "pdf":
         size = "" if pages is None else f" ({pages:,} {'page' if pages == 1 else 'pages'})"
@@ -89,4 +105,5 @@ _TEXTS: Final = {
     "instructions": ("the instructions", "shorten the instructions"),
     "prompt": ("the prompt", "shorten the prompt"),
     "results": ("the results of tools", "let the tools return less"),
+    "searches": ("what the provider's searches may find", "search with a tool of your own"),
 }

@@ -29,6 +29,7 @@ from pydantic_ai.native_tools import WebSearchTool
 from fastroai.pydantic_ai_private import sent_instructions
 from fastroai.records import EXACT
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
+from fastroai.usage.facts.allowances import OTHER
 from fastroai.usage.facts.providers import STANDARD_TIERS
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.facts.settings import (
@@ -47,7 +48,7 @@ from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.pieces import Piece, pieces
 from fastroai.usage.sent_input import NOTHING_UNSEEN, Unseen, unseen_input
-from fastroai.usage.tested_version import refusal
+from fastroai.usage.tested_version import refusal, untested_version
 from fastroai.usage.tokenizers import (
     Count,
     Tokenizer,
@@ -181,10 +182,7 @@ def request_bound(
     if (refused := refusal()) is not None:
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
     asked_settings, asked_parameters = settings, parameters
-    prepared, parameters = model.prepare_request(settings, parameters)
-    if (instructions := sent_instructions(model, messages, parameters)) is not None:
-        parameters = replace(parameters, instruction_parts=instructions)
-    given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
+    given, parameters = _as_sent(model, messages, settings, parameters)
     more = _more_than_tokens(provider, given)
     if more is not None:
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
@@ -219,6 +217,19 @@ def request_bound(
     )
 
 
+def _as_sent(
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> tuple[dict[str, object], ModelRequestParameters]:
+    """Return the settings and parameters that PydanticAI makes of those of a request before it sends it."""
+    prepared, parameters = model.prepare_request(settings, parameters)
+    if (instructions := sent_instructions(model, messages, parameters)) is not None:
+        parameters = replace(parameters, instruction_parts=instructions)
+    return {name: value for name, value in (prepared or {}).items() if value is not None}, parameters
+
+
 def input_besides(
     calculator: CostCalculator,
     model: Model,
@@ -233,8 +244,7 @@ def input_besides(
     """
     model = _leaf(model)
     host = calculator.host(model)
-    prepared, parameters = model.prepare_request(settings, parameters)
-    given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
+    given, parameters = _as_sent(model, messages, settings, parameters)
     texts, rendered = _Collected(), _Collected()
     rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
     if most_input(rules, messages, given, parameters).tokens is None:
@@ -265,12 +275,31 @@ def parts_of_input(
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
 ) -> tuple[InputPart, ...]:
-    """Return what the input of a request consists of, largest first. Takes the arguments of a request."""
+    """Return what the input of a request consists of: what is asked, largest first, and what is added.
+
+    Takes the arguments of a request.
+    """
     model = _leaf(model)
     host = calculator.host(model)
-    prepared, parameters = model.prepare_request(settings, parameters)
-    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, dict(prepared or {}))
-    return input_parts(rules, messages, parameters)
+    given, parameters = _as_sent(model, messages, settings, parameters)
+    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, given)
+    parts = input_parts(rules, messages, parameters)
+    return *parts, *_additions(host), *_searches(parameters)
+
+
+def _additions(host: Host) -> Iterator[InputPart]:
+    """Yield the most that may be added to each request, apart by who adds it."""
+    most = host.allowances.request
+    if untested_version() is not None:
+        yield InputPart(kind="added", tokens=OTHER.request, added_by="untested version")
+        most -= OTHER.request
+    is_known = host.rules is not None or host.allowance is not None
+    yield InputPart(kind="added", tokens=most, added_by="provider" if is_known else "host")
+
+
+def _searches(parameters: ModelRequestParameters) -> Iterator[InputPart]:
+    if parameters.native_tools:
+        yield InputPart(kind="searches", tokens=None)
 
 
 def most_by_count(

@@ -18,15 +18,24 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from fastroai.pydantic_ai_private import is_added_by_pydantic_ai
 from fastroai.usage.input_bounds import InputRules, most_input
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart
     from pydantic_ai.models import ModelRequestParameters
 
-InputKind = Literal["instructions", "tools", "history", "prompt", "results", "image", "pdf", "file"]
+InputKind = Literal[
+    "instructions", "tools", "history", "prompt", "results", "image", "pdf", "file", "searches", "added"
+]
 """What a part of the input is: instructions and system prompts; definitions of tools and of the output;
-earlier messages; the text of the prompt; results of tools; images; PDFs; other files."""
+earlier messages; the text of the prompt; results of tools; images; PDFs; other files; what the provider's own
+searches find; what somebody adds to all this."""
+
+AddedBy = Literal["PydanticAI", "SDK", "unseen client", "untested version", "host", "provider"]
+"""Who adds a part to what the user asks: PydanticAI, as its messages show; PydanticAI's model or the SDK, as
+the body shows; a client whose requests cannot be seen; a PydanticAI newer than the tested ones; a host of
+which nobody has said what it is; or a host whose additions are documented or stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,10 @@ class InputPart:
     """How many pages the PDFs have; `None` if that is not known."""
     by_url: bool = False
     """Whether a file is named by its URL."""
+    added_by: AddedBy | None = None
+    """Who adds it; `None` if the user asks for it."""
+    places: tuple[str, ...] = ()
+    """Where in the body it is, if only the body shows it."""
 
 
 def input_parts(
@@ -52,17 +65,17 @@ def input_parts(
     Takes what `most_input` takes. The tokens of the parts add up to its result, except for allowances, and
     texts that have other tokens if they are joined.
     """
-    found: dict[InputKind, InputPart] = {}
+    found: dict[tuple[InputKind, AddedBy | None], InputPart] = {}
     for part in _parts(rules, messages, parameters):
-        known = found.get(part.kind)
-        found[part.kind] = part if known is None else _together(known, part)
+        key = part.kind, part.added_by
+        found[key] = _together(found[key], part) if key in found else part
     sized = [part for part in found.values() if part.tokens != 0]
     return tuple(sorted(sized, key=lambda part: (part.tokens is not None, -(part.tokens or 0))))
 
 
 def _together(one: InputPart, other: InputPart) -> InputPart:
-    return InputPart(
-        kind=one.kind,
+    return replace(
+        one,
         tokens=None if one.tokens is None or other.tokens is None else one.tokens + other.tokens,
         number=one.number + other.number,
         pages=None if one.pages is None or other.pages is None else one.pages + other.pages,
@@ -89,8 +102,13 @@ def _parts(
     tools = len(parameters.function_tools) + len(parameters.output_tools)
     yield InputPart(kind="tools", tokens=most([], replace(parameters, instruction_parts=[])), number=tools)
     silent = [replace(message, parts=[]) for message in messages if isinstance(message, ModelRequest)]
-    instructions = replace(bare, instruction_parts=parameters.instruction_parts)
-    yield InputPart(kind="instructions", tokens=most(silent, instructions))
+    asked = parameters.instruction_parts
+    if asked is not None:
+        added = [part for part in asked if is_added_by_pydantic_ai(part)]
+        asked = [part for part in asked if part not in added]
+        tokens = most([], replace(bare, instruction_parts=added))
+        yield InputPart(kind="instructions", tokens=tokens, added_by="PydanticAI")
+    yield InputPart(kind="instructions", tokens=most(silent, replace(bare, instruction_parts=asked)))
     for message in messages:
         if isinstance(message, ModelResponse):
             yield InputPart(kind="history", tokens=most([message]))
@@ -102,6 +120,7 @@ def _parts(
                     tokens=most([ModelRequest(parts=[each])]),
                     pages=_pages(rules, item) if kind == "pdf" else None,
                     by_url=isinstance(item, FileUrl),
+                    added_by="PydanticAI" if is_added_by_pydantic_ai(part) else None,
                 )
 
 

@@ -1,13 +1,15 @@
 """Whatever PydanticAI has or may have, the account equals the ledger of the provider, or is incomplete.
 
-The parts, contents and fields are those of the installed PydanticAI, and invented ones.
+The ways to send, settings, parts, contents and fields are those of the installed PydanticAI, and invented
+ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import warnings
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from dataclasses import fields, make_dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,10 +17,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import (
     BinaryContent,
     CachePoint,
     ImageUrl,
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     NativeToolCallPart,
@@ -30,12 +35,14 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 from support.later import Provider, changing, with_method
+from support.settings import names_of_settings
 
 from fastroai import Budget, CostCalculator, FastroAgent, Metered, budget_scope
 from fastroai.errors import UnmeteredRequestError
+from fastroai.records import Usage
 from fastroai.usage import request_bound
 from fastroai.usage.facts.surface import FREE_DETAILS
 from fastroai.usage.rate_card import UNITS
@@ -169,3 +176,127 @@ def test_the_account_equals_the_ledger_or_says_that_it_does_not(
     if usage.cost_complete:
         assert usage.cost_usd == provider.billed_usd
     assert usage.cost_complete == (not place or (place == "method" and limited))
+
+
+# --- every way to send, with every setting ---
+
+HELLO: list[ModelMessage] = [ModelRequest.user_text_prompt("Hi")]
+
+
+async def run(model: Model, settings: Any) -> None:
+    await FastroAgent(model, model_settings=settings, request_retries=0).run("Hi")
+
+
+async def stream(model: Model, settings: Any) -> None:
+    async for _ in FastroAgent(model, model_settings=settings, request_retries=0).run_stream("Hi"):
+        pass
+
+
+async def read_events(model: Model, settings: Any) -> None:
+    async with FastroAgent(model, model_settings=settings).run_stream_events("Hi") as events:
+        async for _ in events:
+            pass
+
+
+async def run_plain(model: Model, settings: Any) -> None:
+    await Agent(model, model_settings=settings, capabilities=[Metered()]).run("Hi")
+
+
+async def stream_plain(model: Model, settings: Any) -> None:
+    agent = Agent(model, model_settings=settings, capabilities=[Metered()])
+    async with agent.run_stream("Hi") as answer:
+        await answer.get_output()
+
+
+async def iterate(model: Model, settings: Any) -> None:
+    async with Agent(model, model_settings=settings, capabilities=[Metered()]).iter("Hi") as steps:
+        async for _ in steps:
+            pass
+
+
+async def delegate(model: Model, settings: Any) -> None:
+    """The request of the agent has no settings; those of the agent that its hook asks are these."""
+    inner = Agent(model, model_settings=settings)
+
+    def instructions(ctx: RunContext[Any]) -> str:
+        delegated.append(ctx.model)
+        return ""
+
+    delegated: list[Any] = []
+    await FastroAgent(model, instructions=instructions, max_tokens=9).run("Hi")
+    await inner.run("Hi", model=delegated[0])
+
+
+async def ask_directly(model: Model, settings: Any) -> None:
+    await model_request(Metered().model(model), HELLO, model_settings=settings)
+
+
+async def stream_directly(model: Model, settings: Any) -> None:
+    async with model_request_stream(Metered().model(model), HELLO, model_settings=settings) as events:
+        async for _ in events:
+            pass
+
+
+async def ask_the_model(model: Model, settings: Any) -> None:
+    await Metered().model(model).request(HELLO, settings, ModelRequestParameters())
+
+
+WAYS: list[Callable[[Model, Any], Awaitable[None]]] = [
+    run,
+    stream,
+    read_events,
+    run_plain,
+    stream_plain,
+    iterate,
+    delegate,
+    ask_directly,
+    stream_directly,
+    ask_the_model,
+]
+SETTINGS = sorted(names_of_settings())
+VALUES = st.sampled_from(
+    [None, True, 0, 1, 30, 0.5, "auto", "default", "high", "12h", [], ["x"], {}, {"a": 1}]
+)
+
+
+def sent(
+    way: Callable[[Model, Any], Awaitable[None]], settings: Any, budget: Budget
+) -> tuple[Usage, Decimal]:
+    """What the account says of requests, and what they were billed."""
+    provider = Provider()
+
+    async def send() -> Usage:
+        async with budget_scope(budget) as scope:
+            # A setting without sense may raise anything, in PydanticAI, in the SDK, or in the budget.
+            with suppress(Exception):
+                await way(provider.model(), settings)
+        return scope.usage
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return asyncio.run(send()), provider.billed_usd
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_each_way_to_send_is_on_the_account(way: Callable[[Model, Any], Awaitable[None]]) -> None:
+    usage, billed_usd = sent(way, {"max_tokens": 10}, Budget(usd=10))
+    assert billed_usd
+    assert (usage.cost_usd, usage.cost_complete) == (billed_usd, True)
+
+
+@FEWER
+@given(
+    way=st.sampled_from(WAYS),
+    settings=st.dictionaries(st.sampled_from(SETTINGS) | NEW, VALUES, max_size=3),
+    limited=st.booleans(),
+)
+def test_no_setting_gets_a_request_off_the_account(
+    way: Callable[[Model, Any], Awaitable[None]], settings: Any, limited: bool
+) -> None:
+    usage, billed_usd = sent(way, settings, Budget(usd=10) if limited else Budget(ms=60_000))
+    assert usage.cost_usd <= billed_usd
+    assert not usage.cost_complete or usage.cost_usd == billed_usd
+    assert not limited or billed_usd <= usage.committed_usd
+    new = [name for name, value in settings.items() if value is not None and name.endswith("_of_tomorrow")]
+    if limited and new and way is not delegate:
+        assert not billed_usd, "a budget refuses a setting that nobody knows"

@@ -39,20 +39,27 @@ class Provider:
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         tokens_usd = self.input_tokens * INPUT_USD + self.output_tokens * OUTPUT_USD
         self.ledger.append(tokens_usd + self.surcharge_usd)
-        message = {"role": "assistant", "content": "hi"}
+        usage = {
+            "prompt_tokens": self.input_tokens,
+            "completion_tokens": self.output_tokens,
+            "total_tokens": self.input_tokens + self.output_tokens,
+        }
+        is_stream = bool(json.loads(request.content).get("stream"))
+        content = {"role": "assistant", "content": "hi"}
+        choice = {"index": 0, "finish_reason": "stop", "delta" if is_stream else "message": content}
         body = {
             "id": "x",
-            "object": "chat.completion",
+            "object": "chat.completion.chunk" if is_stream else "chat.completion",
             "created": 1,
             "model": "gpt-4.1-mini",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {
-                "prompt_tokens": self.input_tokens,
-                "completion_tokens": self.output_tokens,
-                "total_tokens": self.input_tokens + self.output_tokens,
-            },
+            "service_tier": "default",
+            "choices": [choice],
+            "usage": usage,
         }
-        return httpx2.Response(200, content=json.dumps(body), headers={"content-type": "application/json"})
+        if not is_stream:
+            return httpx2.Response(200, json=body)
+        events = f"data: {json.dumps(body)}\n\ndata: [DONE]\n\n"
+        return httpx2.Response(200, content=events, headers={"content-type": "text/event-stream"})
 
 
 def with_method(module: str) -> type[OpenAIChatModel]:

@@ -1,11 +1,9 @@
 """Whether every setting of PydanticAI's models is sorted, or left out on purpose."""
 
-import ast
-from pathlib import Path
 from typing import Final
 
-import pydantic_ai
 import pytest
+from support.settings import names_of_settings
 
 from fastroai.usage.facts.settings import HARMLESS_SETTINGS, HARMLESS_VALUES, SERVER_SIDE_INPUT_SETTINGS
 
@@ -34,30 +32,12 @@ LEFT_OUT: Final = {
 """Settings that budgets refuse, as one that nobody has looked at is refused; by reason."""
 
 
-def settings() -> set[str]:
-    """The names in all classes of settings, read without importing them: some need an SDK."""
-    package = Path(pydantic_ai.__file__).parent
-    files = [package / "settings.py", *(package / "models").rglob("*.py")]
-    classes = [
-        node
-        for file in files
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name.endswith("ModelSettings")
-    ]
-    return {
-        field.target.id
-        for each in classes
-        for field in each.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    }
-
-
 def left_out() -> set[str]:
     return {name for names in LEFT_OUT.values() for name in names.split()}
 
 
 def test_every_setting_is_sorted_or_left_out() -> None:
-    new = settings() - SORTED - left_out()
+    new = names_of_settings() - SORTED - left_out()
     assert not new, (
         f"new settings: {sorted(new)}. Add each to fastroai/usage/facts/settings.py if it adds nothing "
         "but tokens of the body and the answer, at prices that the bound knows; else to LEFT_OUT here, which "
@@ -71,4 +51,4 @@ def test_no_setting_is_in_two_groups() -> None:
 
 @pytest.mark.parametrize("name", ["max_tokens", "openai_service_tier", "anthropic_cache"])
 def test_the_classes_of_settings_are_found(name: str) -> None:
-    assert name in settings()
+    assert name in names_of_settings()

@@ -345,7 +345,7 @@ async def test_what_a_budget_refuses_says_which_option_of_the_function_helps(ser
     async def classify_by_agent(text: str) -> Sentiment:
         raise NotImplementedError
 
-    told = "even with the shortest answer, .* for what the provider or the host may add to it"
+    told = "even with the shortest answer, .* for what its host may add to it"
     with pytest.raises(CostBudgetExceeded, match=told) as caught:
         await classify("a")
     assert caught.value.answer_limit == "Budget(max_tokens_per_request=...)"

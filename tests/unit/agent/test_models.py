@@ -44,6 +44,19 @@ def test_the_sdk_does_not_retry_by_itself(reference: str) -> None:
     assert provider.client.max_retries == 0
 
 
+@pytest.mark.parametrize(
+    ("reference", "needed"),
+    [("openai:gpt-5-mini", {"chat", "responses"}), ("claude-haiku-4-5", {"messages", "beta"})],
+)
+def test_what_requests_need_of_an_sdk_is_imported_as_the_model_is_built_and_nothing_else(
+    reference: str, needed: set[str]
+) -> None:
+    provider = build_model(reference).provider
+    assert provider is not None
+    imported = {"chat", "responses", "messages", "beta", "batches", "files"} & vars(provider.client).keys()
+    assert imported == needed
+
+
 def test_a_reference_without_a_provider_is_refused() -> None:
     with pytest.raises(UnknownModelError):
         build_model("mistral-large-latest-and-greatest")

@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 from openai import AsyncOpenAI
-from pydantic_ai import Tool
+from openai._models import FinalRequestOptions
+from pydantic_ai import Agent, Tool
+from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.messages import (
     DocumentUrl,
     ImageUrl,
@@ -20,8 +22,12 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models.openai import OpenAIResponsesModel
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
 
 from fastroai import Budget, FastroAgent
 from fastroai.errors import CostBudgetExceeded, TokenBudgetExceeded
@@ -146,6 +152,66 @@ async def test_tools_history_instructions_and_the_prompt_are_named() -> None:
     for kind, stop in named.items():
         assert stop.causes[0].kind == kind
         assert str(stop).endswith(f"{stop.causes[0].advice[1:]}, or raise the budget")
+
+
+@pytest.mark.skipif("framing_announcement" not in ModelSettings.__annotations__, reason="nothing is added")
+@pytest.mark.parametrize("how", ["instructions", "system_prompt"])
+async def test_what_pydantic_ai_adds_is_named(how: str) -> None:
+    model = AnthropicModel("claude-sonnet-4-6", provider=AnthropicProvider(api_key="k"))
+    plain: Any = Agent(model, model_settings={"max_tokens": 9}, **{how: "Be kind."})
+    stop = await refusal(FastroAgent(agent=plain), "Hi")
+    assert (stop.causes[0].kind, stop.causes[0].what) == ("added", "what PydanticAI adds to it")
+    assert "Have it add less (framing_announcement='never' in the model's settings), or raise" in str(stop)
+
+
+async def test_text_that_only_the_body_shows_is_named_with_its_place() -> None:
+    class Preferring(AsyncOpenAI):
+        """A client that adds text to each request."""
+
+        async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
+            body: Any = options.json_data
+            changed = {**body, "instructions": "Be kind. " * 200}
+            return options.model_copy(update={"json_data": changed})
+
+    http_client = httpx2.AsyncClient(transport=httpx2.MockTransport(OpenAI().answer))
+    client = Preferring(api_key="none", http_client=http_client, max_retries=0)
+    model = OpenAIResponsesModel("gpt-5-mini", provider=OpenAIProvider(openai_client=client))
+    agent = FastroAgent(model, model_settings={"service_tier": "default", "max_tokens": 20})
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await agent.run("Hi", budget=Budget(usd="0.0001"))
+    assert caught.value.causes[0].what == "what PydanticAI or the SDK adds to it (in instructions)"
+    assert str(caught.value).endswith("so it was not sent. Raise the budget")
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "advice"),
+    [
+        (None, "what the provider adds to it", "Raise the budget"),
+        (
+            "https://gateway.example.com/v1",
+            "what its host may add to it",
+            "Say what the host is (CostCalculator(endpoints=...)), or raise the budget",
+        ),
+    ],
+)
+async def test_what_a_host_may_add_is_told_from_what_a_provider_adds(
+    url: str | None, what: str, advice: str
+) -> None:
+    http_client = httpx2.AsyncClient(transport=httpx2.MockTransport(OpenAI().answer))
+    client = AsyncOpenAI(api_key="none", base_url=url, http_client=http_client, max_retries=0)
+    model = OpenAIChatModel("gpt-5-mini", provider=OpenAIProvider(openai_client=client))
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await FastroAgent(model).run("Hi", budget=Budget(usd="0.000001"))
+    assert caught.value.causes[0].what == what
+    assert str(caught.value).endswith(advice)
+
+
+async def test_what_searches_may_find_is_named() -> None:
+    search = NativeTool(WebSearchTool(max_uses=2))
+    model = AnthropicModel("claude-haiku-4-5", provider=AnthropicProvider(api_key="k"))
+    stop = await refusal(FastroAgent(model, capabilities=[search]), "Hi")
+    assert stop.causes[0].kind == "searches"
+    assert "Search with a tool of your own, or raise the budget" in str(stop)
 
 
 async def test_the_shares_add_up_and_a_refusal_survives_pickling() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
@@ -16,11 +17,15 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from support.bodies import claude_model
 
-from fastroai.usage import CostCalculator, request_bound
+from fastroai.usage import CostCalculator, Endpoint, request_bound
 from fastroai.usage.bounds import parts_of_input
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
 
 CALCULATOR = CostCalculator()
 CLAUDE = claude_model()
@@ -40,7 +45,8 @@ MESSAGES: list[ModelMessage] = [
 
 def test_each_kind_of_input_is_told_apart() -> None:
     parameters = ModelRequestParameters(function_tools=[TOOL])
-    parts = {part.kind: part for part in parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)}
+    found = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)
+    parts = {part.kind: part for part in found if part.added_by is None}
     assert set(parts) == {"instructions", "history", "prompt", "results", "image", "tools"}
     assert parts["image"].by_url
     assert parts["history"].number == 2
@@ -52,8 +58,8 @@ def test_the_largest_part_comes_first_and_one_of_unknown_size_before_all() -> No
     assert parts[0].kind == "image"
     url = DocumentUrl("https://example.com/a.pdf")
     unknown = ModelRequest(parts=[UserPromptPart([url, "text " * 9_000])])
-    first, second = parts_of_input(CALCULATOR, CLAUDE, [unknown], None, parameters)
-    assert (first.kind, second.kind) == ("pdf", "prompt")
+    first, second, last = parts_of_input(CALCULATOR, CLAUDE, [unknown], None, parameters)
+    assert (first.kind, second.kind, last.added_by) == ("pdf", "prompt", "provider")
 
 
 @given(
@@ -61,9 +67,7 @@ def test_the_largest_part_comes_first_and_one_of_unknown_size_before_all() -> No
     st.text(max_size=100),
     st.booleans(),
 )
-def test_the_parts_and_the_allowance_are_no_less_than_the_bound(
-    turns: list[tuple[str, str]], prompt: str, has_tools: bool
-) -> None:
+def test_the_parts_add_up_to_the_bound(turns: list[tuple[str, str]], prompt: str, has_tools: bool) -> None:
     messages: list[ModelMessage] = []
     for asked, answered in turns:
         messages += [
@@ -74,5 +78,33 @@ def test_the_parts_and_the_allowance_are_no_less_than_the_bound(
     parameters = ModelRequestParameters(function_tools=[TOOL] if has_tools else [])
     bound = request_bound(CALCULATOR, CLAUDE, messages, {"max_tokens": 10}, parameters)
     parts = parts_of_input(CALCULATOR, CLAUDE, messages, None, parameters)
-    allowance = CALCULATOR.host(CLAUDE).allowances.request
-    assert bound.input_tokens == allowance + sum(part.tokens or 0 for part in parts)
+    assert bound.input_tokens == sum(part.tokens or 0 for part in parts)
+
+
+def test_what_nobody_asked_for_is_told_apart_by_who_adds_it() -> None:
+    openai = OpenAIProvider(api_key="k")
+    unknown = OpenAIProvider(base_url="https://gateway.example.com/v1", api_key="k")
+    stated = CostCalculator(endpoints={"https://gateway.example.com": Endpoint(allowance=300)})
+
+    def added(calculator: CostCalculator, provider: OpenAIProvider) -> list[tuple[str | None, int | None]]:
+        model = OpenAIChatModel("gpt-5-mini", provider=provider)
+        parts = parts_of_input(calculator, model, [], None, ModelRequestParameters())
+        return [(part.added_by, part.tokens) for part in parts if part.kind == "added"]
+
+    assert added(CALCULATOR, openai) == [("provider", OPENAI.request)]
+    assert added(CALCULATOR, unknown) == [("host", GATEWAY.request)]
+    assert added(stated, unknown) == [("provider", 300)]
+
+
+def test_an_untested_pydantic_ai_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.usage.hosts.untested_version", lambda: "2.99.0")
+    monkeypatch.setattr("fastroai.usage.bounds.untested_version", lambda: "2.99.0")
+    parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, ModelRequestParameters())
+    added = {part.added_by: part.tokens for part in parts if part.kind == "added"}
+    assert added == {"untested version": OTHER.request, "provider": ANTHROPIC.request}
+
+
+def test_what_the_searches_of_a_provider_find_is_the_rest() -> None:
+    parameters = ModelRequestParameters(native_tools=[WebSearchTool(max_uses=2)])
+    parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)
+    assert [(part.kind, part.tokens) for part in parts][-1] == ("searches", None)

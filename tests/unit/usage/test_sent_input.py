@@ -8,7 +8,13 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from support.bodies import body_of, claude_model
 
+from fastroai.usage import CostCalculator, request_bound
+from fastroai.usage.bounds import input_besides
+from fastroai.usage.facts.allowances import ANTHROPIC
 from fastroai.usage.sent_input import Unseen, unseen_input
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -75,3 +81,18 @@ def test_only_files_that_were_counted_are_left_out() -> None:
 
 def test_a_text_that_was_counted_by_its_bytes_leaves_room_for_its_rendering() -> None:
     assert unseen(chat("<file>text</file>"), ["text"], rendered=[" " * 64]) == Unseen(0)
+
+
+async def test_what_pydantic_ai_says_of_its_tags_is_counted_once() -> None:
+    model = claude_model("claude-sonnet-4-6")  # PydanticAI 2.68 adds it for this model
+    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Hi")])]
+    parameters = ModelRequestParameters(instruction_parts=[InstructionPart("Be kind.")])
+    body = await body_of(model, messages, None, parameters)
+    body.pop("extra_headers", None)
+    assert input_besides(CostCalculator(), model, messages, None, parameters, body) == Unseen(0)
+    bound = request_bound(CostCalculator(), model, messages, None, parameters)
+    assert bound.input_tokens is not None
+    system = body["system"]
+    told = [system] if isinstance(system, str) else [each["text"] for each in system]
+    allowances = ANTHROPIC.request + ANTHROPIC.message * (len(told) + 1)
+    assert bound.input_tokens == len("\n\n".join(told).encode()) + len(b"Hi") + allowances
