@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.linearizable import (
     Effect,
     Seen,
@@ -179,11 +180,6 @@ async def closed(stores: Sequence[Any]) -> None:
             await store.aclose()
 
 
-def examples(few: int) -> int:
-    soaking = settings().max_examples
-    return soaking if soaking > 1_000 else few
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_clients_see_of_a_store_at_the_same_time_could_have_happened_one_after_the_other(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -192,7 +188,7 @@ def test_what_clients_see_of_a_store_at_the_same_time_could_have_happened_one_af
         stores = [open_store() for _ in range(CLIENTS)]
 
         @given(PLANS)
-        @settings(max_examples=examples(40), deadline=None)
+        @settings(max_examples=examples(40))
         def check(plans: list[list[Intent]]) -> None:
             asyncio.run(emptied(stores[0]))
             clients = [Client(number, store, is_exact=True) for number, store in enumerate(stores)]
@@ -214,7 +210,7 @@ def test_so_could_what_they_see_of_a_server_whose_connections_are_cut(
         asyncio.run(emptied(place.direct))
 
         @given(PLANS, breaks)
-        @settings(max_examples=examples(40), deadline=None)
+        @settings(max_examples=examples(40))
         def check(plans: list[list[Intent]], cut: tuple[Break, int, int]) -> None:
             kind_of_break, first, count = cut
             asyncio.run(emptied(place.direct))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from support.agents import paid_agent
+from support.examples import examples
 from support.graph_reference import Design
 from support.graph_worlds import RUN, World
 from support.interruptions import entries_of
@@ -152,7 +153,7 @@ async def test_a_graph_that_made_too_many_visits_goes_on_with_all_that_it_stoppe
 
 
 @given(designs(timed=False, limited=False))
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=examples(40))
 def test_what_is_said_is_what_starts_when_the_run_is_resumed(design: Design) -> None:
     async def check() -> tuple[object, tuple[str, ...], list[str]]:
         store = MemoryRunStore()
