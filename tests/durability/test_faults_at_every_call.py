@@ -19,6 +19,7 @@ import pytest
 from durability.told_runs import Told, User, World, told
 from support.faulty_store import Mishap, MishapStore
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.proxy import Break
 from support.run_stores import run_stores
 from support.served_stores import served
@@ -144,7 +145,7 @@ async def test_a_run_whose_store_never_answers_ends_when_it_is_cancelled_and_goe
             await asyncio.wait([running], timeout=3600)
             assert not running.done(), "it went on without its store"
             running.cancel()
-            await asyncio.wait([running], timeout=30)
+            await asyncio.wait([running], timeout=PATIENCE)
             assert running.cancelled(), "it did not end"
             silent.at = range(0)
             case.user.failures.append(RunStoreUnavailable("it", "was silent"))

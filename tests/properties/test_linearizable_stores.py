@@ -27,6 +27,7 @@ from support.linearizable import (
     order_of,
     read,
 )
+from support.patience import PATIENCE
 from support.proxy import Break
 from support.run_stores import KINDS, AsyncStore, run_stores
 from support.served_stores import served
@@ -154,12 +155,12 @@ def all_at_once(clients: Sequence[Client], plans: Sequence[Sequence[Intent]]) ->
     together = threading.Barrier(len(plans))
 
     def work(client: Client, plan: Sequence[Intent]) -> None:
-        together.wait(10)
+        together.wait(PATIENCE)
         asyncio.run(client.perform(plan))
 
     with ThreadPoolExecutor(len(plans)) as threads:
         for done in [threads.submit(work, *one) for one in zip(clients, plans, strict=False)]:
-            done.result(60)
+            done.result(PATIENCE)
     assert not any(client.wrong for client in clients)
     return [seen for client in clients for seen in client.seen]
 
@@ -249,7 +250,7 @@ class TwoSteps(AsyncStore):
 
     def _check(self, key: str, revision: int) -> tuple[bytes, ...]:
         values = super()._check(key, revision)
-        self.together.wait(10)
+        self.together.wait(PATIENCE)
         return values
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from support.accounting import assert_account_matches, listed_cost
 from support.examples import examples
+from support.patience import PATIENCE
 from support.scripted import Answer, ScriptedModel
 from support.spend_stores import KINDS, Kept, kept_in
 from support.virtual_time import in_virtual_time, now
@@ -346,7 +347,7 @@ class Meeting(ScriptedModel):
         self.barrier = asyncio.Barrier(count)
 
     async def request(self, *asked: Any) -> ModelResponse:
-        await asyncio.wait_for(self.barrier.wait(), 30)
+        await asyncio.wait_for(self.barrier.wait(), PATIENCE)
         return await super().request(*asked)
 
 

@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.agents import paid_agent
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.steps import failure_of, run_alone
 from support.virtual_time import in_virtual_time, now
 
@@ -518,7 +519,7 @@ async def test_a_thread_that_timed_out_is_left_alone_and_can_call_nothing_any_mo
 
     @step(timeout=0.05)
     def slow(ctx: StepContext) -> None:
-        may_go_on.wait(10)
+        may_go_on.wait(PATIENCE)
         try:
             ctx.run_sync(paid_agent(), "late")
         except ScopeClosedError as error:
@@ -537,7 +538,7 @@ async def test_a_thread_that_timed_out_is_left_alone_and_can_call_nothing_any_mo
     ]
     assert not tried.is_set(), "nobody waited for the thread"
     may_go_on.set()
-    assert await asyncio.to_thread(tried.wait, 10)
+    assert await asyncio.to_thread(tried.wait, PATIENCE)
     assert len(late) == 2
 
 
@@ -569,7 +570,7 @@ async def test_what_an_abandoned_thread_was_waiting_for_ends_with_the_step() -> 
         await run
     assert cancelled.is_set()
     assert_no_task_is_left()
-    assert await asyncio.to_thread(thread_ended.wait, 10)
+    assert await asyncio.to_thread(thread_ended.wait, PATIENCE)
     assert isinstance(late[0], asyncio.CancelledError)
 
 
@@ -585,7 +586,7 @@ async def test_a_call_that_an_abandoned_thread_makes_between_attempts_ends_with_
 
     @step(timeout=0.05, retries=1, retry_delay=30)
     def slow(ctx: StepContext) -> None:
-        may_go_on.wait(10)
+        may_go_on.wait(PATIENCE)
         paid_agent(before=never).run_sync("late")
 
     async def listen() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.interruptions import RUN, DyingStore, entries_of, go_on, interrupt, nth
+from support.patience import PATIENCE
 from support.steps import run_alone
 
 from fastroai.errors import OnceInterrupted, RunCorrupt, RunStoreUnavailable, StepExecutionError
@@ -159,7 +160,7 @@ async def test_a_thread_that_nobody_waits_for_any_more_still_does_it_once() -> N
 
     def pay() -> str:
         done.append(1)
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE)
         return "paid"
 
     async def work(ctx: StepContext[None]) -> str:
