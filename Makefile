@@ -43,10 +43,9 @@ demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder O
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
-test: $(VENV)/dev.stamp ## everything that CI runs: format, lint, types, layers, tests, Pythons, docs
-	@echo "make test takes about $(TEST_MINUTES) minutes on 2 quiet cores; failures are named when they happen"
-	@begin=$$(date +%s); \
-		$(MAKE) --no-print-directory --jobs=2 unit check docs && $(MAKE) --no-print-directory test-pythons && \
+test: $(VENV)/dev.stamp ## before each push: format, lint, types, layers, tests, docs
+	@echo "make test takes about $(TEST_MINUTES) minutes on 2 quiet cores; it names failures when they happen"
+	@begin=$$(date +%s); $(MAKE) --no-print-directory --jobs=2 unit check docs && \
 		echo "make test took $$((($$(date +%s) - begin + 30) / 60)) minutes"
 
 quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
@@ -81,7 +80,7 @@ coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-test-pythons: $(VENV)/dev.stamp ## `core` on each other supported Python on the PATH or of pyenv
+test-pythons: $(VENV)/dev.stamp ## `core` on each other supported Python on the PATH or of pyenv, which CI runs after `make test`
 	@for version in $(PYTHONS); do \
 		case "$$($(BIN)/python --version)" in "Python $$version."*) continue;; esac; \
 		for python in python$$version "$$HOME"/.pyenv/versions/$$version.*/bin/python; do \
@@ -129,7 +128,7 @@ fuzz: $(VENV)/dev.stamp ## random search: every property test with 100 times as 
 		$(or $(TESTS),$$(grep -rlE '@given|run_state_machine_as_test' tests --include='test_*.py'))
 
 stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, beside 4 busy processes; TIMES=3 BUSY=8 TESTS=files for others
-	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),4) $(TESTS)
+	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),4) --workers $(WORKERS) $(TESTS)
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=2 for twice as many
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto

@@ -1,6 +1,6 @@
 """Runs the tests of time, threads and processes many times, beside processes that keep the machine busy.
 
-    python tests/stress.py --times 20 --busy 4 [files]
+    python tests/stress.py --times 20 --busy 4 --workers auto [files]
 
 What such a test says must not depend on how busy the machine is. Each failure is printed when it happens.
 """
@@ -51,9 +51,10 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--busy", type=int, default=4)
+    options.add_argument("--workers", default="auto", help="processes of pytest-xdist; 0 for none")
     options.add_argument("tests", nargs="*", help="files of tests, instead of those that depend on time")
     given = options.parse_args()
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *(given.tests or tests_of_time())]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", given.workers, *(given.tests or tests_of_time())]
     failed = 0
     with busy(given.busy):
         for number in range(1, given.times + 1):
