@@ -123,8 +123,8 @@ docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are erro
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks
 
-fuzz: $(VENV)/dev.stamp ## random search: every property test with 100 times as many examples; TIMES=10 for less, TESTS=files for some
-	FASTROAI_FUZZ=$(or $(TIMES),100) $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
+fuzz: $(VENV)/dev.stamp ## random search: every property test with 200 times as many examples; TIMES=10 for less, TESTS=files for some
+	FASTROAI_FUZZ=$(or $(TIMES),200) $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
 		$(or $(TESTS),$$(grep -rlE '@given|run_state_machine_as_test' tests --include='test_*.py'))
 
 stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, beside 4 busy processes; TIMES=3 BUSY=8 TESTS=files for others

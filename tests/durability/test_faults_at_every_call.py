@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 from durability.told_runs import Told, User, World, told
+from support.examples import seed_of_choices
 from support.faulty_store import Mishap, MishapStore
 from support.leftovers import assert_no_task_is_left
 from support.patience import PATIENCE
@@ -30,7 +31,7 @@ from fastroai.store import MemoryRunStore, SQLiteRunStore
 
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
 """Whether something happens to every single call; else to some of them."""
-SEED: Final = os.environ.get("FASTROAI_FAULTS_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED: Final = seed_of_choices("FASTROAI_FAULTS_SEED", searches=WHOLE)
 STRIDE: Final = 1 if WHOLE else 3
 SOME: Final = 3
 """Calls of each run of a server, and of a file."""

@@ -25,6 +25,7 @@ from durability.spending_hosts import ACCOUNT, LIMIT_USD, LINES, SPENDING, open_
 from durability.worker import Moment, Task
 from support.accounting import listed_cost
 from support.bounds import bound_of
+from support.examples import seed_of_choices
 from support.namespaces import Lost
 from support.patience import PATIENCE
 
@@ -32,7 +33,7 @@ from fastroai.usage import SpendBalance
 
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
 """Whether hosts are cut off at every single write; else at some."""
-SEED: Final = os.environ.get("FASTROAI_FAULTS_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED: Final = seed_of_choices("FASTROAI_FAULTS_SEED", searches=WHOLE)
 SHAPES: Final = ("effects", "diamond", "graph_fork_waits") if WHOLE else ("effects",)
 MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
 WAYS: Final[tuple[Lost, ...]] = ("all", "requests", "answers")

@@ -346,7 +346,7 @@ class Run:
 def test_every_store_keeps_the_rules(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kept = make_kept(kind, request, tmp_path)
 
-    @settings(max_examples=examples(100 if kind == "memory" else 50))
+    @settings(max_examples=examples(50 if kind == "memory" else 25))
     @given(window=st.sampled_from(["hour", "month", "total"]), acts=ACTS)
     def check(window: Window, acts: list[Act]) -> None:
         asyncio.run(Run(kept, window).perform(acts))

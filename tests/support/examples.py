@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import Final
 
 from hypothesis import HealthCheck, settings
@@ -11,7 +12,7 @@ from hypothesis.internal.conjecture import providers
 FUZZ: Final = int(os.environ.get("FASTROAI_FUZZ", "0"))
 """How many times as many examples as in the suite are tried, at random; 0 outside of `make fuzz`."""
 _QUICK: Final = 10
-_SUITE: Final = 100
+_SUITE: Final = 50
 
 
 def load_profiles() -> None:
@@ -35,3 +36,12 @@ def examples(count: int) -> int:
     if FUZZ:
         return count * FUZZ
     return min(count, _QUICK) if settings.get_current_profile_name() == "quick" else count
+
+
+def seed_of_choices(variable: str, *, searches: bool) -> str:
+    """The seed of a test's own random choices: what the variable of the environment says.
+
+    Else a new one if the test searches at random; in the suite it is the same each time.
+    """
+    new = str(random.SystemRandom().randrange(10**9)) if searches else "suite"
+    return os.environ.get(variable, new)

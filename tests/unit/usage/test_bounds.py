@@ -515,7 +515,7 @@ token_limits = st.none() | st.integers(0, 400_000)
 
 @pytest.mark.slow
 @given(bounds(), usd_limits, token_limits)
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(100))
 def test_a_lowered_request_has_the_longest_answer_that_fits(
     found: RequestBound, usd: Decimal | None, tokens: int | None
 ) -> None:
