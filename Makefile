@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 PYDANTIC_AIS := 2.62 2.64 newest
 MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
 WORKERS := auto
-# What `make test` took, as it says at its end. Say here what it takes now when that has changed.
-TEST_MINUTES := 14
+# Minutes that `make test` takes on 2 cores. It says so until it has been green here once, then what it took.
+TEST_MINUTES := 22
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
 export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -43,10 +43,12 @@ demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder O
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
-test: $(VENV)/dev.stamp ## before each push: format, lint, types, layers, tests, docs
-	@echo "make test takes about $(TEST_MINUTES) minutes on 2 quiet cores; it names failures when they happen"
+test: ## before each push: format, lint, types, layers, tests, docs
+	@if test -f $(VENV)/test.minutes; then echo "make test took $$(cat $(VENV)/test.minutes) minutes here, when it was green"; \
+		else echo "make test takes about $(TEST_MINUTES) minutes on 2 quiet cores"; fi
 	@begin=$$(date +%s); $(MAKE) --no-print-directory --jobs=2 unit check docs && \
-		echo "make test took $$((($$(date +%s) - begin + 30) / 60)) minutes"
+		echo $$((($$(date +%s) - begin + 30) / 60)) >$(VENV)/test.minutes && \
+		echo "make test took $$(cat $(VENV)/test.minutes) minutes"
 
 quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line single check
