@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from support.event_loops import close_event_loops, watch_event_loops
+from support.examples import load_profiles
+from support.failures import FailuresAtOnce
 from support.servers import postgres_dsn, redis_url
 
 from fastroai.errors import ValueNotStorable
@@ -37,11 +39,7 @@ from fastroai.usage.known_inputs import KnownInputs
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
 
-# A busy machine makes any example slow: no test is timed. The suite tries the same examples each time, so
-# that a change is judged by what it changes; `make soak` and `make fuzz` search at random.
-settings.register_profile("suite", deadline=None, derandomize=True)
-settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
-settings.load_profile("suite")
+load_profiles()
 
 # Coverage is that of the tests' own processes: the programs that they start need not be slowed down.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -65,6 +63,23 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(10_000)
+
+
+watch_event_loops()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A test closes its event loops: the garbage collector would report them in some later test."""
+    yield
+    if places := close_event_loops():
+        pytest.fail(f"{item.name} left event loops open, opened at {', '.join(places)}", pytrace=False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if (terminal := config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        config.pluginmanager.register(FailuresAtOnce(terminal))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import pydantic_ai
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest
 
@@ -101,10 +101,11 @@ def add(folder: Path, *numbers: str) -> None:
 
 def test_every_shipped_ticket_gets_a_reply_and_the_account_is_the_ledger(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(SUPPORT_DESK), "--out", str(tmp_path)]
-    started = time.perf_counter()
+    before = os.times()
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert time.perf_counter() - started < 60, "it takes some 12 s on two slow cores"
+    seconds = os.times().children_user - before.children_user
+    assert seconds < 60, "it takes some 12 s of a slow core, however busy that is"
     assert not re.search(r"[^\n -~\u00a0-\U0010ffff]", done.stdout), "no terminal, so no control characters"
     assert "offline model: no language model" in done.stdout
 
@@ -180,7 +181,7 @@ def test_an_interrupted_run_says_what_it_spent_and_keeps_its_replies(docs: Path,
         while "0002-hub-offline" not in process.stdout.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=30)
+        _, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert re.fullmatch(r"stopped; spent \$0\.00\d+\n", complaints)
     assert (out / "0001-double-charge.txt").exists()

@@ -18,6 +18,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from support.accounting import assert_account_matches
+from support.patience import PATIENCE
 from support.proxy import Proxy
 
 from fastroai import Budget, FastroAgent, Graph, ModelFallback, Pipeline, PipelineConfig, StepContext, step
@@ -202,7 +203,7 @@ def test_threads_with_a_loop_each_have_a_client_each(server: ModelServer) -> Non
     together = threading.Barrier(4)
 
     async def ask_twice() -> list[Any]:
-        together.wait(10)
+        together.wait(PATIENCE)
         return [await agent.run("one"), await agent.run("two")]
 
     with ThreadPoolExecutor(4) as threads:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from support.patience import PATIENCE
 
 BEGINNING = """
 import asyncio, os
@@ -178,7 +179,7 @@ async def outer_effect(ctx: StepContext) -> str:
     return await ctx.once("run", run_inner)
 
 def run_inner():
-    together.wait(10)  # as many as there are threads
+    together.wait(300)  # as many as there are threads
     return Pipeline("inner", {"effect": effect}).execute_sync().output
 
 together = Barrier(32)
@@ -196,5 +197,5 @@ print(len(server.ledger.entries))
 def test_the_program_comes_to_its_end(name: str) -> None:
     program, expected = PROGRAMS[name]
     command = [sys.executable, "-c", f"{BEGINNING}{program}server.stop()"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout.split(), done.stderr) == ([str(expected)], "")

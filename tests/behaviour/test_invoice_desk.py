@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest, Usage
 
@@ -26,8 +27,6 @@ sys.path.append(str(ROOT / "examples"))
 
 from invoice_desk import offline  # noqa: E402  (examples are no part of the package)
 
-PATIENCE = 60.0
-"""Seconds for what another process does, on a machine that is busy."""
 DAILY_USD = Decimal("0.01")
 KNOWN = "From: Acme Paper\nTotal: 120 EUR\n40 reams of paper"
 DOUBTFUL = "From: Fly-by-Night\nTotal: 9,000 EUR\nservices"

@@ -13,6 +13,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 
 from fastroai.agent import FastroAgent, Metered
 from fastroai.errors import CircuitOpenError
@@ -186,7 +187,7 @@ def test_threads_that_call_run_sync_share_the_places(server: ModelServer) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE)
     assert server.ledger.totals().requests == 6
     assert_never_more_than(2, server)
     assert is_free(limit)

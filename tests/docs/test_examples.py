@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.functions import reset
 from fastroai.testing import ModelServer
@@ -221,14 +222,14 @@ def test_an_example_runs_and_prints_what_it_shows(name: str) -> None:
 
 def test_an_example_ends_by_itself_and_leaves_nothing_open() -> None:
     command = [sys.executable, "-W", "error", str(EXAMPLES / "first_agent.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", sorted(RUN_BY_PYTEST))
 def test_an_example_that_is_a_test_passes(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
 

@@ -16,6 +16,7 @@ from durability.shapes import Oracle
 from durability.sweep import Lane, Run, Worker
 from durability.worker import Moment, Task
 from support.namespaces import Machine, Network, network
+from support.patience import PATIENCE
 from support.proxy import proxy_to
 from support.servers import postgres_on, redis_on
 
@@ -26,7 +27,6 @@ TIMEOUT: Final = 0.4
 """Seconds that the stores of hosts have for an answer."""
 SOON: Final = 0.1
 """Seconds between two attempts, of hosts at runs and of runs at writes."""
-SECONDS: Final = 60.0
 LOST_RUN: Final = frozenset({"RunTakenOver", "RunStoreUnavailable"})
 """What a host may say whose run goes on elsewhere, or later."""
 TRY_AGAIN: Final = LOST_RUN | {"RunInProgress", "RunExists", "QuestionClosed"}
@@ -120,7 +120,7 @@ class Contested(Run):
 
     def halted(self, host: Host, at: tuple[Moment, int]) -> bool:
         """Begin the run on a host, which halts there; whether it came there."""
-        first = host.begin(replace(self.task, halt_at=at)).result(SECONDS)
+        first = host.begin(replace(self.task, halt_at=at)).result(PATIENCE)
         self._is_known = True
         return bool(first.get("halted"))
 
@@ -148,8 +148,8 @@ class Contested(Run):
 
     def bring_to_an_end(self, host: Host) -> dict[str, Any]:
         """Have a host work at it until it has ended."""
-        end = time.monotonic() + SECONDS
-        while not self.came_to(outcome := self.attempt(host).result(SECONDS)):
+        end = time.monotonic() + PATIENCE
+        while not self.came_to(outcome := self.attempt(host).result(PATIENCE)):
             assert time.monotonic() < end, f"it does not end: {outcome}"
             if outcome.get("raised") == "RunInProgress":
                 self.parts.pop()  # nobody has taken it up

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from support.patience import PATIENCE
 
 NEEDS_LINUX: Final = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="needs LD_PRELOAD, which is of Linux"
@@ -22,5 +23,5 @@ def compiled(source: str, folder: Path) -> Path:
         pytest.skip("needs a C compiler (cc), and there is none")
     made = (folder / source).with_suffix(".so")
     command = [compiler, "-O1", "-shared", "-fPIC", "-o", made, Path(__file__).with_name(source)]
-    subprocess.run([*command, "-ldl", "-lpthread"], check=True, timeout=60)
+    subprocess.run([*command, "-ldl", "-lpthread"], check=True, timeout=PATIENCE)
     return made

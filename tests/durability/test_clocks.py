@@ -17,6 +17,7 @@ import pytest
 import redis
 from durability.clock_worker import HELD
 from durability.preloaded import NEEDS_LINUX, compiled
+from support.patience import PATIENCE
 
 from fastroai import Pipeline, StepContext, step
 from fastroai.errors import RunInProgress
@@ -59,7 +60,7 @@ def test_a_process_whose_clock_jumps_keeps_its_runs_and_its_limits(
                 Pipeline("p", {"work": work}).resume_sync(HELD, store=SQLiteRunStore(runs))
             worker.stdin.write("\n")
             worker.stdin.close()
-            assert worker.wait(60) == 0
+            assert worker.wait(PATIENCE) == 0
         finally:
             worker.kill()
     assert asyncio.run(RunHistory(SQLiteRunStore(runs)).summary(HELD)).status == "finished"

@@ -17,8 +17,10 @@ from typing import Any, Final
 
 import pytest
 from durability.told_runs import Told, User, World, told
+from support.examples import seed_of_choices
 from support.faulty_store import Mishap, MishapStore
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.proxy import Break
 from support.run_stores import run_stores
 from support.served_stores import served
@@ -29,7 +31,7 @@ from fastroai.store import MemoryRunStore, SQLiteRunStore
 
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
 """Whether something happens to every single call; else to some of them."""
-SEED: Final = os.environ.get("FASTROAI_FAULTS_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED: Final = seed_of_choices("FASTROAI_FAULTS_SEED", searches=WHOLE)
 STRIDE: Final = 1 if WHOLE else 3
 SOME: Final = 3
 """Calls of each run of a server, and of a file."""
@@ -144,7 +146,7 @@ async def test_a_run_whose_store_never_answers_ends_when_it_is_cancelled_and_goe
             await asyncio.wait([running], timeout=3600)
             assert not running.done(), "it went on without its store"
             running.cancel()
-            await asyncio.wait([running], timeout=30)
+            await asyncio.wait([running], timeout=PATIENCE)
             assert running.cancelled(), "it did not end"
             silent.at = range(0)
             case.user.failures.append(RunStoreUnavailable("it", "was silent"))

@@ -7,7 +7,6 @@ ends with the first run that breaks a promise.
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Literal
 
@@ -17,10 +16,11 @@ from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, passes, some
 from durability.workflow_shapes import WORKFLOWS
+from support.examples import seed_of_choices
 
 pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 """A shape with many writes takes longer than the time limit of a test, if it is killed at each."""
-SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = seed_of_choices("FASTROAI_KILL_SEED", searches=bool(TIMES))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""
 AT_ANY_TIME_EACH = 20

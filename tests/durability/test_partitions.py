@@ -19,19 +19,21 @@ from typing import Any, Final
 
 import psycopg
 import pytest
-from durability.fleet import LEASE, LOST_RUN, SECONDS, SOON, TIMEOUT, Contested, Fleet, Host, fleet_in
+from durability.fleet import LEASE, LOST_RUN, SOON, TIMEOUT, Contested, Fleet, Host, fleet_in
 from durability.shapes import CHAT, MAX_TOKENS
 from durability.spending_hosts import ACCOUNT, LIMIT_USD, LINES, SPENDING, open_spend_store
 from durability.worker import Moment, Task
 from support.accounting import listed_cost
 from support.bounds import bound_of
+from support.examples import seed_of_choices
 from support.namespaces import Lost
+from support.patience import PATIENCE
 
 from fastroai.usage import SpendBalance
 
 WHOLE: Final = bool(os.environ.get("FASTROAI_FAULTS"))
 """Whether hosts are cut off at every single write; else at some."""
-SEED: Final = os.environ.get("FASTROAI_FAULTS_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED: Final = seed_of_choices("FASTROAI_FAULTS_SEED", searches=WHOLE)
 SHAPES: Final = ("effects", "diamond", "graph_fork_waits") if WHOLE else ("effects",)
 MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
 WAYS: Final[tuple[Lost, ...]] = ("all", "requests", "answers")
@@ -100,7 +102,7 @@ def cut_off_for_long(fleet: Fleet, run: Contested, cut: Cut) -> str:
     outcome = run.bring_to_an_end(second)
     at_the_end, on_record = run.done_outside(), run.on_record()
     fleet.net.heal()
-    ended = rest.result(SECONDS)
+    ended = rest.result(PATIENCE)
     assert run.done_outside(first) == before, "it has sent requests after its lease"
     assert run.done_outside() == at_the_end, "it has done something after its lease"
     assert run.on_record() == on_record, "it has written something after its lease"
@@ -141,7 +143,7 @@ def cut_off_for_a_moment(fleet: Fleet, run: Contested, cut: Cut) -> None:
     rest = first.go_on()
     time.sleep(SHORT)
     fleet.net.heal()
-    outcome = rest.result(SECONDS)
+    outcome = rest.result(PATIENCE)
     if "error" in outcome:  # beginning a run is tried once, and so is answering for it
         assert outcome["raised"] == "RunStoreUnavailable", outcome["error"]
         outcome = run.bring_to_an_end(first)
@@ -166,7 +168,7 @@ def test_whatever_cuts_there_are_between_hosts_that_contend_for_a_run_it_ends_ri
 
 def contend(fleet: Fleet, run: Contested, chance: random.Random) -> None:
     """Both hosts work at it, each again where it has failed, and are cut off at random meanwhile."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE
     working: dict[Future[dict[str, Any]], Host] = {}
     has_ended = False
     while working or not has_ended:
@@ -201,12 +203,12 @@ def test_a_host_that_is_gone_keeps_no_connection_of_a_server_for_long(fleet: Fle
         assert run.halted(first, ("before", run.calm.writes // 2))
         assert connected() - before, "it has no connection"
         fleet.net.cut(first.machine, "all")
-        rest, end = first.go_on(), time.monotonic() + SECONDS
+        rest, end = first.go_on(), time.monotonic() + PATIENCE
         while connected() - before:
             assert time.monotonic() < end, "the server has not noticed"
             time.sleep(SOON)
     fleet.net.heal()
-    rest.result(SECONDS)
+    rest.result(PATIENCE)
 
 
 # --- spend limits ---
@@ -250,10 +252,10 @@ def spend(fleet: Fleet, kind: str, chance: random.Random) -> None:
     ledger.wait_for_sync(chance.randint(1, MOST_BEFORE))
     fleet.net.cut(first.machine, chance.choice(WAYS))
     before = sum(map(first.has_sent, ledger.entries))
-    others = spending[second].result(SECONDS)
+    others = spending[second].result(PATIENCE)
     alone = sum(map(first.has_sent, ledger.entries))
     fleet.net.heal()
-    own = spending[first].result(SECONDS)
+    own = spending[first].result(PATIENCE)
 
     for outcome in (own, others):
         assert "error" not in outcome, outcome["error"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, ModelSettings
 from pydantic_ai.models.test import TestModel
+from support.examples import examples
 
 from fastroai import infer, opaque
 from fastroai.functions import configured, contract
@@ -134,7 +135,7 @@ async def made(shape: Shape) -> None:
         await declare(body)(shape.text, shape.secret)
 
 
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=examples(33))
 @given(shapes, shapes, st.sampled_from(sorted(vars(Shape()))))
 def test_two_calls_share_an_answer_exactly_if_they_are_of_one_shape(
     one: Shape, another: Shape, changed: str

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.examples import FUZZ, examples
 from support.spending_plans import A_CALL, Call, Group, Limits, limits, quick_calls, runs, shared_limits
 from support.spending_runs import SpendingRun
 from support.virtual_time import VirtualTimeLoop
@@ -72,8 +73,9 @@ HELD_UP_BY_ITS_HANDLER = Group(
 """Which waits for a request that others make."""
 
 
-@pytest.mark.parametrize("part", range(4))  # Hypothesis remembers what it has tried: less at a time
-@settings(deadline=None, max_examples=max(50, settings().max_examples // 4))
+# Hypothesis remembers what it has tried: a search is in parts, so that it remembers less at a time.
+@pytest.mark.parametrize("part", range(4 if FUZZ else 1))
+@settings(max_examples=examples(40))
 @given(runs(limits()))
 @example(TWICE_CANCELLED)
 @example(HELD_UP_BY_ITS_HANDLER)
@@ -81,7 +83,7 @@ def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
     carried_out(plan).check_books()
 
 
-@settings(deadline=None, max_examples=max(50, settings().max_examples // 10))
+@settings(max_examples=examples(40))
 @given(runs(shared_limits), st.integers(5, 200))
 def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     """The ends of requests reach the store from a thread, in real time, so timers may come before them."""
@@ -91,7 +93,7 @@ def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
     asyncio.run(run.check_ceiling())
 
 
-@settings(deadline=None, max_examples=max(50, settings().max_examples // 2))
+@settings(max_examples=examples(40))
 @given(runs(shared_limits, reserves=True), st.integers(20, 600))
 def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
     plan: Group, ceiling: int
@@ -102,7 +104,7 @@ def test_runs_that_reserve_their_quotes_are_paid_for_and_nobody_waits_for_ever(
     asyncio.run(run.check_ceiling())
 
 
-@settings(deadline=None, max_examples=max(40, settings().max_examples // 10))
+@settings(max_examples=examples(40))
 @given(limits(timed=False), st.lists(st.lists(quick_calls, min_size=1, max_size=3), min_size=2, max_size=4))
 def test_budgets_hold_across_threads_each_with_a_loop_of_its_own(
     budget: Limits, threads: list[list[Call]]

@@ -8,6 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drawings import read
+from support.examples import examples
 
 from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, mermaid, svg
 
@@ -82,7 +83,7 @@ def test_nothing_is_cut_off_or_covered(drawing: Drawing) -> None:
         assert not any(area.has(point) for area in in_the_way for point in edge.line)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(drawings())
 def test_the_same_graph_is_always_drawn_alike(drawing: Drawing) -> None:
     again = Drawing(list(drawing.nodes), list(drawing.edges), list(drawing.starts), list(drawing.ends))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.faulty_store import FaultyStore, Write
 from support.schedules import Schedule, schedules
 
@@ -109,7 +110,7 @@ def pipeline_of(schedule: Schedule) -> Pipeline[Any, Any]:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(schedules(size=8))
 def test_a_driven_pipeline_has_the_facts_of_a_live_one(schedule: Schedule) -> None:
     async def run() -> None:
@@ -178,7 +179,7 @@ def graph_of(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(
     st.integers(1, 3),
     st.lists(st.integers(0, 4), min_size=6, max_size=6),

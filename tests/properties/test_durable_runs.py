@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from support.examples import examples
 from support.faulty_store import FaultyStore, Write, gone
 from support.leftovers import assert_no_task_is_left
 from support.reference import Plan, interpret, interpret_once, output_of, parts_needed
@@ -136,7 +137,7 @@ class World:
     durability=st.sampled_from(["sync", "async"]),
     concurrency=st.none() | st.integers(1, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30))
 def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
     plan: Plan, stops: Interruptions, durability: str, concurrency: int | None
 ) -> None:
@@ -171,7 +172,7 @@ def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
 
 
 @given(plan=plans(), concurrency=st.none() | st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_a_run_that_is_not_interrupted_does_what_the_reference_does(
     plan: Plan, concurrency: int | None
 ) -> None:
@@ -269,7 +270,7 @@ def test_any_value_comes_back_from_every_store(
         store, keys = open_store(), iter(range(10**9))
 
         @given(values=st.lists(TYPED, min_size=1, max_size=4))
-        @settings(max_examples=60 if kind in ("memory", "sqlite") else 8, deadline=None)
+        @settings(max_examples=examples(30 if kind in ("memory", "sqlite") else 8))
         def check(values: list[tuple[Any, Any]]) -> None:
             runner.run(_round_trip(store, f"k{next(keys)}", values))
 

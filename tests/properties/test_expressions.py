@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.canaries import canaries, canary_key, nothing_is_called
+from support.examples import examples
 
 from fastroai.errors import ExpressionError
 from fastroai.expressions import Expression
 
-MANY = settings(deadline=None, max_examples=2 * settings().max_examples)
+MANY = settings(max_examples=examples(100))
 """An example takes a millisecond."""
 
 # --- well-typed texts, that Python understands as well ---

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.graph_reference import Design, Outcome, interpret
 from support.graph_simulation import Simulation, assert_replays, graph_machines
 from support.graph_worlds import run_killed, run_live
@@ -17,13 +18,6 @@ from support.virtual_time import VirtualTimeLoop
 
 __all__ = ["graph_machines"]
 """A fixture for all tests here: live runs replay."""
-
-
-def examples(count: int) -> settings:
-    """The same so many each time; with `make soak` as many as that says, others each time."""
-    if settings().max_examples > 100:
-        return settings(deadline=None)
-    return settings(max_examples=count, derandomize=True, deadline=None)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +49,7 @@ def assert_same_end(outcome: Outcome, expected: Outcome) -> None:
 
 
 @given(designs())
-@examples(100)
+@settings(max_examples=examples(60))
 def test_the_state_machine_decides_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -65,7 +59,7 @@ def test_the_state_machine_decides_what_the_reference_says(design: Design) -> No
 
 
 @given(designs())
-@examples(40)
+@settings(max_examples=examples(25))
 def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -75,7 +69,7 @@ def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
 
 
 @given(designs(timed=False), st.lists(st.integers(1, 20), min_size=1, max_size=3))
-@examples(40)
+@settings(max_examples=examples(25))
 def test_a_run_whose_processes_die_comes_to_what_it_would_have_come_to(
     design: Design, deaths: list[int]
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse
+from support.examples import examples
 from support.scripted import Answer, Plan, ScriptedModel
 from support.spending_runs import CALCULATOR, number_of
 from support.virtual_time import VirtualTimeLoop
@@ -298,7 +299,7 @@ LEFT_UNDER_TWO = Nest(
 """A request whose step fails first, then the budget around it, then the run ends."""
 
 
-@settings(deadline=None, max_examples=max(150, settings().max_examples))
+@settings(max_examples=examples(60))
 @given(nests(work))
 @example(LEFT_UNDER_TWO)
 def test_every_account_has_everything_once_whatever_outlives_it(plan: Nest) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.openai import OpenAICompaction
+from support.examples import examples
 from support.jobs import JobProvider
 from support.virtual_time import VirtualTimeLoop
 
@@ -70,7 +71,7 @@ async def make(call: Call, number: int, by_kind: dict[str, FastroAgent[Any, str]
         return await by_kind[call.kind].run(prompt, message_history=history)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     calls=st.lists(CALLS, min_size=1, max_size=10),
     usd=st.sampled_from(["0.0003", "0.002", "0.02", "0.1"]),

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fastroai.records import EXACT, RequestOutcome, RequestRecord, Tokens, Usage, exact_sum
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger, Room
@@ -431,7 +432,7 @@ class Bookkeeping:
             assert account.closed or not account.contenders
 
 
-@settings(deadline=None, max_examples=max(400, settings().max_examples))
+@settings(max_examples=examples(150))
 @given(trees, st.lists(operations, max_size=30))
 def test_whatever_happens_the_books_are_right_and_nobody_waits_for_ever(
     tree: list[tuple[Budget, int]], happens: list[Operation]

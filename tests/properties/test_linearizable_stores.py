@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.linearizable import (
     Effect,
     Seen,
@@ -26,6 +27,7 @@ from support.linearizable import (
     order_of,
     read,
 )
+from support.patience import PATIENCE
 from support.proxy import Break
 from support.run_stores import KINDS, AsyncStore, run_stores
 from support.served_stores import served
@@ -153,12 +155,12 @@ def all_at_once(clients: Sequence[Client], plans: Sequence[Sequence[Intent]]) ->
     together = threading.Barrier(len(plans))
 
     def work(client: Client, plan: Sequence[Intent]) -> None:
-        together.wait(10)
+        together.wait(PATIENCE)
         asyncio.run(client.perform(plan))
 
     with ThreadPoolExecutor(len(plans)) as threads:
         for done in [threads.submit(work, *one) for one in zip(clients, plans, strict=False)]:
-            done.result(60)
+            done.result(PATIENCE)
     assert not any(client.wrong for client in clients)
     return [seen for client in clients for seen in client.seen]
 
@@ -179,11 +181,6 @@ async def closed(stores: Sequence[Any]) -> None:
             await store.aclose()
 
 
-def examples(few: int) -> int:
-    soaking = settings().max_examples
-    return soaking if soaking > 1_000 else few
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_clients_see_of_a_store_at_the_same_time_could_have_happened_one_after_the_other(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -192,7 +189,7 @@ def test_what_clients_see_of_a_store_at_the_same_time_could_have_happened_one_af
         stores = [open_store() for _ in range(CLIENTS)]
 
         @given(PLANS)
-        @settings(max_examples=examples(40), deadline=None)
+        @settings(max_examples=examples(20))
         def check(plans: list[list[Intent]]) -> None:
             asyncio.run(emptied(stores[0]))
             clients = [Client(number, store, is_exact=True) for number, store in enumerate(stores)]
@@ -214,7 +211,7 @@ def test_so_could_what_they_see_of_a_server_whose_connections_are_cut(
         asyncio.run(emptied(place.direct))
 
         @given(PLANS, breaks)
-        @settings(max_examples=examples(40), deadline=None)
+        @settings(max_examples=examples(20))
         def check(plans: list[list[Intent]], cut: tuple[Break, int, int]) -> None:
             kind_of_break, first, count = cut
             asyncio.run(emptied(place.direct))
@@ -253,7 +250,7 @@ class TwoSteps(AsyncStore):
 
     def _check(self, key: str, revision: int) -> tuple[bytes, ...]:
         values = super()._check(key, revision)
-        self.together.wait(10)
+        self.together.wait(PATIENCE)
         return values
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import paid_agent
+from support.examples import examples
 from support.interruptions import RUN, DyingStore
 from support.leftovers import assert_no_task_is_left
 from support.mixed_plans import Body, Choice, Failed, Interpreter, Leaf, Line, Net, Open, Part, parts, told
@@ -39,13 +40,6 @@ from fastroai.store import MemoryRunStore, RunHistory, RunTrace
 
 PRICE = 10
 """Microcents of a request."""
-
-
-def examples(count: int) -> settings:
-    """So many in the suite; with `make soak` as many as that says."""
-    if settings().max_examples > 100:
-        return settings(deadline=None)
-    return settings(max_examples=min(count, settings().max_examples), deadline=None)
 
 
 @dataclass(frozen=True)
@@ -291,7 +285,7 @@ def quiet() -> Iterator[None]:
 
 
 @given(parts(), BUDGETS)
-@examples(50)
+@settings(max_examples=examples(25))
 def test_a_run_with_a_store_is_the_run_without_one_and_does_what_the_interpreter_says(
     part: Part, requests: int | None
 ) -> None:
@@ -320,7 +314,7 @@ def test_a_run_with_a_store_is_the_run_without_one_and_does_what_the_interpreter
 
 
 @given(parts(), BUDGETS, INTERRUPTIONS)
-@examples(60)
+@settings(max_examples=examples(30))
 def test_a_run_that_is_killed_or_cancelled_anywhere_ends_as_it_would_have_ended(
     part: Part, requests: int | None, interruptions: list[Interruption]
 ) -> None:

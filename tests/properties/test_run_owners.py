@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.examples import examples
 from support.stored_runs import entries_of
 
 from fastroai.errors import RunExists, RunInProgress, RunNotFound, RunTakenOver
@@ -300,12 +301,9 @@ def test_a_run_has_one_owner_and_its_log_has_what_each_owner_was_told(
             sleep = staticmethod(pass_seconds)
 
         Here.steady = staticmethod(steady)
-        examples = settings().max_examples
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
             Here,
-            settings=settings(
-                max_examples=examples if examples > 1_000 else 40, stateful_step_count=40, deadline=None
-            ),
+            settings=settings(max_examples=examples(20), stateful_step_count=40),
         )
 
 

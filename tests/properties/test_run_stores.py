@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from support.examples import examples
 from support.run_stores import KINDS, run_stores
 
 from fastroai.errors import RevisionConflict
@@ -109,15 +110,12 @@ def test_every_store_does_what_a_dict_would(
             stores = clients
             loop = runner.get_loop()
 
-        examples = settings.default.max_examples if settings.default else 100
-        soaking = examples > 1_000
         checked: Callable[..., None] = run_state_machine_as_test
         checked(
             Here,
             settings=settings(
-                max_examples=examples if soaking else 40 if kind == "memory" else 15,
+                max_examples=examples(40 if kind == "memory" else 15),
                 stateful_step_count=30,
-                deadline=None,
             ),
         )
         if kind != "memory":

@@ -11,8 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.spend_stores import KINDS, KeptInMemory, KeptInPostgres, KeptInRedis, make_kept
 from support.spend_worker import SHARES, Deed, Mixed, Place, Task, Workers
 
@@ -57,13 +58,8 @@ def test_processes_never_cross_the_limit_in_force_and_the_account_agrees_with_th
     else:
         place = Place("sqlite", str(tmp_path / "spend.db"))
     task = Task("mix", place, Decimal("0.7"), LIMIT)
-    few = settings(
-        max_examples=max(settings.default.max_examples // 10, 5),
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
 
-    @few
+    @settings(max_examples=examples(10))
     @given(seed=st.integers(0, 2**32), count=st.integers(1, 12), by_hand=st.booleans())
     def check(seed: int, count: int, by_hand: bool) -> None:
         key = uuid.uuid4().hex

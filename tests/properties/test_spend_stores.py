@@ -13,6 +13,7 @@ from typing import Final, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.spend_stores import KINDS, Kept, KeptInMemory, make_kept
 
 from fastroai.usage import SpendAccount, SpendBalance, SpendChange, SpendClaim, Window
@@ -344,9 +345,8 @@ class Run:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_store_keeps_the_rules(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kept = make_kept(kind, request, tmp_path)
-    examples = settings.default.max_examples
 
-    @settings(max_examples=examples if kind == "memory" else examples // 2, deadline=None)
+    @settings(max_examples=examples(50 if kind == "memory" else 25))
     @given(window=st.sampled_from(["hour", "month", "total"]), acts=ACTS)
     def check(window: Window, acts: list[Act]) -> None:
         asyncio.run(Run(kept, window).perform(acts))

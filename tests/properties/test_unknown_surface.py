@@ -37,6 +37,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
+from support.examples import examples
 from support.later import Provider, changing, with_method
 from support.settings import names_of_settings
 
@@ -65,7 +66,7 @@ PARTS: list[Any] = [
 
 PLACES = ["detail", "field", "native call", "part", "method", "method of a user", "field of a request"]
 """Where something new can be, that the provider bills."""
-FEWER = settings(max_examples=max(10, settings.default.max_examples // 4))
+FEWER = settings(max_examples=examples(25))
 """For tests that take long."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import paid_agent
+from support.examples import examples
 
 from fastroai.pipelines import BaseStep, Pipeline, PipelineConfig, PipelineResult, StepContext
 from fastroai.records import Usage
@@ -104,7 +105,7 @@ COUNTS = [
 
 
 # Every example runs a few agents, so a quarter of the usual number has to do.
-@settings(deadline=None, max_examples=settings().max_examples // 4)
+@settings(max_examples=examples(25))
 @given(trees)
 def test_a_run_has_spent_what_its_steps_have_spent(tree: Nests) -> None:
     assert_adds_up(asyncio.run(tree.pipeline().execute()), tree)

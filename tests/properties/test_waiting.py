@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.faulty_store import FaultyStore, Write, gone
 
 from fastroai import Edge, Graph, Inbox, RunHistory, Send, StepContext, send_message, step
@@ -154,7 +155,7 @@ class World:
             assert all(number == 1 for number in self.effects.values())
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     kinds=st.lists(st.sampled_from(sorted(COMES_TO)), min_size=1, max_size=4),
     pauses=st.booleans(),

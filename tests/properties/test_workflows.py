@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from support.random_workflows import MOST_FACTS, Drive, Fates, workflows
+from support.random_workflows import MOST_FACTS, Drive, Fates, flow_of, plan_of_flows, workflows
 
 from fastroai.runs.machine import Cancel, Decision
 from fastroai.runtime import facts
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, RunState
 from fastroai.workflows.plan import WorkflowPlan
+from fastroai.workflows.spec.document import StepSpec
 
 SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
@@ -68,7 +70,23 @@ def test_every_run_ends_within_its_limits(
 def test_no_step_starts_while_one_that_it_needs_is_not_over(
     drawn: tuple[WorkflowPlan, Fates], data: st.DataObject
 ) -> None:
-    plan, fates = drawn
+    assert_steps_wait(*drawn, lambda count: data.draw(st.integers(0, count - 1)))
+
+
+def test_a_step_to_which_a_flow_leads_that_fails_need_not_wait_for_it() -> None:
+    failing = flow_of("inner", StepSpec(id="s0", kind="inline"))
+    main = flow_of(
+        "main",
+        StepSpec(id="s0", kind="flow", flow="inner", on_fail="s1"),
+        StepSpec(id="s1", kind="inline"),
+        needs={"s0": (), "s1": ("s0",)},
+    )
+    fates = Fates({"s0": ["ok"], "s0.s0": ["bad"], "s1": ["ok"]})
+    assert_steps_wait(plan_of_flows(main, failing), fates, lambda count: 0)
+
+
+def assert_steps_wait(plan: WorkflowPlan, fates: Fates, choose: Callable[[int], int]) -> None:
+    """Drive a run: no step starts too early. Which of so many units ends next, somebody chooses."""
     drive = Drive(plan, fates, None)
     over: set[str] = set()
     routed = False
@@ -77,22 +95,22 @@ def test_no_step_starts_while_one_that_it_needs_is_not_over(
         nonlocal routed
         # A step that a route leads to need not wait; one with a flow of its own starts without a fact.
         flows = drive.machine.state.flows.values()
-        routed = routed or any(step.routed_from for flow in flows for step in flow.steps.values())
+        routed = routed or any(step.routed_from for one in flows for step in one.steps.values())
         running = {step for step, _ in drive.running} | {step for step, _ in drive.asking}
         for one in decisions:
             if isinstance(one, facts.StepSkipped):
                 over.add(one.step_id)
             if isinstance(one, facts.StepStarted):
-                flow, step = plan.steps[one.step_id]
-                for need in flow.flow.needs.get(step.id, ()):
-                    full = flow.step_id(need)
+                around, step = plan.steps[one.step_id]
+                for need in around.flow.needs.get(step.id, ()):
+                    full = around.step_id(need)
                     assert full not in running - {one.step_id}
-                    assert full in over or routed or flow.path
+                    assert full in over or routed or around.path
 
     check(drive.tell(facts.RunStarted(inputs={})))
     while not drive.has_ended and len(drive.told) < 100:
         units = drive.units
-        unit = units[data.draw(st.integers(0, len(units) - 1))]
+        unit = units[choose(len(units))]
         over.add(unit[0])
         drive.end(unit)
         check(drive.decided[-1])

@@ -12,7 +12,8 @@ from multiprocessing.synchronize import Barrier
 from typing import Literal
 
 from fastroai import FastroAgent, SpendLimit, SpendLimitExceeded
-from support.spend_worker import SECONDS, Place
+from support.patience import PATIENCE
+from support.spend_worker import Place
 
 PRELOADED = ("fastroai", "fastroai.agent", "fastroai.usage", "fastroai.store", "pydantic_ai.models.openai")
 MODEL = "openai-chat:gpt-5-mini"
@@ -114,5 +115,5 @@ def work(name: str, pipe: Connection, barrier: Barrier) -> None:
         task: Work = pipe.recv()
         os.environ.update(task.environment)
         worker = Worker(task)
-        barrier.wait(SECONDS)
+        barrier.wait(PATIENCE)
         pipe.send(asyncio.run(getattr(worker, task.do)()))

@@ -20,9 +20,7 @@ from fastroai.errors import FastroAIError
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.pipelines import StepContext, step
 from fastroai.store import PostgresRunStore, RedisRunStore, SQLiteRunStore
-
-PATIENCE = 60.0
-"""Seconds for what another process does, on a machine that is busy."""
+from support.patience import PATIENCE
 
 Verb = Literal["run", "resume", "pause", "cancel"]
 

@@ -18,7 +18,8 @@ from pydantic_ai.models.openai import OpenAICompaction
 
 from fastroai import BudgetExceeded, FastroAgent, SpendLimit, budget_scope, spend
 from support.jobs import JobProvider
-from support.spend_worker import SECONDS, Place
+from support.patience import PATIENCE
+from support.spend_worker import Place
 
 PRELOADED = ("fastroai", "fastroai.agent", "fastroai.usage", "fastroai.store", "pydantic_ai.models.openai")
 KEY: Final = "shared"
@@ -127,5 +128,5 @@ def work(name: str, pipe: Connection, barrier: Barrier) -> None:
     while True:
         task: Rush = pipe.recv()
         spender = Spender(task)
-        barrier.wait(SECONDS)
+        barrier.wait(PATIENCE)
         pipe.send(asyncio.run(spender.run()))

@@ -36,18 +36,7 @@ def workflows(draw: st.DrawFn) -> tuple[WorkflowPlan, Fates]:
     """Draw a workflow of one or two flows, and fates for all of its steps."""
     inner = draw(_flows("inner", children=False))
     entry = draw(_flows("main", children=True))
-    flows = {"main": entry, "inner": inner}
-    spec = WorkflowSpec(
-        version="0.2",
-        text="",
-        source=None,
-        contracts={},
-        functions={},
-        flows=flows,
-        workflow=None,
-        entry="main",
-    )
-    plan = plan_of(spec)
+    plan = plan_of_flows(entry, inner)
     fates: dict[str, Sequence[str]] = {}
     for step_id, (_, step) in plan.steps.items():
         kinds = ["ok", "ok", "bad"]
@@ -55,6 +44,41 @@ def workflows(draw: st.DrawFn) -> tuple[WorkflowPlan, Fates]:
             kinds = ["approve", "approve", "kill", *(["revise"] if step.gate.on_revise else [])]
         fates[step_id] = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4))
     return plan, Fates(fates)
+
+
+def plan_of_flows(entry: FlowSpec, *others: FlowSpec) -> WorkflowPlan:
+    """The plan of a workflow of these flows, which begins with the first."""
+    spec = WorkflowSpec(
+        version="0.2",
+        text="",
+        source=None,
+        contracts={},
+        functions={},
+        flows={one.name: one for one in (entry, *others)},
+        workflow=None,
+        entry=entry.name,
+    )
+    return plan_of(spec)
+
+
+def flow_of(
+    name: str,
+    *steps: StepSpec,
+    max_rounds: int | None = None,
+    routed_only: frozenset[str] = frozenset(),
+    needs: Mapping[str, tuple[str, ...]] | None = None,
+) -> FlowSpec:
+    """A flow of these steps without inputs and budgets; by default no step needs another."""
+    return FlowSpec(
+        name=name,
+        input={},
+        output=None,
+        budget=None,
+        max_rounds=max_rounds,
+        steps=steps,
+        routed_only=routed_only,
+        needs={step.id: () for step in steps} if needs is None else dict(needs),
+    )
 
 
 @st.composite
@@ -70,16 +94,8 @@ def _flows(draw: st.DrawFn, name: str, *, children: bool) -> FlowSpec:
     targets = {one.on_fail for one in steps} | {one.gate.on_kill for one in steps if one.gate is not None}
     routed_only = {one for one in targets if one is not None and draw(st.booleans())}
     needs = {step: tuple(one for one in before if one not in routed_only) for step, before in needs.items()}
-    return FlowSpec(
-        name=name,
-        input={},
-        output=None,
-        budget=None,
-        max_rounds=draw(st.sampled_from([None, 1, 2, 3])),
-        steps=tuple(steps),
-        routed_only=frozenset(routed_only),
-        needs=needs,
-    )
+    rounds = draw(st.sampled_from([None, 1, 2, 3]))
+    return flow_of(name, *steps, max_rounds=rounds, routed_only=frozenset(routed_only), needs=needs)
 
 
 @st.composite

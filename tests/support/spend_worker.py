@@ -24,6 +24,7 @@ from fastroai.usage import (
     SpendClaim,
     SpendStore,
 )
+from support.patience import PATIENCE
 
 STORES: Mapping[str, type] = {
     "sqlite": SQLiteSpendStore,
@@ -32,7 +33,6 @@ STORES: Mapping[str, type] = {
 }
 SHARES = (0.5, 0.8, 1.0)
 POLL = 0.005
-SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def work(name: str, pipe: Connection, barrier: Barrier) -> None:
         task: Task = pipe.recv()
         if task.place != place:
             place, store = task.place, task.place.open()
-        barrier.wait(SECONDS)
+        barrier.wait(PATIENCE)
         pipe.send(asyncio.run(getattr(Deed(name, task, store), task.do)()))
 
 
@@ -220,14 +220,14 @@ class Workers:
 
     def answer(self, pipe: Connection) -> Any:
         """What a process says next."""
-        assert pipe.poll(SECONDS), "a worker does not answer"
+        assert pipe.poll(PATIENCE), "a worker does not answer"
         return pipe.recv()
 
     def end(self) -> None:
         """Kill them."""
         for process in self.processes:
             process.kill()
-            process.join(SECONDS)
+            process.join(PATIENCE)
             process.close()
         for pipe in self.pipes:
             pipe.close()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.forks import ForkGate, in_forked_process
 
@@ -75,16 +76,16 @@ def test_a_fork_waits_until_nobody_is_inside_of_the_gate() -> None:
     def work() -> None:
         with gate:
             inside.set()
-            may_end.wait(20)
+            may_end.wait(PATIENCE)
             with gate:  # again, though a fork waits
                 state.append("whole")
 
     thread = threading.Thread(target=work)
     thread.start()
-    inside.wait(20)
+    inside.wait(PATIENCE)
     threading.Timer(0.05, may_end.set).start()
     assert exit_code(lambda: check(state == ["whole"])) == 0
-    thread.join(20)
+    thread.join(PATIENCE)
 
 
 def test_the_gate_is_open_in_both_processes_after_a_fork() -> None:
@@ -95,7 +96,7 @@ def test_the_gate_is_open_in_both_processes_after_a_fork() -> None:
     assert exit_code(work) == 0
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -132,7 +133,7 @@ def test_a_call_before_a_fork_has_nobody_inside_and_sees_what_was_left() -> None
     finally:
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
     assert seen == [0] * len(seen)
     assert len(seen) >= 20
 

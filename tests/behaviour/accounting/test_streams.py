@@ -15,6 +15,7 @@ from pydantic_ai.messages import AgentStreamEvent, PartDeltaEvent
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from support.accounting import Account
+from support.patience import PATIENCE
 
 from fastroai import ChatResponse, FastroAgent
 from fastroai.agent import ChatStream, ResponseEvent
@@ -169,7 +170,7 @@ async def leave_by_cancellation(stream: ChatStream[str]) -> None:
                 await asyncio.Event().wait()
 
     consumer = asyncio.create_task(consume())
-    await asyncio.wait_for(reading.wait(), 10)
+    await asyncio.wait_for(reading.wait(), PATIENCE)
     consumer.cancel()
     with pytest.raises(asyncio.CancelledError):
         await consumer
@@ -183,7 +184,7 @@ async def leave_while_waiting(stream: ChatStream[str]) -> None:
             reading.set()
 
     consumer = asyncio.create_task(consume())
-    await asyncio.wait_for(reading.wait(), 10)
+    await asyncio.wait_for(reading.wait(), PATIENCE)
     for _ in range(5):  # until it waits for what will not come
         await asyncio.sleep(0)
     consumer.cancel()

@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import Model
 from support.accounting import Account, assert_account_matches
+from support.patience import PATIENCE
 
 from fastroai import FastroAgent
 from fastroai.errors import RunningLoopError, usage_of
@@ -30,7 +31,7 @@ def test_threads_run_one_agent_at_once(server: ModelServer, model: Model) -> Non
     together = threading.Barrier(6)
 
     def ask(number: int) -> object:
-        together.wait(10)
+        together.wait(PATIENCE)
         return agent.run_sync(f"number {number}")
 
     with ThreadPoolExecutor(6) as threads:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 
 from fastroai import Budget, CostBudgetExceeded, Pipeline, PipelineConfig, StepContext, step
 from fastroai.graphs import Edge, Graph, Node
@@ -91,7 +92,7 @@ async def test_a_step_that_has_its_answer_does_not_go_on_with_other_things(
         output_step="dear",
         config=PipelineConfig(budget=Budget(microcents=100)),
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         with pytest.raises(CostBudgetExceeded):
             await pipeline.execute(run_id="r", store=store)
     assert done == ["answer to ask"]

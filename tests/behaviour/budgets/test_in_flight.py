@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.accounting import assert_account_matches, listed_cost
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 
 from fastroai import (
     Budget,
@@ -279,6 +280,6 @@ def test_threads_that_go_on_after_a_budget_are_told(
         thread = threading.Thread(target=contextvars.copy_context().run, args=(ask,), daemon=True)
         thread.start()
         server.ledger.wait_for_sync(1)
-    thread.join(10)
+    thread.join(PATIENCE)
     assert len(heard) == 1
     assert_account_matches(server.ledger, scope.records, scope.usage)

@@ -25,6 +25,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from support.accounting import assert_account_matches, listed_cost
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 
 from fastroai import (
     Budget,
@@ -220,7 +221,7 @@ async def test_two_hundred_streams_never_pass_their_budget_however_they_end(serv
         ]
         ways = (WAYS[number % len(WAYS)] for number in range(200))
         tasks = [asyncio.create_task(read(*each)) for each in zip(streams, ways, strict=True)]
-        await server.ledger.wait_for(10, timeout=60)
+        await server.ledger.wait_for(10, timeout=PATIENCE)
         for task in tasks[9::10]:  # some of them still in line
             task.cancel()
         outcomes = await together(tasks)
@@ -253,7 +254,7 @@ def test_threads_share_the_budget_around_them(server: ModelServer) -> None:
 
     def ask_in_sync(thread: int) -> None:
         agent = FastroAgent(server.model(REFERENCES[thread % 3]), max_tokens=MOST)
-        all_there.wait(10)
+        all_there.wait(PATIENCE)
         for number in range(thread, 1_000, threads):
             with suppress_cuts():
                 agent.run_sync(prompt_of(number))
@@ -261,7 +262,7 @@ def test_threads_share_the_budget_around_them(server: ModelServer) -> None:
 
     async def ask_on_own_loop(thread: int) -> None:
         agent = FastroAgent(server.model(REFERENCES[thread % 3]), max_tokens=MOST)
-        all_there.wait(10)
+        all_there.wait(PATIENCE)
         for number in range(thread, 1_000, threads):
             with suppress_cuts():
                 await agent.run(prompt_of(number))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 
 from fastroai import CostBudgetExceeded, Graph, Node, Pipeline, PipelineConfig, StepContext, step
 from fastroai.graphs import Edge
@@ -60,5 +61,5 @@ async def test_what_is_under_way_when_a_budget_is_used_up_is_cancelled_all_the_s
     agent = paid_agent(100, before=waiting)
     steps = {"first": agent.as_step("1"), "second": agent.as_step("2"), "slow": slow}
     with pytest.raises(CostBudgetExceeded):
-        await asyncio.wait_for(Pipeline("p", steps, output_step="first", config=BUDGET).execute(), 20)
+        await asyncio.wait_for(Pipeline("p", steps, output_step="first", config=BUDGET).execute(), PATIENCE)
     assert ended == ["slow"]

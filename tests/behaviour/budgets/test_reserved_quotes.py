@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.spend_stores import KINDS, Kept, kept_in
 
 from fastroai import (
@@ -179,7 +180,7 @@ async def test_requests_outside_of_the_run_wait_for_its_end_and_say_so(
         run = asyncio.create_task(code_that(wait, RUN).execute(reserve="quote"))
         await is_reserved.wait()
         other = asyncio.create_task(agent().run("?"))
-        await asyncio.wait_for(told.wait(), 30)
+        await asyncio.wait_for(told.wait(), PATIENCE)
         assert not other.done()
         assert held_by == ["run day / code: $0.0002"]
         may_end.set()
@@ -267,7 +268,7 @@ async def test_two_runs_that_need_more_than_they_reserved_do_not_wait_for_each_o
 
     pipeline = Pipeline("understated", {"more": Meeting()})
     async with budget_scope(Budget(microcents=2 * PRICE) if limits == "budget" else limit) as scope:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             runs = (pipeline.execute(reserve="quote") for _ in range(2))
             results = await asyncio.gather(*runs, return_exceptions=True)
     assert [type(result) for result in results] == [
@@ -332,7 +333,7 @@ asyncio.run(main())
 async def test_what_a_dead_process_had_reserved_is_given_back(tmp_path: Path) -> None:
     path = tmp_path / "spend.db"
     dying = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, str(path))
-    assert await asyncio.wait_for(dying.wait(), 60) == 9
+    assert await asyncio.wait_for(dying.wait(), PATIENCE) == 9
     limit = SpendLimit(microcents=1_000, window="total", key="acme", store=SQLiteSpendStore(path))
     assert await spent_and_reserved(limit) == (0, 1_000)
     async with budget_scope(limit):

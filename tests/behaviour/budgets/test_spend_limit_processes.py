@@ -27,8 +27,9 @@ from support.budget_worker import (
     Work,
     work,
 )
+from support.patience import PATIENCE
 from support.spend_stores import SHARED_KINDS, Kept, Passed, account, claim, kept_in
-from support.spend_worker import SECONDS, Place, Workers
+from support.spend_worker import Place, Workers
 
 from fastroai import FastroAgent, SpendLimit
 from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply
@@ -96,7 +97,7 @@ class Books:
 
     async def wait_for(self, condition: Callable[[SpendBalance], bool]) -> None:
         """A store tells nobody of what changes in it, so it is asked."""
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + PATIENCE
         while not condition(balance := await self.balance()):
             assert time.monotonic() < end, f"still {balance}"
             await asyncio.sleep(0.01)
@@ -149,7 +150,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     ] * survivors * REQUESTS_EACH
 
     # The last one holds its own still, sent and unsent. It is killed.
-    await server.ledger.wait_for(survivors * REQUESTS_EACH + HELD, timeout=SECONDS)
+    await server.ledger.wait_for(survivors * REQUESTS_EACH + HELD, timeout=PATIENCE)
     await books.wait_for(lambda balance: balance.reserved_usd == 2 * HELD * bound_usd)
     assert (
         (await books.balance()).spent_usd == books.answered_usd == limit_usd - 2 * HELD * bound_usd - room_usd
@@ -157,7 +158,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     assert len(books.entries("hang")) == HELD
     assert not books.entries("wait")
     workers.processes[-1].kill()
-    workers.processes[-1].join(SECONDS)
+    workers.processes[-1].join(PATIENCE)
 
     # Who needs what the dead one has not sent gets it long before its leases are over.
     witness = Witness(kept.store)
@@ -176,7 +177,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     # The others use up what is left, all at once again.
     for pipe in workers.pipes[:survivors]:
         pipe.send(Work("exhaust", **common))  # type: ignore[arg-type]
-    await asyncio.to_thread(workers.barrier.wait, SECONDS)
+    await asyncio.to_thread(workers.barrier.wait, PATIENCE)
     outcomes = await asyncio.to_thread(answered, workers, survivors)
     balance = await books.balance()
     assert balance.spent_usd == books.answered_usd + sent_usd

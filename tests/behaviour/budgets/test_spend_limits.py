@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from support.accounting import listed_cost
 from support.agents import paid_agent, request_costs, streaming_agent
 from support.bounds import bound_of
+from support.patience import PATIENCE
 from support.spend_stores import Passed
 
 from fastroai import (
@@ -44,7 +45,6 @@ from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 MICROCENT = Decimal("0.000001")
 NOON = datetime(2026, 3, 10, 12, 30, tzinfo=UTC)
 MODEL = "openai-chat:gpt-5-mini"
-PATIENCE = 20.0
 
 
 class Store(Passed):
@@ -563,6 +563,6 @@ asyncio.run(main())
 def test_a_script_that_ends_right_after_its_run_leaves_nothing_reserved(tmp_path: Path) -> None:
     path = tmp_path / "spend.db"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", SCRIPT, str(path)], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", SCRIPT, str(path)], env=environment, check=True, timeout=PATIENCE)
     limit = SpendLimit(usd=1, window="total", store=SQLiteSpendStore(path))
     assert asyncio.run(spent_and_reserved(limit)) == (110, 0)

@@ -21,6 +21,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 from pydantic_ai.models import Model
 from support.faulty_store import FaultyStore, Write
+from support.patience import PATIENCE
 from support.run_stores import run_stores
 from support.stored_runs import entries_of
 
@@ -259,7 +260,7 @@ async def test_a_tool_that_asks_cuts_no_other_one_off(server: ModelServer, model
     def answer(request: ServedRequest) -> Reply:
         if request.prompt == "inner":
             served.set()
-            asked.wait(10)
+            asked.wait(PATIENCE)
             return Reply("advice")
         if request.tool_results:
             return Reply(" & ".join(one.text for one in request.tool_results))
@@ -271,7 +272,7 @@ async def test_a_tool_that_asks_cuts_no_other_one_off(server: ModelServer, model
     @step
     async def ask(ctx: StepContext[Any]) -> str:
         async def confirm() -> str:
-            await asyncio.to_thread(served.wait, 10)
+            await asyncio.to_thread(served.wait, PATIENCE)
             try:
                 return await ctx.ask("sure?")
             finally:
@@ -862,7 +863,12 @@ asyncio.run(main())
 
 def run_program(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.removeprefix("paid\n").strip()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 from support.run_stores import OpenStore, PlainStore, run_stores
 from support.spend_stores import make_kept
 
@@ -36,8 +37,6 @@ pytestmark = [
 ]
 
 FORKS = 8
-SECONDS = 20
-"""After which a child counts as hanging."""
 ACCOUNT = SpendAccount(key="a", window="total")
 numbers = itertools.count()
 
@@ -48,7 +47,7 @@ def in_child(work: Callable[[], object]) -> str:
     child = os.fork()
     if not child:  # pragma: no cover
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(SECONDS)
+        signal.alarm(PATIENCE)
         try:
             work()
         except BaseException as error:
@@ -59,7 +58,7 @@ def in_child(work: Callable[[], object]) -> str:
     status = os.waitpid(child, 0)[1]
     with os.fdopen(reader, "rb") as pipe:
         told = pipe.read().decode()
-    return f"hung for {SECONDS} seconds" if os.WIFSIGNALED(status) else told
+    return f"hung for {PATIENCE} seconds" if os.WIFSIGNALED(status) else told
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def busy(work: Callable[[], object], threads: int = 2) -> Iterator[list[BaseExce
     def loop() -> None:
         try:
             work()
-            begun.wait(SECONDS)
+            begun.wait(PATIENCE)
             while not stop.is_set():
                 work()
         except BaseException as error:
@@ -82,13 +81,13 @@ def busy(work: Callable[[], object], threads: int = 2) -> Iterator[list[BaseExce
     for thread in running:
         thread.start()
     with suppress(threading.BrokenBarrierError):
-        begun.wait(SECONDS)
+        begun.wait(PATIENCE)
     try:
         yield errors
     finally:
         stop.set()
         for thread in running:
-            thread.join(SECONDS)
+            thread.join(PATIENCE)
         assert not any(thread.is_alive() for thread in running), "the parent hangs"
 
 
@@ -192,9 +191,9 @@ def test_a_fork_in_the_middle_of_a_write_waits_for_its_end(kind: str, tmp_path: 
         store = SQLiteSpendStore(tmp_path / "spend.db", timeout=1, clock=clock)
     thread = threading.Thread(target=lambda: asyncio.run(spend(store)), daemon=True)
     thread.start()
-    assert in_the_middle.wait(SECONDS)
+    assert in_the_middle.wait(PATIENCE)
     told = in_child(lambda: asyncio.run(spend(store)))
-    thread.join(SECONDS)
+    thread.join(PATIENCE)
     assert told == ""
     assert asyncio.run(store.balance(ACCOUNT)).spent_usd == (1 if kind == "memory" else 2)
 
@@ -212,9 +211,9 @@ def test_a_forked_process_goes_on_with_a_copy_of_a_store_in_memory_whatever_thre
     asyncio.run(store.append("k", [b"parent"], revision=0))
     thread = threading.Thread(target=lambda: asyncio.run(store.read("k")), daemon=True)
     thread.start()
-    assert in_the_middle.wait(SECONDS)
+    assert in_the_middle.wait(PATIENCE)
     told = in_child(lambda: asyncio.run(store.append("k", [b"child"], revision=1)))
-    thread.join(SECONDS)
+    thread.join(PATIENCE)
     assert told == ""
     assert asyncio.run(store.read("k")).values == (b"parent",)
 
@@ -228,7 +227,7 @@ def test_the_child_keeps_the_file_for_itself_when_its_parent_closes_it(tmp_path:
     child = os.fork()
     if not child:  # pragma: no cover
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(SECONDS)
+        signal.alarm(PATIENCE)
         try:
             asyncio.run(store.append("k", [b"child"], revision=1))
             os.write(is_ready, b".")

@@ -18,7 +18,8 @@ from fastroai.pipelines import ConversationState, ConversationStatus, Pipeline, 
 from fastroai.store import RunHistory, SQLiteRunStore
 from fastroai.store.headers import encode_header, read_header
 
-PATIENCE = 30.0
+PATIENCE = 300
+"""Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""
 
 
 class Desk:

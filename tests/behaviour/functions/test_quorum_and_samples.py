@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from pydantic_ai.models import Model
+from support.patience import PATIENCE
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, BudgetExceeded, infer
@@ -68,7 +69,7 @@ async def test_members_that_cannot_help_any_more_are_cancelled(server: ModelServ
             return Reply(data={"label": "positive", "confidence": 1}, latency=60)
         return sentiment("positive" if served == 1 else "negative")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         with pytest.raises(ConsensusFailure) as raised:
             await classify("fine")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.virtual_time import in_virtual_time
 
 from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import RunNotFound, RunStatusConflict, StepExecutionError
@@ -73,6 +74,7 @@ async def test_the_last_event_says_how_a_run_ended() -> None:
     assert isinstance(failed.error, StepExecutionError)
 
 
+@in_virtual_time
 async def test_a_time_limit_of_the_run_is_told_as_its_end() -> None:
     @step
     async def waits(ctx: StepContext[Any]) -> None:
@@ -147,6 +149,7 @@ async def test_exact_numbers_are_numbers_in_conditions() -> None:
     assert result.path == ["read", "boss"]
 
 
+@in_virtual_time
 async def test_the_join_finds_what_took_too_long() -> None:
     @step
     async def slow(ctx: StepContext[Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 
 from fastroai import MemoryRunStore, PipelineConfig, StepContext, step
 from fastroai.graphs import Edge, Graph, StepCancelled
@@ -43,7 +44,7 @@ def graph() -> Graph[Any, Any]:
 
 @pytest.mark.parametrize("store", [None, MemoryRunStore()], ids=["live", "on record"])
 async def test_a_cancelled_node_says_which_branch_failed_beside_it(store: MemoryRunStore | None) -> None:
-    async with asyncio.timeout(10), graph().stream({}, store=store) as stream:
+    async with asyncio.timeout(PATIENCE), graph().stream({}, store=store) as stream:
         told = [event async for event in stream if isinstance(event, StepCancelled)]
     assert [(event.step_id, event.visit, event.cause) for event in told] == [("waits", 1, WHY)]
     assert stream.result is not None
@@ -66,7 +67,7 @@ async def test_a_node_that_a_stopped_run_cancels_says_why_the_run_was_stopped() 
         async with graph.stream({}, run_id="r") as stream:
             told.extend([event async for event in stream if isinstance(event, StepCancelled)])
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         tasks.create_task(listen())
         await started.wait()
         await graph.cancel("r")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from support.agents import paid_agent
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 
 from fastroai import (
@@ -290,7 +291,7 @@ async def test_a_run_in_another_thread_is_cancelled_from_here() -> None:
     graph = Graph("g", nodes={"begin": quick, "hang": hang}, edges=chain("begin", "hang"))
     with ThreadPoolExecutor() as threads:
         run = threads.submit(graph.run_sync, run_id="r")
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, PATIENCE)
         await graph.cancel("r")
         result = await asyncio.wrap_future(run)
     assert (result.status, result.memory["begin began"]) == ("cancelled", True)
@@ -396,7 +397,7 @@ async def test_a_thread_that_goes_on_after_the_cancellation_writes_nothing_any_m
     def in_a_thread(ctx: StepContext) -> None:
         ctx.write("early", value=True)
         started.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         try:
             ctx.write("late", value=True)
         except Exception:
@@ -404,11 +405,11 @@ async def test_a_thread_that_goes_on_after_the_cancellation_writes_nothing_any_m
 
     graph = Graph("g", nodes={"thread": in_a_thread})
     run = asyncio.create_task(graph.run(run_id="r"))
-    await asyncio.to_thread(started.wait, 10)
+    await asyncio.to_thread(started.wait, PATIENCE)
     await graph.cancel("r")
     result = await run
     go_on.set()
-    assert await asyncio.to_thread(refused.wait, 10)
+    assert await asyncio.to_thread(refused.wait, PATIENCE)
     assert dict(result.memory) == {"early": True}
 
 

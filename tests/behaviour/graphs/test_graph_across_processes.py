@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 import redis
-from support.graph_processes import GRAPHS, PATIENCE, Approval, Call, Elsewhere, Place
+from support.graph_processes import GRAPHS, Approval, Call, Elsewhere, Place
+from support.patience import PATIENCE
 from support.stored_runs import raw_log
 
 from fastroai.errors import RunInProgress, RunNotFound, RunStatusConflict

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from support.agents import paid_agent
+from support.examples import examples
 from support.graph_reference import Design
 from support.graph_worlds import RUN, World
 from support.interruptions import entries_of
 from support.random_graphs import designs
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import VirtualTimeLoop, in_virtual_time
 
 from fastroai import (
     Budget,
@@ -75,6 +76,7 @@ async def test_a_cancelled_graph_goes_on_with_what_ran_and_what_waited() -> None
     assert (stream.result.status, stream.result.resume_at) == ("cancelled", ("wait", "bad"))
 
 
+@in_virtual_time
 async def test_a_graph_whose_time_is_over_goes_on_with_what_ran() -> None:
     store = MemoryRunStore()
     result = await forking(bad=wait, config=PipelineConfig(total_timeout=0.05)).run(run_id=RUN, store=store)
@@ -120,6 +122,7 @@ async def test_a_failed_pipeline_says_on_record_with_which_steps_it_goes_on() ->
     assert (await last_fact(store)).resume_at == ("bad", "wait")
 
 
+@in_virtual_time
 async def test_a_pipeline_whose_time_is_over_says_on_record_with_which_steps_it_goes_on() -> None:
     store = MemoryRunStore()
     config = PipelineConfig(total_timeout=0.05)
@@ -152,7 +155,7 @@ async def test_a_graph_that_made_too_many_visits_goes_on_with_all_that_it_stoppe
 
 
 @given(designs(timed=False, limited=False))
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=examples(20))
 def test_what_is_said_is_what_starts_when_the_run_is_resumed(design: Design) -> None:
     async def check() -> tuple[object, tuple[str, ...], list[str]]:
         store = MemoryRunStore()

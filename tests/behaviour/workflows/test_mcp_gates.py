@@ -9,6 +9,7 @@ from typing import Any
 import mcp_types
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.patience import PATIENCE
 from support.workflow_servers import Flow, Tools, answering, server_here
 from support.workflow_specs import ARTICLE, DRAFT
 
@@ -120,7 +121,7 @@ async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_pat
     ):
         flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
         waiting = asyncio.create_task(call("step_done", flow_id=flow, step_id="draft", result=DRAFT))
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
         await elsewhere("gate_resolve", flow_id=flow, step_id="ship", outcome="kill", resolved_by="human")
         killed.set()
         assert (await waiting)["status"] == "killed"

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 from support.workflow_servers import ForkedServer, Tools
 from support.workflow_specs import ARTICLE, DRAFT
 
@@ -68,7 +69,7 @@ async def test_a_call_in_which_the_process_is_killed_is_on_record_as_a_whole_or_
             flow = (await watching("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
             server, ready = ForkedServer(tmp_path), asyncio.Event()
             reporting = asyncio.create_task(report(server, flow, ready))
-            await asyncio.wait_for(ready.wait(), 20)
+            await asyncio.wait_for(ready.wait(), PATIENCE)
             await asyncio.sleep(at_random.uniform(0, 0.03))
             await asyncio.to_thread(server.kill)
             reporting.cancel()

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import mcp_types
 import pytest
+from support.patience import PATIENCE
 from support.workflow_servers import ForkedServer, stdio_server
 from support.workflow_specs import ARTICLE, DRAFT
 
@@ -120,7 +121,7 @@ async def test_other_calls_are_answered_while_one_waits_for_a_person(tmp_path: P
     async with ForkedServer(tmp_path).tools(mode="legacy", elicitation_callback=slow_user) as call:
         flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
         slow = asyncio.create_task(call("step_done", flow_id=flow, step_id="draft", result=DRAFT))
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), PATIENCE)
         assert (await call("audit", flow_id=flow))["status"] == "in_progress"
         other = await call("plan", spec=ARTICLE, inputs={"topic": "stars"})
         assert other["status"] == "execute_step"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from support.later import Provider, with_method
+from support.patience import PATIENCE
 
 from fastroai import Budget, Metered, budget_scope, spend
 from fastroai.errors import UnmeteredRequestError
@@ -137,5 +138,5 @@ async def test_a_warning_that_is_an_error_comes_after_the_call_is_on_record() ->
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(UnpricedModelWarning):
-                await asyncio.wait_for(model_of(OF_A_USER, Provider()).research("x"), 5)
+                await asyncio.wait_for(model_of(OF_A_USER, Provider()).research("x"), PATIENCE)
     assert not scope.usage.cost_complete

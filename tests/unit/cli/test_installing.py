@@ -12,6 +12,7 @@ import platformdirs
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from support.patience import PATIENCE
 from support.workflow_servers import Tools, environment
 from typer.testing import CliRunner, Result
 
@@ -66,7 +67,7 @@ def test_the_written_commands_of_hooks_run_in_a_shell(project: Path, hook: str) 
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert (done.stdout, done.stderr) == ("", "")
@@ -201,6 +202,6 @@ def test_help_and_hooks_import_nothing_that_is_slow(arguments: list[str]) -> Non
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout.endswith("[]\n"), (done.stdout, done.stderr)

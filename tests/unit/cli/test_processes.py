@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 from support.run_logs import support_desk
 
 from fastroai.store import SQLiteRunStore
@@ -56,7 +57,7 @@ def fastroai(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -107,7 +108,7 @@ def test_on_a_terminal_the_answer_decides(with_a_run: Path) -> None:
         stdin=terminal,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     os.close(controller)
@@ -128,6 +129,11 @@ def test_looking_at_runs_imports_no_model_library(with_a_run: Path) -> None:
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=with_a_run, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        cwd=with_a_run,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"

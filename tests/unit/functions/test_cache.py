@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.faulty_store import FaultyStore, Write
+from support.patience import PATIENCE
 from support.run_stores import run_stores
 from support.virtual_time import in_virtual_time, now
 
@@ -143,7 +144,7 @@ async def test_a_call_inside_of_the_one_that_asks_does_not_wait_for_it() -> None
             return tuple(answer), answer
 
         async with Scope("step", "outer", parent=None) as scope:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 assert await ask(cache, outer, scope=scope) == (["inner"], False)
         assert inner.asked == 1
 
@@ -161,7 +162,7 @@ async def test_two_calls_that_would_wait_for_each_other_both_ask() -> None:
         return outer
 
     async with Scope("step", "a", parent=None) as a, Scope("step", "b", parent=None) as b:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             results = await asyncio.gather(
                 ask(cache, calling(key(2), a), key(1), scope=a),
                 ask(cache, calling(key(1), b), key(2), scope=b),

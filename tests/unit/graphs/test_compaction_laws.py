@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from support.examples import examples
 from support.histories import agent_calls, phases
 
 from fastroai.graphs.conversation.compaction import Compaction, without_payloads
@@ -50,7 +51,7 @@ def assert_sendable(messages: Sequence[ModelMessage]) -> None:
     assert not open_calls
 
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=examples(40))
 
 
 @FEW

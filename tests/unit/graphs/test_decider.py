@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from support.agents import request_costs
+from support.patience import PATIENCE
 from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
@@ -165,7 +166,7 @@ async def test_cancellation_is_no_failed_decision() -> None:
         raise AssertionError("nobody wakes it")
 
     task = asyncio.create_task(decision_of(FastroAgent(FunctionModel(respond))))
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

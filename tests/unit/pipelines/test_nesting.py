@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.steps import failure_of, run_alone
 
 from fastroai.errors import StepExecutionError
@@ -233,7 +234,7 @@ async def test_cancelling_through_a_nested_pipeline_cancels_the_run_that_has_the
     inner = Pipeline[Any, Any]("inner", {"waits": waits})
     outer = Pipeline[Any, Any]("outer", {"inner": inner.as_step()})
     run = asyncio.create_task(outer.execute(run_id="r"))
-    await asyncio.wait_for(arrived.wait(), 10)
+    await asyncio.wait_for(arrived.wait(), PATIENCE)
     await inner.cancel("r")
     result = await run
     assert (result.status, result.output, result.errors) == ("cancelled", None, {})

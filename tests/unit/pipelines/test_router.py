@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time
 
@@ -367,7 +368,7 @@ async def test_a_resumed_run_takes_the_same_route_and_pays_for_nothing_again() -
     made.register_pipeline("a", hangs.pipeline("a"))
     made.register_pipeline("b", hangs.pipeline("b"))
     run = asyncio.create_task(made.execute(run_id="r", store=store))
-    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await asyncio.wait_for(hangs.arrived.wait(), PATIENCE)
     await made.cancel("r")
     assert (await run).status == "cancelled"
     hangs.go_on.set()
@@ -385,7 +386,7 @@ async def test_a_run_that_fell_back_goes_on_with_the_fallback() -> None:
     made.register_pipeline("first", failing(ValueError("x")), fallback="second")
     made.register_pipeline("second", hangs.pipeline("second"))
     run = asyncio.create_task(made.execute(run_id="r", store=store))
-    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await asyncio.wait_for(hangs.arrived.wait(), PATIENCE)
     await made.cancel("r")
     await run
     hangs.go_on.set()
@@ -403,7 +404,7 @@ async def test_a_router_that_is_a_step_takes_the_same_route_too() -> None:
     middle.register_pipeline("inner", inner)
     outer = Pipeline[Any, Any]("outer", {"routed": middle.as_step()})
     run = asyncio.create_task(outer.execute(run_id="r", store=store))
-    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await asyncio.wait_for(hangs.arrived.wait(), PATIENCE)
     await outer.cancel("r")
     await run
     hangs.go_on.set()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import CancelledInside, StepExecutionError, TimeLimitExceeded, usage_of
@@ -124,7 +125,7 @@ async def test_threads_run_at_the_same_time_too() -> None:
 
     @step
     def meet(ctx: StepContext) -> int:
-        return barrier.wait(10)
+        return barrier.wait(PATIENCE)
 
     await Pipeline("p", dict.fromkeys("abc", meet), output_step="a").execute()
 

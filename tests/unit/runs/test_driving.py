@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.counting_store import Counting
+from support.patience import PATIENCE
 from support.run_logs import Log
 from support.run_stores import KINDS, OpenStore, run_stores
 
@@ -308,7 +309,7 @@ async def test_nobody_drives_a_run_that_a_process_has() -> None:
     store = MemoryRunStore()
     pipeline = Pipeline("p", {"a": waits})
     running = asyncio.create_task(pipeline.execute(run_id="r", store=store))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await reached.wait()
         with pytest.raises(RunInProgress):
             await pipeline.driven(store=store).state("r")
@@ -324,7 +325,7 @@ async def test_a_driven_run_is_followed_from_call_to_call() -> None:
     facts = [(await anext(followed))[1] for _ in range(state.revision)]
     waits = asyncio.ensure_future(followed.__anext__())
     await runs.report("r", StepFailed("a", FAILURE), expecting=state.revision)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         facts.append((await waits)[1])
         facts += [fact async for _, fact in followed]
     assert isinstance(facts[-1], RunFinished)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import (
@@ -1219,9 +1220,9 @@ def test_a_request_on_the_loop_of_another_thread_is_ended_too() -> None:
 
     thread = threading.Thread(target=asyncio.run, args=(ask(),), daemon=True)
     thread.start()
-    assert sent_one.wait(10)
+    assert sent_one.wait(PATIENCE)
     run.close()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert len(heard) == len(run.records) == 1
 
 

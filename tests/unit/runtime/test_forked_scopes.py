@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 
 SCRIPT = '''
 import asyncio, os, sys, threading
@@ -53,7 +54,7 @@ def printed(tmp_path: Path, script: str) -> list[str]:
         [sys.executable, str(path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *sys.path])},

@@ -18,6 +18,7 @@ from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from support.agents import paid_agent, prompt_of, streaming_agent
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 from support.scripted import Answer, ScriptedModel
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
@@ -515,7 +516,7 @@ def test_many_event_loops_share_the_places() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=PATIENCE)
     assert most == 3
     assert is_free(limit)
 
@@ -546,7 +547,7 @@ def test_a_loop_that_is_closed_while_somebody_waits_there_holds_up_nobody(
         limit.desk(PROVIDER)._look_again()
         return (await call).output
 
-    assert asyncio.run(asyncio.wait_for(ask(), 10)) == "answer to second"
+    assert asyncio.run(asyncio.wait_for(ask(), PATIENCE)) == "answer to second"
     lost._log_destroy_pending = False  # type: ignore[attr-defined]  # that is what it is here for
 
 

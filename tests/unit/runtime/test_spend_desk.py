@@ -10,6 +10,7 @@ from decimal import Decimal, localcontext
 from time import monotonic
 
 import pytest
+from support.patience import PATIENCE
 from support.spend_stores import account, claim
 
 from fastroai.errors import SpendStoreUnavailable
@@ -17,8 +18,6 @@ from fastroai.runtime.owner import new_owner, process_owner, release_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.memory_spend_store import MemorySpendStore
-
-PATIENCE = 10.0
 
 
 @dataclass(eq=False)

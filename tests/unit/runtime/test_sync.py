@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from support.leftovers import assert_no_task_is_left
+from support.patience import PATIENCE
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import RunningLoopError
@@ -76,11 +77,11 @@ def test_the_loop_runs_only_while_somebody_needs_it() -> None:
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiting_for, wait)
-        assert begun.wait(10)
+        assert begun.wait(PATIENCE)
         assert waiting_for(this_loop) is loop
         assert loop.is_running()
         may_end.set()
-        waiting.result(10)
+        waiting.result(PATIENCE)
     assert not loop.is_running()
 
 
@@ -118,7 +119,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_a_fork_gets_loops_of_its_own() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.split() == ["0"]
 
 
@@ -136,7 +137,7 @@ run_blocking(late, called="run_sync", instead="run")
 
 def test_a_call_can_be_made_while_the_process_exits() -> None:
     command = [sys.executable, "-X", "dev", "-c", LATE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout.split(), done.stderr) == (["late", "late"], "")
 
 
@@ -178,7 +179,7 @@ def test_an_exit_that_nobody_carries_does_not_stop_the_calls_of_others() -> None
         asyncio.get_running_loop().call_soon(leave)
 
     waiting_for(exit_beside)
-    assert stopped.wait(10)
+    assert stopped.wait(PATIENCE)
     assert waiting_for(name_of_the_thread) == "fastroai-sync"
 
 
@@ -273,7 +274,7 @@ async def test_a_call_of_a_thread_ends_with_its_scope(start: Start) -> None:
 
     async with Scope("step", "s", parent=None):
         thread = asyncio.create_task(start(lambda: waiting_for(never)))
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, PATIENCE)
     assert cancelled.is_set()
     with pytest.raises(asyncio.CancelledError):
         await thread
@@ -292,7 +293,7 @@ async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_
         async with Scope("step", "s", parent=run) as step:
             step.close()
             thread = asyncio.create_task(start(lambda: waiting_for(never)))
-            await asyncio.to_thread(started.wait, 10)
+            await asyncio.to_thread(started.wait, PATIENCE)
         assert not thread.done()
     with pytest.raises(asyncio.CancelledError):
         await thread
@@ -322,7 +323,9 @@ except KeyboardInterrupt as error:
 
 
 def test_an_interrupt_waits_for_the_end_of_the_call_and_has_what_it_spent() -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.stdout.split(), done.stderr) == (["ended", "1", "1"], "")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_ai import NativeOutput, TextOutput, ToolOutput
 from pydantic_ai.models.test import TestModel
+from support.examples import examples
 from support.steps import failure_of, run_alone
 
 from fastroai.agent import FastroAgent
@@ -211,7 +212,7 @@ def validated(annotation: Any, value: object, *, strict: bool) -> tuple[object, 
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75))
 @given(annotation=ANNOTATIONS, value=VALUES, strict=st.booleans())
 async def test_inputs_and_outputs_are_validated_exactly_as_pydantic_does(
     annotation: Any, value: object, strict: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.steps import run_alone
 from support.virtual_time import in_virtual_time
 
@@ -241,7 +242,7 @@ async def test_a_run_that_is_cancelled_in_a_hook_is_cancelled() -> None:
         await asyncio.Event().wait()
 
     run = asyncio.create_task(run_alone(step(on_step_success=waits, on_step_failure=told.note)(fine)))
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(reached.wait(), PATIENCE)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.interruptions import RUN, DyingStore, entries_of, go_on, interrupt, nth
+from support.patience import PATIENCE
 from support.steps import run_alone
 
 from fastroai.errors import OnceInterrupted, RunCorrupt, RunStoreUnavailable, StepExecutionError
@@ -160,7 +161,7 @@ async def test_a_thread_that_nobody_waits_for_any_more_still_does_it_once() -> N
 
     def pay() -> str:
         done.append(1)
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE)
         return "paid"
 
     async def work(ctx: StepContext[None]) -> str:
@@ -169,7 +170,7 @@ async def test_a_thread_that_nobody_waits_for_any_more_still_does_it_once() -> N
         return await ctx.once("pay", pay, if_interrupted="fail")
 
     store = MemoryRunStore()
-    config = StepConfig(timeout=0.05, retries=2, retry_delay=0.0)
+    config = StepConfig(timeout=0.05, retries=50, retry_delay=0.0)  # of which a busy machine needs some
     pipeline = alone(work, step_configs={"alone": config})
     result = await pipeline.execute(store=store, run_id=RUN)
     assert result.output == "paid"
@@ -190,7 +191,7 @@ async def test_what_a_timeout_interrupts_is_repeated_unless_told_otherwise(polic
     async def work(ctx: StepContext[None]) -> str:
         return await ctx.once("pay", pay, if_interrupted=policy)
 
-    config = StepConfig(timeout=0.05, retries=1, retry_delay=0.0)
+    config = StepConfig(timeout=0.05, retries=50, retry_delay=0.0)
     pipeline = alone(work, step_configs={"alone": config})
     if policy == "repeat":
         assert (await pipeline.execute()).output == "paid"

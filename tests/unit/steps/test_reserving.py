@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.patience import PATIENCE
 from support.steps import failure_of, run_alone
 from support.stored_runs import raw_log
 
@@ -277,7 +278,7 @@ def test_outside_of_any_run_it_is_only_counted_for_itself() -> None:
 
 def test_threads_spend_from_one_budget() -> None:
     with budget_scope(DOLLAR) as scope:
-        ended = threading.Barrier(4, timeout=30)
+        ended = threading.Barrier(4, timeout=PATIENCE)
 
         def buy() -> None:
             with spend("0.3") as purchase:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable, StoreUnavailable
 from fastroai.store.connections import Connections
@@ -301,7 +302,7 @@ def run_script(folder: Path, script: str) -> list[str]:
         [sys.executable, "-W", "ignore", "-c", PREAMBLE + script, str(folder / "spend.db")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
@@ -349,7 +350,7 @@ def test_what_is_settled_while_python_exits_is_settled(tmp_path: Path) -> None:
     script = """
 loop = asyncio.new_event_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
-atexit.register(lambda: print(asyncio.run_coroutine_threadsafe(spend("late"), loop).result(20)))
+atexit.register(lambda: print(asyncio.run_coroutine_threadsafe(spend("late"), loop).result(300)))
 asyncio.run(spend("early"))
 """
     assert run_script(tmp_path, script) == ["2"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from support.patience import PATIENCE
 from support.run_logs import Log
 from support.run_stores import KINDS, AsyncStore, OpenStore, run_stores
 
@@ -19,8 +20,6 @@ from fastroai.store import MemoryRunStore, RunHistory, StoredValues, following
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import header_key, log_key
 from fastroai.store.hints import HintsChanges
-
-PATIENCE = 20
 
 
 @pytest.fixture(params=[*KINDS, "of a user"])

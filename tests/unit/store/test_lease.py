@@ -17,6 +17,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.agents import paid_agent
 from support.faulty_store import FaultyStore, Write, everything_in, gone
+from support.patience import PATIENCE
 from support.stored_runs import entries_of, header_of
 
 from fastroai import FastroAgent, Pipeline, PipelineConfig, StepContext, step
@@ -37,7 +38,6 @@ from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun, seize
 
-PATIENCE = 20.0
 SHORT = LeaseTerms(seconds=0.3)
 LONG = LeaseTerms(seconds=86_400)
 """The renewing thread does not come while a test runs."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 from support.run_stores import KINDS, AsyncStore, OpenStore, PlainStore, run_stores
 
 from fastroai.errors import ConfigurationError, MissingExtraError
@@ -257,12 +258,12 @@ async def test_who_cancels_a_call_does_not_wait_for_it() -> None:
     class Slow(PlainStore):
         def delete(self, key: str) -> None:
             begun.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE)
             done.append(key)
 
     store = adapt_run_store(Slow(Path("unused")))
     task = asyncio.create_task(store.delete("first"))
-    assert await asyncio.to_thread(begun.wait, 30)
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -303,7 +304,7 @@ def forked(open_store: OpenStore) -> None:
     child = os.fork()
     if not child:  # pragma: no cover
         try:
-            asyncio.run(asyncio.wait_for(store.append("k", [b"child"], revision=1), 30))
+            asyncio.run(asyncio.wait_for(store.append("k", [b"child"], revision=1), PATIENCE))
         except BaseException:
             os._exit(1)
         os._exit(0)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from support.patience import PATIENCE
 from support.run_logs import START, support_desk
 
 from fastroai.errors import RunStoreUnavailable
@@ -43,7 +44,7 @@ class Watched(MemoryRunStore):
 
     async def looked_at(self, times: int) -> None:
         for _ in range(times):
-            async with asyncio.timeout(5), self.looks:
+            async with asyncio.timeout(PATIENCE), self.looks:
                 await self.looks.wait()
 
 
@@ -57,7 +58,7 @@ class Heard:
         self._came.set()
 
     async def next(self) -> Sequence[Signal]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await self._came.wait()
         self._came.clear()
         return self.signals

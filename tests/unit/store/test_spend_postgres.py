@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
+from support.examples import examples
 from support.spend_stores import KeptInPostgres, account, claim
 
 from fastroai.errors import ConfigurationError, MissingExtraError, SpendStoreUnavailable
@@ -203,7 +204,7 @@ async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(kept: 
 async def test_windows_end_as_the_calendar_says(kept: KeptInPostgres) -> None:
     await kept.store.balance(account())
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(
         window=st.sampled_from(["hour", "day", "month"]),
         now=st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),

@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
+from support.patience import PATIENCE
 
 from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply, Usage
 
@@ -139,7 +140,7 @@ async def test_an_answer_can_hang_in_the_middle(
     asking = asyncio.create_task(ask(model, streamed, pieces))
     await model_server.ledger.wait_for(1)
     if streamed:
-        assert [await asyncio.wait_for(pieces.get(), 5) for _ in range(2)] == ["one two ", "three fo"]
+        assert [await asyncio.wait_for(pieces.get(), PATIENCE) for _ in range(2)] == ["one two ", "three fo"]
 
     asking.cancel()
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import httpx2
 import pytest
+from support.patience import PATIENCE
 
 from fastroai.testing.__main__ import main
 
@@ -46,7 +47,7 @@ def test_it_serves_logs_each_request_and_prints_the_totals(ending: signal.Signal
         for prompt in ("four", "fivefive"):
             assert httpx2.post(url, json={"model": "gpt-5-mini", "input": prompt}).status_code == 200
         os.kill(process.pid, ending)
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 0
     assert "#1 openai-responses gpt-5-mini: 200; input 1 (0 cached), output 3; " in output
@@ -84,7 +85,7 @@ def test_it_ends_by_ctrl_c_in_this_process_too(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdout", output)
 
     def ask_and_interrupt() -> None:
-        output.ready.wait(10)
+        output.ready.wait(PATIENCE)
         found = re.search(r"OPENAI_BASE_URL=(\S+)", output.getvalue())
         assert found
         httpx2.post(f"{found[1]}/responses", json={"model": "m", "input": "hi"})

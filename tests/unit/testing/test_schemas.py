@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, Json, TypeAdapter, ValidationError, conlist, create_model
+from support.examples import examples
 
 from fastroai.testing.schemas import NoInstanceError, smallest_instance, unfit_instance
 
@@ -93,7 +94,7 @@ def test_the_same_schema_gets_the_same_instance_every_time() -> None:
     distinct=st.booleans(),
     optional=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(75))
 def test_an_instance_satisfies_whatever_bounds_a_model_has(
     low: int, width: int, step: int, length: int, items: int, distinct: bool, optional: bool
 ) -> None:

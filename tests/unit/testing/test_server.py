@@ -11,6 +11,7 @@ import uvicorn
 from pydantic_ai import Agent
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from support.patience import PATIENCE
 
 from fastroai.testing import Fault, ModelServer, Reply, Usage, application
 
@@ -85,7 +86,7 @@ def test_stopping_does_not_wait_for_answers_under_way() -> None:
             server.stop()
 
             with pytest.raises(httpx2.TransportError):
-                asking.result(5)
+                asking.result(PATIENCE)
     assert server.ledger.entries[0].ended is not None
 
 

@@ -12,6 +12,7 @@ from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from support.patience import PATIENCE
 
 from fastroai.errors import ConfigurationError, CostBudgetExceeded
 from fastroai.tools import FunctionToolsetBase, SafeToolset, safe_tool
@@ -208,7 +209,7 @@ async def test_a_hanging_sync_tool_does_not_hold_up_its_run() -> None:
     release = threading.Event()
 
     def stuck() -> str:
-        release.wait(10)
+        release.wait(PATIENCE)
         return "late"
 
     [part] = await returned(SafeToolset([stuck], timeout=0.01), "stuck")

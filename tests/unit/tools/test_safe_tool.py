@@ -23,6 +23,7 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
     UserError,
 )
+from support.patience import PATIENCE
 from support.virtual_time import in_virtual_time
 
 from fastroai.errors import (
@@ -214,7 +215,7 @@ async def test_a_sync_tool_that_takes_too_long_is_left_behind_and_the_loop_goes_
 
     @safe_tool(timeout=SHORT)
     def stuck() -> str:
-        release.wait(10)
+        release.wait(PATIENCE)
         return "late"
 
     assert await stuck() == "Tool 'stuck' timed out after 0.01 s."
@@ -499,7 +500,7 @@ async def test_an_outer_timeout_ends_a_sync_tool_without_waiting_for_its_thread(
 
     @safe_tool(timeout=None)
     def stuck() -> str:
-        release.wait(10)
+        release.wait(PATIENCE)
         return "late"
 
     with pytest.raises(TimeoutError):

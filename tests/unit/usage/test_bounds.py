@@ -40,6 +40,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 from support.bodies import chat_model, claude_model, responses_model
 from support.cookbook import tokens
+from support.examples import examples
 
 from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
@@ -514,7 +515,7 @@ token_limits = st.none() | st.integers(0, 400_000)
 
 @pytest.mark.slow
 @given(bounds(), usd_limits, token_limits)
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_a_lowered_request_has_the_longest_answer_that_fits(
     found: RequestBound, usd: Decimal | None, tokens: int | None
 ) -> None:
@@ -551,7 +552,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=200)
 
 
 @given(texts, texts, texts, texts)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_the_bound_with_a_tokenizer_is_no_looser_than_without(
     instructions: str, question: str, result: str, description: str
 ) -> None:

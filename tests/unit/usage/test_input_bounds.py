@@ -3,7 +3,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import (
@@ -44,6 +44,7 @@ from pydantic_ai.usage import RequestUsage
 from support.bodies import body_of, chat_model, claude_model, responses_model, strings_in
 from support.cookbook import function_tokens, message_tokens, tokens
 from support.documents import pdf
+from support.examples import examples
 from support.pictures import jpeg
 
 from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
@@ -410,7 +411,7 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
     return messages
 
 
-slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=examples(60))
 
 
 @pytest.mark.slow

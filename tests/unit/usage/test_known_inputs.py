@@ -37,6 +37,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 from support.bodies import claude_model
+from support.examples import examples
 
 from fastroai.usage import CostCalculator, bounds, request_bound
 from fastroai.usage.hosts import Host
@@ -297,7 +298,10 @@ turns = st.lists(
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [CLAUDE, GEMINI])
 @given(plan=turns)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 def test_no_request_of_any_conversation_has_more_input_than_its_bound(
     monkeypatch: pytest.MonkeyPatch, model: Model, plan: list[Any]
 ) -> None:

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from genai_prices.data_snapshot import get_snapshot, set_custom_snapshot
+from support.patience import PATIENCE
 
 from fastroai.errors import PriceUpdateError
 from fastroai.usage import (
@@ -124,5 +125,5 @@ def test_an_unreachable_server_is_an_error(server: PriceServer) -> None:
 
 def test_prices_are_updated_in_the_background_until_stopped(server: PriceServer) -> None:
     with update_prices_in_background(url=server.url, interval=60) as updater:
-        assert updater.wait(timeout=20)
+        assert updater.wait(timeout=PATIENCE)
         assert CostCalculator().has_price("gpt-new", "openai")

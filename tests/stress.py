@@ -1,0 +1,67 @@
+"""Runs the tests of time, threads and processes many times, beside processes that keep the machine busy.
+
+    python tests/stress.py --times 20 --busy 4 --workers auto [files]
+
+What such a test says must not depend on how busy the machine is. Each failure is printed when it happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+OF_TIME = re.compile(
+    r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d"
+    r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess\.|multiprocessing"
+)
+"""In the source of a test that depends on real time, or does things in parallel."""
+HAVE_COMMANDS = ("durability", "properties", "workflows")
+"""Folders whose tests `make kill-sweep`, `make faults`, `make fuzz` repeat."""
+
+
+def tests_of_time() -> list[str]:
+    """The files of tests that depend on real time, threads or processes."""
+    return [
+        str(file.relative_to(ROOT))
+        for file in sorted(TESTS.rglob("test_*.py"))
+        if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS and OF_TIME.search(file.read_text("utf-8"))
+    ]
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep processes busy beside the tests."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--times", type=int, default=20)
+    options.add_argument("--busy", type=int, default=4)
+    options.add_argument("--workers", default="auto", help="processes of pytest-xdist; 0 for none")
+    options.add_argument("tests", nargs="*", help="files of tests, instead of those that depend on time")
+    given = options.parse_args()
+    command = [sys.executable, "-m", "pytest", "-q", "-n", given.workers, *(given.tests or tests_of_time())]
+    failed = 0
+    with busy(given.busy):
+        for number in range(1, given.times + 1):
+            failed += subprocess.run(command, cwd=ROOT, check=False).returncode != 0
+            print(f"run {number} of {given.times}: {failed} failed so far", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Event loops that a test leaves open, by the code that opened them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections import deque
+from types import FrameType
+
+_opened: deque[tuple[weakref.ref[asyncio.BaseEventLoop], str, str]] = deque()
+"""Each loop of this process, with the module that opened it and the place there."""
+_KEPT_BY = "fastroai.runtime.sync"
+"""Opens loops that the process keeps for its sync calls."""
+_LEFT_BY = ("pydantic_ai.", "pydantic_graph.")
+"""Sync calls of PydanticAI leave their loop to the next such call; no caller can close it."""
+
+
+def watch_event_loops() -> None:
+    """Note from now on where each event loop is opened."""
+    plain = asyncio.BaseEventLoop.__init__
+
+    def noted(self: asyncio.BaseEventLoop) -> None:
+        plain(self)
+        frame = _opener()
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        _opened.append((weakref.ref(self), frame.f_globals["__name__"], place))
+
+    asyncio.BaseEventLoop.__init__ = noted  # type: ignore[method-assign]
+
+
+def close_event_loops() -> list[str]:
+    """Close the loops that are open and do not run, and say where they were opened.
+
+    One that no test could close is closed without a word.
+    """
+    places: list[str] = []
+    for _ in range(len(_opened)):
+        opened = _opened.popleft()
+        reference, module, place = opened
+        loop = reference()
+        if loop is None or loop.is_closed() or module == _KEPT_BY:
+            continue
+        if loop.is_running():  # in another thread
+            _opened.append(opened)
+            continue
+        loop.close()
+        if not module.startswith(_LEFT_BY):
+            places.append(place)
+    return places
+
+
+def _opener() -> FrameType:
+    """The frame that asked asyncio for a loop."""
+    frame = sys._getframe(2)
+    while frame.f_globals["__name__"].startswith("asyncio."):
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return frame
