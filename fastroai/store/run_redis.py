@@ -84,7 +84,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         """See `RunStore`."""
         name = key_bytes(key)
         check_position("after", after)
-        revision, seconds, microseconds, values = await self._perform("read", name, after)
+        revision, seconds, microseconds, values = await self._perform("read", name, name, after)
         now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
         return StoredValues(values=tuple(values), revision=revision, now=now)
 
