@@ -22,6 +22,7 @@ from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationE
 from fastroai.runs.openings import OnExisting
 from fastroai.steps import PipelineConfig
 from fastroai.store.history import RunHistory
+from fastroai.store.opening import shown_place
 from fastroai.store.telling import as_json as in_json
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.spec.document import FieldSpec
@@ -70,7 +71,7 @@ async def run(
         result = await with_progress(
             lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
         )
-        _tell(result, place, as_json)
+        _tell(result, shown_place(place), as_json)
     return OK if result.status in _ENDED_WELL else FAILED
 
 

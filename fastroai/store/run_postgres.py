@@ -84,6 +84,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
             last_made="run_delete_v1",
             unavailable=RunStoreUnavailable,
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 

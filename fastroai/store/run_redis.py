@@ -68,6 +68,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self._driver = RedisServer(
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
         self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
 
