@@ -17,8 +17,8 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
-from fastroai.cli.text import plain, plain_json
 from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationError, nearest_hint
+from fastroai.plain_text import plain, plain_json
 from fastroai.runs.openings import OnExisting
 from fastroai.steps import PipelineConfig
 from fastroai.store.history import RunHistory
