@@ -707,7 +707,11 @@ class VisitsExhausted(FastroAIError):
 
 
 class RecordedError(FastroAIError):
-    """An exception that was raised in an earlier process of a run, as far as it is on record."""
+    """An exception in place of another one, with its type and message.
+
+    It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
+    and `recover` return for one that is no `Exception`, such as `SystemExit`, which is its `__cause__`.
+    """
 
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(error_type, message)
@@ -1553,8 +1557,8 @@ class RunCorrupt(FastroAIError):
     def __str__(self) -> str:
         what = f"entry {self.position}" if self.position else "the record"
         return (
-            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. Start a new run; "
-            f"RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
+            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. Restore the store from a backup, "
+            f"or start a new run; RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
         )
 
 

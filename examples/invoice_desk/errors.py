@@ -1,6 +1,8 @@
 """Errors of FastroAI as HTTP: what the client did, what it should wait for, and what we must look at."""
 
-from typing import Final
+import logging
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -16,6 +18,9 @@ from fastroai.errors import (
 )
 from invoice_desk.desk import TooBusy
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
 STATUS: Final[dict[type[Exception], int]] = {
     RunNotFound: 404,
     RunExists: 409,
@@ -27,6 +32,12 @@ STATUS: Final[dict[type[Exception], int]] = {
     TooBusy: 503,
 }
 """All others are mistakes of ours: 500, and a traceback in the log."""
+DETAIL: Final[dict[type[Exception], str]] = {
+    RunNotFound: "there is no such invoice",
+    RunInProgress: "somebody works on this invoice just now",
+    StoreUnavailable: "the store cannot be reached just now",
+}
+"""The words for errors whose own are for us: they name the store, or a process. The log has those."""
 TRY_AGAIN: Final = {"Retry-After": "5"}
 
 
@@ -34,8 +45,16 @@ def add_error_handlers(app: FastAPI) -> None:
     """Answer the errors above in the form that FastAPI has for others: `{"detail": …}`."""
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
-        status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
-        return JSONResponse({"detail": str(error)}, status, TRY_AGAIN if status == 503 else None)
+        status = _of(error, STATUS)
+        detail = _of(error, DETAIL)
+        if detail is not None:
+            logger.warning("%s %s: %s", request.method, request.url.path, error)
+        answered = {"detail": str(error) if detail is None else detail}
+        return JSONResponse(answered, status or 500, TRY_AGAIN if status == 503 else None)
 
     for kind in STATUS:
         app.add_exception_handler(kind, answer)
+
+
+def _of(error: Exception, known: Mapping[type[Exception], T]) -> T | None:
+    return next((value for kind, value in known.items() if isinstance(error, kind)), None)

@@ -84,6 +84,6 @@ def finish(command: Callable[[], int]) -> None:
 
 def complain(error: object) -> None:
     """Print an error on standard error, without the control characters that foreign messages can have."""
-    from fastroai.cli.text import plain
+    from fastroai.plain_text import plain
 
     print(f"fastroai: {plain(str(error))}", file=sys.stderr)

@@ -12,7 +12,7 @@ from fastroai.cli.opened import opened_flow_store, without_plugins
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at
-from fastroai.cli.text import plain
+from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question

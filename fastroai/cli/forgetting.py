@@ -11,7 +11,7 @@ from fastroai.cli.exits import OK, REFUSED, USAGE, complain
 from fastroai.cli.opened import opened_history
 from fastroai.cli.reading import print_json
 from fastroai.cli.targets import age
-from fastroai.cli.text import plain
+from fastroai.plain_text import plain
 from fastroai.store.snapshot import RunState
 
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fastroai.cli.exits import OK
 from fastroai.cli.targets import existing_folder
 from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.plain_text import plain, plain_line
 from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
 from fastroai.workflows.server.install.installing import Change, Setup
 from fastroai.workflows.server.install.parts import KINDS, Kind
@@ -47,8 +48,8 @@ async def install(
     for name in names:
         if name not in CLIENTS and not as_json:
             known = ", ".join(CLIENTS)
-            print(f"{name}: FastroAI can set up {known}. Put this where {name} has its MCP servers.\n")
-            print(snippet(target))
+            print(plain(f"{name}: FastroAI can set up {known}. Put this where {name} has its MCP servers.\n"))
+            print(plain(snippet(target)))
     return OK
 
 
@@ -129,10 +130,10 @@ def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_js
         print(f"{setup.client.title} ({setup.target.scope}){', dry run' if dry_run else ''}:")
         for one in changes:
             if one.was_edited:
-                print(f"  kept       {one.path} (it was edited)")
+                print(f"  kept       {plain_line(str(one.path))} (it was edited)")
             elif one.is_needed:
-                print(f"  {one.word:<10} {one.path}")
+                print(f"  {one.word:<10} {plain_line(str(one.path))}")
         if not any(one.is_needed or one.was_edited for one in changes):
             print("  nothing to do")
         if dry_run:
-            print("".join(one.diff() for one in changes if one.is_needed), end="")
+            print(plain("".join(one.diff() for one in changes if one.is_needed)), end="")

@@ -11,8 +11,9 @@ from fastroai.cli.exits import OK
 from fastroai.cli.opened import opened_book
 from fastroai.cli.reading import print_json
 from fastroai.cli.spending import check_format, write_csv
-from fastroai.cli.text import dollars, local, plain
+from fastroai.cli.text import dollars, local
 from fastroai.errors import ConfigurationError
+from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

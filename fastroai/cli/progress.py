@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TypeVar
 
-from fastroai.cli.text import cost, plain, seconds
+from fastroai.cli.text import cost, seconds
+from fastroai.plain_text import plain
 from fastroai.runtime import (
     RunEvent,
     Scope,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
 from fastroai.cli.shapes import difference_shape, run_shape, step_shape
-from fastroai.cli.text import plain, plain_json
+from fastroai.plain_text import plain, plain_json
 from fastroai.store.snapshot import RunState
 
 

@@ -14,8 +14,9 @@ from fastroai.cli.opened import opened_store
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at, json_value
-from fastroai.cli.text import local, plain
+from fastroai.cli.text import local
 from fastroai.human import Inbox, send_message
+from fastroai.plain_text import plain
 from fastroai.store.history import RunHistory
 from fastroai.store.open_questions import Question
 

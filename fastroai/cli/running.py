@@ -15,8 +15,8 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
-from fastroai.cli.text import plain, plain_json
 from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.plain_text import plain, plain_json
 from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
 

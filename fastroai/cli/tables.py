@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastroai.cli.text import cost, dollars, local, plain, took
+from fastroai.cli.text import cost, dollars, local, took
+from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary

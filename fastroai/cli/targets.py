@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fastroai.store.payloads import PayloadCodec
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_PASSWORD: Final = re.compile(r":[^:@]*@")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -110,8 +109,7 @@ def existing_place(place: str) -> str:
 
     kind, where = kind_and_place(place)
     if kind == "sqlite" and not Path(where).is_file():
-        shown = _PASSWORD.sub(":...@", place)  # for a URL with a mistyped beginning
-        raise ConfigurationError("--store", shown, "a file that is there, or the URL of Redis or PostgreSQL")
+        raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
     return place
 
 

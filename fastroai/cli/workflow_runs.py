@@ -17,11 +17,12 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
-from fastroai.cli.text import plain, plain_json
 from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationError, nearest_hint
+from fastroai.plain_text import plain, plain_json
 from fastroai.runs.openings import OnExisting
 from fastroai.steps import PipelineConfig
 from fastroai.store.history import RunHistory
+from fastroai.store.opening import shown_place
 from fastroai.store.telling import as_json as in_json
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.spec.document import FieldSpec
@@ -70,7 +71,7 @@ async def run(
         result = await with_progress(
             lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
         )
-        _tell(result, place, as_json)
+        _tell(result, shown_place(place), as_json)
     return OK if result.status in _ENDED_WELL else FAILED
 
 

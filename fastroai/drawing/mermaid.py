@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from fastroai.drawing.drawing import Drawing, DrawnEdge
+from fastroai.plain_text import BIDIRECTIONAL
 
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff{BIDIRECTIONAL}]")
 _SYNTAX = re.compile(
     r'["#;:\n\r\\<>&%{}`*~@|]'
     r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis, except within words such as `give_up`

@@ -11,9 +11,12 @@ from fastroai.drawing.drawing import Drawing, DrawnEdge
 from fastroai.drawing.layout import DOT, Box, lay_out
 from fastroai.drawing.routes import ARROW, Route
 from fastroai.drawing.svg_style import STYLE
+from fastroai.plain_text import BIDIRECTIONAL
 
-_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Matches characters that XML 1.0 cannot hold, not even escaped (all but its production `Char`)."""
+_NOT_XML = re.compile(f"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[{BIDIRECTIONAL}]")
+"""Matches characters that XML 1.0 cannot hold, not even escaped (all but its production `Char`), and those
+that change the direction of text.
+"""
 
 
 def svg(drawing: Drawing) -> str:

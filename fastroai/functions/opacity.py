@@ -22,6 +22,7 @@ from fastroai.functions.core_schemas import (
     parts_of,
     unknown_fields_beside,
 )
+from fastroai.plain_text import plain_json
 
 ELIDED: Final = "<opaque>"
 """Text in the place of an opaque value that must not appear."""
@@ -221,9 +222,7 @@ def one_line_json(value: JsonValue) -> str:
         text = to_json(value, inf_nan_mode="strings").decode()
     except ValueError:  # half of a surrogate pair, which is no UTF-8
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return plain_json(text)
 
 
 def details_without_opaque(error: ValidationError, opacity: Opacity | None) -> tuple[ViolationDetail, ...]:

@@ -171,13 +171,16 @@ class Inbox:
             found = await read_header(self._store, run_id)
             header = found.header
             answered = Wait(what="question", id=given.id)
-            asked = positions_of([answered], enumerate(await read_log(self._store, header), 1))
+            entries = await read_log(self._store, header)
+            asked = positions_of([answered], enumerate(entries, 1))
             left = tuple(position for position in header.questions if position not in asked)
             if header.owner is not None or left == header.questions:
                 return not left
             with suppress(RevisionConflict):
                 due = first_due(header.due_at, found.now) if is_due else None
-                header = replace(header, questions=left, due_at=due, updated_at=found.now)
+                header = replace(
+                    header, questions=left, due_at=due, log_revision=len(entries), updated_at=found.now
+                )
                 await change_header(self._store, found, header)
                 return not left
         return False

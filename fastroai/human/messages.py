@@ -68,8 +68,8 @@ async def send_message(
     except ValueError as error:
         raise MessageRejected(run_id, name, f"it has no form in JSON: {error}") from error
     header = await _announced(opened, run_id, name, given, codec)
-    await post(opened, header, name, seal(given, codec))
-    await _tell(opened, header, name)
+    number = await post(opened, header, name, seal(given, codec))
+    await _tell(opened, header, name, number)
 
 
 async def _announced(
@@ -116,8 +116,11 @@ async def _check(
             raise MessageRejected(header.run_id, name, reason)
 
 
-async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
-    """Make a run due that waits for a message. A run that does not wait yet finds the message by itself."""
+async def _tell(store: RunStore, sent_to: RunHeader, name: str, number: int) -> None:
+    """Make a run due that waits for a message. A run that does not wait yet finds the message by itself.
+
+    `number` is that of the message, so that the run finds out if the store loses the message.
+    """
     for _ in range(_TRIES):
         try:
             found = await read_header(store, sent_to.run_id)
@@ -129,7 +132,11 @@ async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
         header = found.header
         if not _waits_for(header, name):
             return
-        due = replace(header, due_at=first_due(header.due_at, found.now))
+        due = replace(
+            header,
+            due_at=first_due(header.due_at, found.now),
+            mail_revision=max(header.mail_revision, number),
+        )
         if due == header:
             return
         with suppress(RevisionConflict):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from fastroai.errors import ConfigurationError
+from fastroai.plain_text import plain, plain_line, quoted
 from fastroai.runtime.facts import QuestionAsked, RunFinished
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.open_questions import Question
@@ -24,8 +25,10 @@ logger = logging.getLogger("fastroai.human")
 
 def to_console(asked: Question) -> None:
     """Print a question, with the command that answers it, on standard error. This function is a sink."""
-    to = f" to {asked.to}" if asked.to else ""
-    lines = (f"question{to}: {asked.question}", f"  fastroai review answer {asked.id} ANSWER")
+    to = f" to {plain_line(asked.to)}" if asked.to else ""
+    text = str(asked.question)
+    question = f"\n{quoted(text)}" if "\n" in text else f" {plain(text)}"
+    lines = (f"question{to}:{question}", f"  fastroai review answer {plain_line(asked.id)} ANSWER")
     print("\n".join(lines), file=sys.stderr)
 
 

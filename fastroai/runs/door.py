@@ -582,7 +582,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         on_event: OnEvent | None,
     ) -> Waking[DepsT, ResultT]:
         keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
-        interrupted = partial(history.list, status="interrupted", pipeline=self.name)
+        interrupted = partial(history.interrupted, self.name)
         return Waking(
             keeper=keeper,
             find=partial(history.due, self.name) if which == "due" else interrupted,

@@ -320,6 +320,7 @@ class ToldRuns(Generic[T]):
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.keeper.codec)}",
             questions=told.questions if ended is None or is_paused else (),
+            log_revision=told.revision,
             updated_at=found.now,
         )
 

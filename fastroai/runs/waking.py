@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Never
 
 from typing_extensions import TypeVar
 
-from fastroai.errors import RunInProgress, RunNotFound, RunStoreUnavailable
+from fastroai.errors import RecordedError, RunInProgress, RunNotFound, RunStoreUnavailable
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor
@@ -46,8 +46,9 @@ class Waking(Generic[DepsT, ResultT]):
     async def once(self) -> Mapping[str, ResultT | Exception]:
         """Take up the runs that are found now. Return their results or exceptions when all have ended."""
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
+        found = await self.find()  # not in the group, so that an error of the store is raised as it is
         async with asyncio.TaskGroup() as group:
-            for run in await self.find():
+            for run in found:
                 group.create_task(self._go_on(run, places, outcomes))
         return outcomes
 
@@ -92,3 +93,15 @@ class Waking(Generic[DepsT, ResultT]):
                     outcomes[run.run_id] = error
             except Exception as error:
                 outcomes[run.run_id] = error
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # also SystemExit: a step must not end the other runs
+                outcomes[run.run_id] = as_exception(error)
+
+
+def as_exception(error: BaseException) -> RecordedError:
+    """Return an `Exception` for an error that is none, as a value."""
+    kind = type(error)
+    told = RecordedError(f"{kind.__module__}.{kind.__qualname__}", f"{kind.__name__}: {error}")
+    told.__cause__ = error
+    return told

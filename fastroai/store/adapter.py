@@ -27,7 +27,8 @@ def adapt_run_store(store: object) -> RunStore:
         ConfigurationError: the store lacks an operation of `RunStore`.
     """
     if isinstance(store, str | os.PathLike):
-        raise ConfigurationError("store", store, f"a store: SQLiteRunStore({os.fspath(store)!r}), for a file")
+        expected = "a store: for a path or a URL, open_run_store(...)"
+        raise ConfigurationError("store", type(store).__name__, expected)  # a password can be in a URL
     methods = [getattr(store, name, None) for name in _OPERATIONS]
     missing = [name for name, method in zip(_OPERATIONS, methods, strict=True) if not callable(method)]
     if missing or isinstance(store, type):

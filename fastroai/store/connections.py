@@ -18,6 +18,7 @@ from anyio import CancelScope
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
 from fastroai.forks import ForkGate, in_forked_process
+from fastroai.store.address import Address
 from fastroai.store.workers import Workers
 
 ConnectionT = TypeVar("ConnectionT")
@@ -35,6 +36,11 @@ class Driver(Protocol[ConnectionT]):
     @property
     def name(self) -> str:
         """Name of the store in its errors, without passwords."""
+        ...
+
+    @property
+    def address(self) -> Address | None:
+        """Address of the server, whose secrets no error tells; `None` without one."""
         ...
 
     @property
@@ -118,10 +124,13 @@ class Connections(Generic[ConnectionT]):
             future.cancel()
             job.give_up()
             raise self._driver.unavailable(f"no answer within {patience:g} s", None)
-        try:
+        error = answer.exception()
+        if error is None or not isinstance(error, self._driver.errors):
             return answer.result()
-        except self._driver.errors as error:
+        address = self._driver.address
+        if address is None or not address.is_told_by(error):
             raise self._driver.unavailable(_reason(error), error) from error
+        raise self._driver.unavailable(address.hide(_reason(error)), error)
 
     async def aclose(self) -> None:
         """Close the idle connections. Later operations open new ones."""

@@ -146,5 +146,9 @@ class RunHeader:
     """Positions in the log at which steps wait for messages, each with the name of the message."""
     due_at: datetime | None = None
     """Time from which a paused run can go on: something that it waits for has come, or its time is over."""
+    log_revision: int = 0
+    """Entries that the log had when the header was written. A log with fewer has lost some."""
+    mail_revision: int = 0
+    """Messages to the run that were sent when the header was written; as far as the sender told it."""
     later_days: tuple[date, ...] = ()
     """The days (UTC) after that of `started_at` on which a process had the run."""

@@ -9,7 +9,7 @@ from typing import Final
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.runtime.facts import AnyFact, Part, RunFinished, RunResumed
 from fastroai.store.entries import entry_in_store, locate
-from fastroai.store.headers import log_key, read_header
+from fastroai.store.headers import check_whole, log_key, read_header
 from fastroai.store.hints import HintsChanges
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
@@ -38,6 +38,8 @@ class FollowedRun:
         """Position of the last fact that was returned. Pass it as `after=` to continue elsewhere."""
         self._store, self._codec = store, codec
         self._key = ""
+        self._least = 0
+        """Entries that the log has at least."""
         self._parts: dict[str, Part] = {}
         self._read_to = max(after - 1, 0)
         """Position up to which the log was read. Begins one lower, because that fact may be the end."""
@@ -69,6 +71,7 @@ class FollowedRun:
 
     async def _open(self) -> None:
         header = (await read_header(self._store, self.run_id)).header
+        self._least = header.log_revision
         self._parts[""] = Part(self.run_id, header.pipeline, (header.pipeline,))
         self._has_ended = header.status in ("finished", "failed", "cancelled")
         await self._read_on(log_key(header))
@@ -94,6 +97,7 @@ class FollowedRun:
         stored = await self._store.read(key, after=self._read_to)
         if not stored.revision:
             raise RunNotFound(self.run_id, repr(self._store))  # it was deleted since it was found
+        check_whole(self.run_id, "log entries", stored, after=self._read_to, least=self._least)
         if stored.revision < self.position:
             expected = f"a position in the log of run {self.run_id!r}, which ends at {stored.revision}"
             raise ConfigurationError("after", self.position, expected)
@@ -104,7 +108,7 @@ class FollowedRun:
         ]
         locate((fact for _, fact in found), self._parts)
         told = [(position, unseal_entry(fact, self._codec)) for position, fact in found]
-        self._read_to = stored.revision
+        self._read_to = self._least = stored.revision
         for position, fact in told:
             if isinstance(fact, RunFinished | RunResumed):
                 self._has_ended = isinstance(fact, RunFinished)

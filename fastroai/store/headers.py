@@ -18,7 +18,7 @@ from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import RunHeader, check_format, check_format_in, entry_in_store, located
-from fastroai.store.run_store import RunStore, StoredKey
+from fastroai.store.run_store import RunStore, StoredKey, StoredValues
 
 _PAGE: Final = 500
 _EPOCH: Final = re.compile("[0-9a-f]{32}")
@@ -124,6 +124,8 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
         RunFromOlderVersion: an earlier version of FastroAI has written it.
         RunCorrupt: it cannot be read.
     """
+    if not stored:
+        raise RunCorrupt(run_id, 0, "its header is gone from the store")
     text = stored
     try:
         text = without_checksum(stored)
@@ -186,10 +188,14 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
         RunFromOlderVersion: an earlier version of FastroAI has written it.
     """
     found = await store.read(header_key(run_id))
-    if not found.values:
+    if not found.revision:
         raise RunNotFound(run_id, repr(store))
-    header = decode_header(run_id, found.values[-1])
-    return FoundHeader(header=header, revision=found.revision, now=found.now)
+    return FoundHeader(header=header_in(run_id, found), revision=found.revision, now=found.now)
+
+
+def header_in(run_id: str, found: StoredValues) -> RunHeader:
+    """Return the header that was read from a store which has the run. Raises as `decode_header`."""
+    return decode_header(run_id, found.values[-1] if found.values else b"")
 
 
 async def replace_header(store: RunStore, header: RunHeader, revision: int) -> None:
@@ -227,12 +233,35 @@ def is_running(header: RunHeader, now: datetime) -> bool:
     return has_lease and not is_dead(header.owner)
 
 
+def check_whole(run_id: str, what: str, found: StoredValues, *, after: int, least: int) -> None:
+    """Check that a log, or the messages to a run, were read as a whole from a position on.
+
+    Args:
+        run_id: The run.
+        what: The values that were read, in the plural.
+        found: The values after position `after`.
+        after: The position after which they were read.
+        least: The revision that they had when the header of the run was written.
+
+    Raises:
+        RunCorrupt: the store has lost some.
+    """
+    wanted = max(found.revision, least) - after
+    if (lost := wanted - len(found.values)) > 0:
+        since = f" after the first {after}" if after else ""
+        raise RunCorrupt(run_id, 0, f"the store has lost {lost} of its {wanted} {what}{since}")
+
+
 async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, AnyFact]:
     """Read the entries of a run from a position on, by position. Raises as `read_log`."""
-    stored = (await store.read(log_key(header), after=first - 1)).values
+    after = first - 1
+    found = await store.read(log_key(header), after=after)
+    if not found.revision:
+        raise await _gone(store, header)
+    check_whole(header.run_id, "log entries", found, after=after, least=header.log_revision)
     return {
         position: entry_in_store(header.run_id, position, value)
-        for position, value in enumerate(stored, first)
+        for position, value in enumerate(found.values, first)
     }
 
 
@@ -241,16 +270,19 @@ async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
 
     Raises:
         RunNotFound: the run was deleted since its header was read.
-        RunCorrupt: an entry cannot be read, or the log is gone.
+        RunCorrupt: an entry cannot be read or is lost, or the log is gone.
         RunFromNewerVersion: a later version of FastroAI has written it.
         RunFromOlderVersion: an earlier version of FastroAI has written it.
     """
-    stored = await store.read(log_key(header))
-    if not stored.values:  # a header is written after a log that is not empty, and deleted before it
-        now = (await read_header(store, header.run_id)).header
-        if now.epoch != header.epoch:
-            raise RunNotFound(header.run_id, repr(store))
-        raise RunCorrupt(header.run_id, 1, "its log is gone from the store")
-    return located(
-        [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]
-    )
+    return located([*(await read_log_from(store, header, 1)).values()])
+
+
+async def _gone(store: RunStore, header: RunHeader) -> RunNotFound | RunCorrupt:
+    """Return the error for a run without a log.
+
+    A header is written after a log that is not empty, and deleted before it.
+    """
+    now = (await read_header(store, header.run_id)).header
+    if now.epoch != header.epoch:
+        return RunNotFound(header.run_id, repr(store))
+    return RunCorrupt(header.run_id, 1, "its log is gone from the store")

@@ -184,15 +184,28 @@ class RunHistory:
         """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
 
         A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
-        is over. Runs that have been due for longest come first.
+        is over. Runs that have been due for longest come first. A run that is due by its entry in the index,
+        and whose header cannot be read, is one of them: its status is `unreadable`.
         """
         now, found = await self._now(), list[RunSummary]()
         async for entry in due_runs(self._store, pipeline, now):
-            with suppress(*_UNREADABLE):
+            try:
                 held = await held_run(self._store, entry)
+            except _UNREADABLE as error:
+                found.append(_unreadable(entry.run_id, error))
+            else:
                 if held is not None and held.is_due and entry.key in index_keys(held.header):
                     found.append(self._summary(held))
         return tuple(found)
+
+    async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
+        """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
+
+        A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
+        its status is `unreadable`.
+        """
+        runs = [run async for _, run in self._indexed(Find("running", pipeline)) if run is not None]
+        return tuple(run for run in runs if run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
         """Return a run at a glance. Raises as `header`."""
@@ -467,12 +480,14 @@ class RunHistory:
     async def _forget_remains(self, entry: Indexed) -> None:
         """Remove the keys of a run without a header, whose start or deletion was interrupted."""
         stored = (await self._store.read(entry.key)).values
-        with suppress(*_UNREADABLE):
-            for value in stored:
-                begun = decode_header(entry.run_id, value)
-                keys = {key for one in get_args(RunStatus) for key in index_keys(replace(begun, status=one))}
-                for key in (*keys_of(begun), *sorted(keys)):
-                    await self._store.delete(key)
+        try:
+            begun = decode_header(entry.run_id, stored[-1] if stored else b"")
+        except _UNREADABLE:  # nobody knows more of the run than this entry
+            await self._store.delete(entry.key)
+            return
+        keys = {key for one in get_args(RunStatus) for key in index_keys(replace(begun, status=one))}
+        for key in (*keys_of(begun), *sorted(keys)):
+            await self._store.delete(key)
 
 
 def _unreadable(run_id: str, error: Exception) -> RunSummary:

@@ -75,6 +75,11 @@ class Journal:
         self._closed = False
 
     @property
+    def revision(self) -> int:
+        """Number of entries that the store has for sure."""
+        return self._revision
+
+    @property
     def failure(self) -> FastroAIError | None:
         """The error after which nothing more can be written, if there is one."""
         return self._failure

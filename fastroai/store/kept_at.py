@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from fastroai.store.address import Address
+
 
 class KeptAt:
-    """A base class of stores. Two are equal if their `repr` is, because that says where their data is."""
+    """A base class of stores, which are equal if they keep their data at one place."""
+
+    _address: Address | None = None
+    """The address that the store was given, if it has one."""
+
+    @property
+    def _place(self) -> object:
+        """The place: what the `repr` says, and the address if the `repr` does not show it."""
+        is_shown = self._address is None or self._address.is_clear
+        return repr(self), None if is_shown else self._address
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
+        return isinstance(other, KeptAt) and type(self) is type(other) and self._place == other._place
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(self._place)

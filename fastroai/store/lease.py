@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
 from fastroai.forks import in_forked_process
-from fastroai.records import Usage
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
 from fastroai.runtime.spend_desk import RENEWALS_PER_LEASE
@@ -25,7 +24,6 @@ from fastroai.store.headers import (
     first_due,
     header_key,
     replace_header,
-    spending_of,
     utc_day,
 )
 from fastroai.store.index import add_to_index, leave_index
@@ -82,8 +80,8 @@ class Lease:
         assert header.owner is not None
         assert header.steady_until is not None
         self.header, self.terms = header, terms
-        self.spent: Callable[[], Usage] = Usage
-        """Returns the spending of the run so far, which each renewal puts on record."""
+        self.progress: Callable[[], dict[str, Any]] = dict
+        """Returns the fields of the header that say how far the run is, which each renewal puts on record."""
         self._store, self._run_id = store, header.run_id
         self._between = terms.seconds / RENEWALS_PER_LEASE
         self._loop = asyncio.get_running_loop()
@@ -195,7 +193,7 @@ class Lease:
             if (held := self._held(found)) is None:
                 logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
                 raise RunTakenOver(self._run_id)
-            renewed = replace(held, **spending_of(self.spent()))
+            renewed = replace(held, **self.progress())
             header = self.terms.lease(renewed, found.now, began)
             await add_to_index(self._store, header, before=held)
             try:

@@ -56,8 +56,8 @@ def _decoded(run_id: str, number: int, stored: bytes) -> Message:
         raise RunCorrupt(run_id, 0, f"message {number} to it is damaged: {error}") from error
 
 
-async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
-    """Add a message to the messages of a run.
+async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> int:
+    """Add a message to the messages of a run. Return how many there are now, at least.
 
     Raises:
         MessageRejected: the run has had `MOST_MESSAGES`, or the message is larger than the store takes.
@@ -78,5 +78,5 @@ async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) 
         except RevisionConflict:
             if stored not in (await store.read(key, after=found.revision)).values:
                 continue  # another message came first, and this one was not stored
-        return
+        return found.revision + 1
     raise RunStoreUnavailable(repr(store), f"others send messages to run {header.run_id!r} all the time")

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion, RunNotFound
 from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked, Wait
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import FoundHeader, is_running, read_log, read_log_from
+from fastroai.store.headers import FoundHeader, is_running, read_log_from
 from fastroai.store.index import Find, held_run, indexed
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
@@ -128,8 +128,6 @@ async def questions_of_run(
     if not header.questions or is_running(header, found.now):
         return ()
     entries = await read_log_from(store, header, min(header.questions))
-    if not entries:
-        await read_log(store, header)  # raises an error if the log is gone
     return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import ConfigurationError
+from fastroai.store.address import Address
 from fastroai.store.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from fastroai.usage.spend_store import SpendStore
 
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
+_FORMS: Final = (
+    "a path, or sqlite:///path, redis://, rediss://, postgresql:// or postgres://. For a connection string "
+    "of libpq, there is PostgresRunStore(dsn); for a file with a name like this, give a pathlib.Path"
+)
+_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
+_OPTION: Final = re.compile(
+    r"\b(?:host|hostaddr|port|dbname|user|password|passfile|service)\s*=", re.IGNORECASE
+)
 
 
 def open_run_store(place: str | os.PathLike[str]) -> RunStore:
@@ -41,10 +51,15 @@ def open_payload_store(place: str) -> PayloadStore:
     """Make the payload store in a folder, or at a URL that `fsspec` takes.
 
     Raises:
-        ConfigurationError: `fsspec` does not know what the URL names.
+        ConfigurationError: it is neither, or `fsspec` does not know what the URL names.
         MissingExtraError: `fsspec` is not installed.
     """
-    return FsspecPayloadStore(place) if "://" in place else FilePayloadStore(place)
+    if "://" in place:
+        return FsspecPayloadStore(place)
+    if _may_be_address(place):
+        expected = "the path of a folder, or a URL that fsspec takes, such as s3://bucket/runs"
+        raise ConfigurationError("payloads", Address(place).shown, expected)
+    return FilePayloadStore(place)
 
 
 def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
@@ -69,14 +84,13 @@ def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "re
     Raises:
         ConfigurationError: the place is neither a path nor such a URL.
     """
-    expected = "a path, or sqlite:///path, redis://, rediss://, postgresql:// or postgres://"
     if isinstance(place, os.PathLike):
         return "sqlite", os.fspath(place)
     if not isinstance(place, str):
-        raise ConfigurationError("store", place, expected)
+        raise ConfigurationError("store", place, _FORMS)
     scheme, colon, rest = place.partition(":")
     # A URL that lacks a slash is no path: it would be a file, with a password in its name.
-    if "://" not in place and not (colon and scheme in _SCHEMES):
+    if "://" not in place and not (colon and scheme in _SCHEMES) and not _may_be_address(place):
         return "sqlite", place
     match scheme:
         case "sqlite" if rest.startswith("///"):
@@ -85,5 +99,16 @@ def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "re
             return "redis", place
         case "postgresql" | "postgres" if rest.startswith("//"):
             return "postgres", place
-    # The error does not show the whole URL, because a password can be in it.
-    raise ConfigurationError("store", f"{scheme}:...", expected)
+    raise ConfigurationError("store", Address(place).shown, _FORMS)
+
+
+def shown_place(place: str) -> str:
+    """Return the place of a store as it can be shown: a URL without user, password and options."""
+    return Address(place).shown if "://" in place else place
+
+
+def _may_be_address(place: str) -> bool:
+    """Return whether a text without `://` looks like an address: a password would name a file."""
+    rest = place[2:] if _DRIVE.match(place) else place
+    _, colon, after = rest.partition(":")
+    return bool(colon and "@" in after) or _OPTION.search(place) is not None

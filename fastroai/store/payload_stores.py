@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
 from fastroai.forks import in_forked_process
+from fastroai.store.address import Address
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.workers import Workers
 
@@ -55,7 +56,7 @@ class PayloadStore(Protocol):
         ...
 
 
-class _InThreads:
+class _InThreads(KeptAt):
     """Calls blocking operations in threads, because network file systems and object stores are slow."""
 
     def __init__(self) -> None:
@@ -69,14 +70,19 @@ class _InThreads:
         try:
             return await asyncio.wrap_future(self._workers.submit(call))
         except Exception as error:  # a file system of fsspec can raise anything
-            raise RunStoreUnavailable(repr(self), f"{type(error).__name__}: {error}", _ADVICE) from error
+            failure = error
+        reason = f"{type(failure).__name__}: {failure}"
+        if self._address is None or not self._address.is_told_by(failure):
+            raise RunStoreUnavailable(repr(self), reason, _ADVICE) from failure
+        raise RunStoreUnavailable(repr(self), self._address.hide(reason), _ADVICE)
 
 
-class FilePayloadStore(_InThreads, KeptAt):
+class FilePayloadStore(_InThreads):
     """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
 
-    Only the owner can read and write the files (mode 0600). Each file is on the disk, whole, before the store
-    of runs refers to it, so a power failure leaves no reference to half a file.
+    Only the owner can enter the folders and read the files that it makes (modes 0700 and 0600). Each file is
+    on the disk, whole, before the store of runs refers to it, so a power failure leaves no reference to half
+    a file.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -99,7 +105,9 @@ class FilePayloadStore(_InThreads, KeptAt):
 
     def _put(self, group: str, name: str, payload: bytes) -> None:
         folder = self._folder / group
-        folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
+        # The folder itself first: folders that are made as parents can be entered as the umask says.
+        self._folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
+        folder.mkdir(mode=_OWNER_ENTERS, exist_ok=True)
         written = folder / f"{name}.{secrets.token_hex(8)}.part"
         try:
             with open(written, "xb", opener=_for_owner) as file:
@@ -160,7 +168,7 @@ def _sync(folder: Path) -> None:
             os.close(opened)
 
 
-class FsspecPayloadStore(_InThreads, KeptAt):
+class FsspecPayloadStore(_InThreads):
     """A `PayloadStore` wherever `fsspec` reaches: S3, Google Cloud Storage, Azure. Needs the extra `fsspec`.
 
         payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
@@ -184,16 +192,22 @@ class FsspecPayloadStore(_InThreads, KeptAt):
             raise ConfigurationError(
                 "url", type(url).__name__, "a URL as fsspec takes it, such as s3://bucket/runs"
             )
-        scheme = url.partition("://")[0]
+        self._address = address = Address(
+            url, *(value for value in options.values() if isinstance(value, str))
+        )
+        unknown = ""
         try:
             self._files, self._root = fsspec.core.url_to_fs(url, **options)
-        except (ImportError, ValueError, TypeError) as error:
-            expected = f"a URL of a file system that fsspec knows and that is installed: {error}"
-            raise ConfigurationError("url", f"{scheme}://...", expected) from error
+        except Exception as error:  # a file system can raise anything
+            unknown = address.hide(f"{type(error).__name__}: {error}")
+        if unknown:  # not from the first error, which may quote a password
+            expected = f"a URL that fsspec can open, of a file system that is installed: {unknown}"
+            raise ConfigurationError("url", address.shown, expected)
+        self._shown = address.shown
         super().__init__()
 
     def __repr__(self) -> str:
-        return f"<FsspecPayloadStore {self._files.protocol!r} {self._root!r}>"
+        return f"FsspecPayloadStore({self._shown!r})"
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))

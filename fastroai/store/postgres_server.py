@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
 if TYPE_CHECKING:
@@ -47,13 +48,12 @@ class PostgresServer:
             raise MissingExtraError(store, "postgres", "psycopg") from error
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-        try:
+        given: dict[str, Any] | None = None
+        with suppress(psycopg.Error):  # the error may quote the password
             given = conninfo_to_dict(dsn)
-        except psycopg.Error:
-            # The error shows neither the string nor the first error, which may quote it: a password can be in
-            # there.
+        if given is None:
             expected = "a connection string such as 'postgresql://user@localhost/database'"
-            raise ConfigurationError("dsn", "(not shown)", expected) from None
+            raise ConfigurationError("dsn", "(not shown)", expected)
         self.timeout, self.schema = timeout, schema
         self.closes_before_fork = False
         self._script, self._last_made, self._unavailable = script, last_made, unavailable
@@ -64,8 +64,10 @@ class PostgresServer:
             "application_name": "fastroai",
         }
         self._dsn = make_conninfo("", **defaults | given)
+        self.address = Address(dsn)
         host, port = given.get("host", "localhost"), given.get("port", 5432)
-        self.name = f"PostgreSQL {host}:{port}/{given.get('dbname', '')}"
+        where = f"{host}:{port}/{given.get('dbname', '')}" if self.address.is_clear else HIDDEN
+        self.name = f"PostgreSQL {where}"
 
     def connect(self) -> Connection[tuple[Any, ...]]:
         """Open a connection."""

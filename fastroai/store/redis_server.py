@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
 if TYPE_CHECKING:
+    from redis import ConnectionPool
     from redis.commands.core import Script
-
 
 _UNKNOWN: Final = re.compile(r"unexpected keyword argument '(\w+)'")
 
@@ -40,25 +42,33 @@ class RedisServer:
         self.timeout = timeout
         self.closes_before_fork = False
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
-        self._url, self._unavailable = url, unavailable
+        self._unavailable = unavailable
         self._source = files("fastroai.store").joinpath(script).read_text("utf-8")
-        try:
-            pool = redis.ConnectionPool.from_url(url)
-            options = pool.connection_kwargs
-        except (ValueError, AttributeError, TypeError):
-            # The error shows neither the URL nor the first error, which may quote it: a password can be in
-            # there.
-            expected = "a URL such as 'redis://localhost:6379/0'"
-            raise ConfigurationError("url", "(not shown)", expected) from None
-        try:
-            pool.connection_class(**options)  # this does not connect yet
-        except TypeError as error:
-            unknown = _UNKNOWN.search(str(error))
-            what = "all of these" if unknown is None else repr(unknown[1])
-            expected = f"options that redis-py knows; it does not know {what}"
-            raise ConfigurationError("url", "(not shown)", expected) from None
+        self.address = Address(url)
+        options = self._options(redis.ConnectionPool)
         place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-        self.name = f"Redis {place}/{options.get('db', 0)}"
+        where = f"{place}/{options.get('db', 0)}" if self.address.is_clear else HIDDEN
+        self.name = f"Redis {where}"
+
+    def _options(self, pools: type[ConnectionPool]) -> dict[str, Any]:
+        """Return what redis-py reads in the URL.
+
+        The errors show neither the URL nor the first error, which may quote it: a password can be in there.
+        """
+        pool = unknown = None
+        with suppress(ValueError, AttributeError, TypeError):
+            pool = pools.from_url(self.address.given)
+        if pool is None:
+            raise ConfigurationError("url", "(not shown)", "a URL such as 'redis://localhost:6379/0'")
+        try:
+            pool.connection_class(**pool.connection_kwargs)  # this does not connect yet
+        except TypeError as error:
+            found = _UNKNOWN.search(str(error))
+            unknown = "all of these" if found is None else repr(found[1])
+        if unknown is not None:
+            expected = f"options that redis-py knows; it does not know {unknown}"
+            raise ConfigurationError("url", "(not shown)", expected)
+        return pool.connection_kwargs
 
     def connect(self) -> Script:
         """Return a client, which connects when it is first used."""
@@ -67,7 +77,7 @@ class RedisServer:
         from redis.retry import Retry
 
         client = Redis.from_url(
-            self._url,
+            self.address.given,
             socket_timeout=self.timeout,
             socket_connect_timeout=self.timeout,
             retry=Retry(NoBackoff(), 0),

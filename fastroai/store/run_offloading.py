@@ -58,6 +58,10 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     def __repr__(self) -> str:
         return f"OffloadingRunStore({self._store!r}, {self._payloads!r})"
 
+    @property
+    def _place(self) -> object:
+        return self._store, self._payloads
+
     # --- the operations of a store of runs ---
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:

@@ -37,9 +37,9 @@ _READ: Final = """
     ORDER BY run_value.position
 """
 _LIST: Final = """
-    SELECT run_key.key, run_value.value, run_key.revision
+    SELECT run_key.key, coalesce(run_value.value, ''), run_key.revision
     FROM {schema}.run_key
-    JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
+    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
     WHERE run_key.key >= %s AND run_key.key < %s ORDER BY run_key.key LIMIT %s
 """
 
@@ -84,6 +84,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
             last_made="run_delete_v1",
             unavailable=RunStoreUnavailable,
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 

@@ -9,9 +9,11 @@
 local INDEX, HELD = KEYS[1], KEYS[2]
 local AT_ONCE = 5000 -- arguments of a command; Lua takes no more than 8,000
 
-local function revision_of(held)
+-- A name in the index without a list has lost its values, of which it had one at least: somebody has removed them,
+-- or the server has evicted them.
+local function revision_of(held, name)
     local length = redis.call('LLEN', held)
-    if length == 0 then return 0 end
+    if length == 0 then return redis.call('ZSCORE', INDEX, name) and 1 or 0 end
     return tonumber(redis.call('LINDEX', held, 0)) + length - 1
 end
 
@@ -26,11 +28,11 @@ local operations = {}
 
 -- The values are the elements of ARGV from the fourth on: there may be more of them than a function can take.
 function operations.append(name, revision)
-    local actual = revision_of(HELD)
+    local actual = revision_of(HELD, name)
     if actual ~= tonumber(revision) or #ARGV < 4 then return actual end
-    if actual == 0 then
+    if redis.call('EXISTS', HELD) == 0 then
         redis.call('ZADD', INDEX, 0, name)
-        redis.call('RPUSH', HELD, '0')
+        redis.call('RPUSH', HELD, digits(actual))
     end
     for first = 4, #ARGV, AT_ONCE do
         redis.call('RPUSH', HELD, unpack(ARGV, first, math.min(first + AT_ONCE - 1, #ARGV)))
@@ -40,7 +42,7 @@ function operations.append(name, revision)
 end
 
 function operations.compare_and_set(name, revision, value)
-    local actual = revision_of(HELD)
+    local actual = revision_of(HELD, name)
     if actual ~= tonumber(revision) then return actual end
     if actual == 0 then redis.call('ZADD', INDEX, 0, name) end
     redis.call('RPUSH', HELD, value)
@@ -50,16 +52,16 @@ function operations.compare_and_set(name, revision, value)
     return actual
 end
 
-function operations.read(after)
-    local revision, now, values = revision_of(HELD), redis.call('TIME'), {}
-    if revision > tonumber(after) then
-        local before = tonumber(redis.call('LINDEX', HELD, 0))
+function operations.read(name, after)
+    local revision, now, values = revision_of(HELD, name), redis.call('TIME'), {}
+    local before = tonumber(redis.call('LINDEX', HELD, 0))
+    if before and revision > tonumber(after) then
         values = redis.call('LRANGE', HELD, math.max(after - before, 0) + 1, -1)
     end
     return {revision, now[1], now[2], values}
 end
 
--- Skip a name in the index if somebody has removed its values, or the server has evicted them.
+-- A name whose values are lost is listed with an empty value.
 function operations.list(first, last, limit)
     local found, from = {}, '[' .. first
     while #found < tonumber(limit) do
@@ -67,8 +69,7 @@ function operations.list(first, last, limit)
         if #names == 0 then return found end
         for _, name in ipairs(names) do
             local held = HELD .. name
-            local value = redis.call('LINDEX', held, -1)
-            if value then found[#found + 1] = {name, value, revision_of(held)} end
+            found[#found + 1] = {name, redis.call('LINDEX', held, -1) or '', revision_of(held, name)}
         end
         from = '(' .. names[#names]
     end

@@ -68,6 +68,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self._driver = RedisServer(
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
         self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
 
@@ -84,7 +85,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         """See `RunStore`."""
         name = key_bytes(key)
         check_position("after", after)
-        revision, seconds, microseconds, values = await self._perform("read", name, after)
+        revision, seconds, microseconds, values = await self._perform("read", name, name, after)
         now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
         return StoredValues(values=tuple(values), revision=revision, now=now)
 

@@ -33,11 +33,12 @@ _LAST_PLACE: Final = (
     "(SELECT place FROM run_value WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 "
     "ORDER BY place DESC LIMIT 1)"
 )
-_KEY: Final = f"SELECT id, {_LAST_PLACE} & 4294967295 FROM run_key WHERE key = ?"
+# A key has a value from the first write on: without one, it had one at least.
+_KEY: Final = f"SELECT id, coalesce({_LAST_PLACE} & 4294967295, 1) FROM run_key WHERE key = ?"
 _VALUES: Final = "SELECT CAST(value AS BLOB) FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
 _LIST: Final = (
-    "SELECT key, CAST(value AS BLOB), place & 4294967295 FROM run_key "
-    f"JOIN run_value ON place = {_LAST_PLACE} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+    "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(place & 4294967295, 1) FROM run_key "
+    f"LEFT JOIN run_value ON place = {_LAST_PLACE} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
 )
 
 

@@ -47,6 +47,10 @@ class RunStore(Protocol):
     store may repeat it by itself. So a `RevisionConflict` can be with one's own write: read the key and
     compare before you conclude that somebody else has written.
 
+    A store that has lost values, for example because somebody has removed them, returns those that are left.
+    The revision of the key stays what it was, as far as the store knows it, and a known key without any value
+    is listed with an empty one. So readers find out that values are missing.
+
     A store may have an attribute `largest_value`: the most bytes of one value, by default 64 MiB; `None` for
     any number. A larger value is refused before it is given to the store.
 

@@ -36,8 +36,9 @@ from fastroai.store.entries import (
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import (
     FoundHeader,
-    decode_header,
+    check_whole,
     first_due,
+    header_in,
     header_key,
     keys_of,
     log_key,
@@ -108,7 +109,11 @@ class DurableRun:
 
     def open_in(self, scope: Scope) -> None:
         """Set the scope of the whole run, which is open now."""
-        self._scope, self.lease.spent = scope, scope.spent
+        self._scope, self.lease.progress = scope, lambda: self._progress(scope.spent())
+
+    def _progress(self, usage: Usage) -> dict[str, Any]:
+        """Return the fields of the header that say how far the run is."""
+        return {**spending_of(usage), "log_revision": self.journal.revision}
 
     async def check_held(self) -> None:
         """Make sure that this process still has the run, before anything happens outside of it.
@@ -127,10 +132,12 @@ class DurableRun:
 
         Raises:
             RunStoreUnavailable: the store has failed each time. The run stops, and can be resumed.
-            RunCorrupt: a message cannot be read.
+            RunCorrupt: a message cannot be read, or is lost.
         """
         key = mail_key(self.header)
-        return messages_in(await self._patiently(lambda: self.store.read(key, after=after)), self.run_id)
+        found = await self._patiently(lambda: self.store.read(key, after=after))
+        check_whole(self.run_id, "messages", found, after=after, least=self.header.mail_revision)
+        return messages_in(found, self.run_id)
 
     async def _patiently(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Perform an operation of the store. If it fails for good, nothing more of the run gets on record."""
@@ -272,7 +279,7 @@ class DurableRun:
                 status=ended.status,
                 owner=None,
                 lease_until=None,
-                **spending_of(usage),
+                **self._progress(usage),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -289,7 +296,7 @@ class DurableRun:
         try:
             await self.journal.aclose()
             await self.lease.stop()
-            await self._write_header(lease_until=None, **spending_of(usage))
+            await self._write_header(lease_until=None, **self._progress(usage))
         finally:
             await self.release()
 
@@ -400,8 +407,8 @@ async def new_header(
         RunExists: the id is taken, unless by the run to be replaced.
     """
     found = await store.read(header_key(opened.run_id))
-    if found.values and (replacing is None or found.revision != replacing.revision):
-        raise RunExists(opened.run_id, decode_header(opened.run_id, found.values[-1]).status)
+    if found.revision and (replacing is None or found.revision != replacing.revision):
+        raise RunExists(opened.run_id, header_in(opened.run_id, found).status)
     header = RunHeader(
         run_id=opened.run_id,
         epoch=new_epoch(),

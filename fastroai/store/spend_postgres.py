@@ -59,6 +59,7 @@ class PostgresSpendStore(KeptAt):
             last_made="spend_balance_v1",
             unavailable=SpendStoreUnavailable,
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
 
     def __repr__(self) -> str:

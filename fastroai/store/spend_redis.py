@@ -69,6 +69,7 @@ class RedisSpendStore(KeptAt):
             script="spend_redis.lua",
             unavailable=SpendStoreUnavailable,
         )
+        self._address = self._driver.address
         self._connections = Connections(self._driver, _CONNECTIONS)
 
     def __repr__(self) -> str:

@@ -65,6 +65,7 @@ class SQLiteFile:
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    address: None = None
     closes_before_fork: bool = True
     """SQLite keeps a table of its locks for the whole process, which a forked process would take for its own.
 

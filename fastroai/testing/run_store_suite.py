@@ -159,6 +159,14 @@ class RunStoreSuite:
         """Return a new key."""
         return prefix + "key"
 
+    @pytest.fixture
+    def lose(self) -> Callable[[str, int], Awaitable[None]]:
+        """Return an async function that removes the value at a position of a key, behind the store's back.
+
+        Your subclass overrides this fixture to have the store tested on damaged data.
+        """
+        pytest.skip("the fixture lose is not overridden, so no value is lost")
+
     # --- reading and appending ---
 
     async def test_a_new_key_holds_nothing(self, store: RunStore, key: str) -> None:
@@ -193,6 +201,24 @@ class RunStoreSuite:
         stored = await store.read(key)
         assert (stored.values, stored.revision) == ((b"1", b"2"), 2)
         await store.append(key, [b"3"], revision=2)
+
+    async def test_values_that_were_lost_are_missing_and_their_key_stays_known_until_it_is_deleted(
+        self, store: RunStore, key: str, lose: Callable[[str, int], Awaitable[None]]
+    ) -> None:
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        await lose(key, 2)
+        assert (await store.read(key)).values == (b"1", b"3")
+        await store.compare_and_set(key, b"4", revision=(await store.read(key)).revision)
+        await lose(key, (await store.read(key)).revision)
+        emptied = await store.read(key)
+        assert emptied.values == ()
+        assert emptied.revision > 0
+        listed = await store.list(key)
+        assert [(each.key, each.value, each.revision) for each in listed] == [(key, b"", emptied.revision)]
+        assert await _outcome(store.append(key, [b"x"], revision=0))
+        await store.delete(key)
+        assert (await store.read(key)).revision == 0
+        assert _names(await store.list(key)) == []
 
     async def test_a_new_key_begins_at_revision_0(self, store: RunStore, key: str) -> None:
         with pytest.raises(RevisionConflict) as caught:

@@ -9,8 +9,8 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from fastroai.plain_text import plain_line
 from fastroai.usage.report_rows import Rows, UsageRow
-from fastroai.usage.report_tables import printable
 
 FORMAT_VERSION: Final = 3
 """The version of the format. It goes up when a field changes its meaning or goes away, not for new fields."""
@@ -79,4 +79,4 @@ def _cell(value: _Value) -> _Value:
 
 def inert(name: str) -> str:
     """Return a name that no spreadsheet takes for a formula."""
-    return _FORMULA.sub("'", printable(name))
+    return _FORMULA.sub("'", plain_line(name))

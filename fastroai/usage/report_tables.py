@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from fastroai.plain_text import plain_line
 from fastroai.usage.money import format_cost
 from fastroai.usage.report_rows import NO_AGENT, NO_STEP, NO_TENANT, NO_VARIANT, Rows, UsageRow
 
@@ -115,16 +116,6 @@ def as_rich(report: Rows) -> RenderableType:
     return Group(grid, *(Text(note, style="bold") for note in (["", *table.notes] if table.notes else [])))
 
 
-def printable(name: str) -> str:
-    """Return a name on one line, with control characters written as in Python's strings.
-
-    Names of models, agents and tools may come from outside, and terminals obey control characters.
-    """
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in name
-    )
-
-
 def _table(report: Rows) -> _Table:
     """Return the table, without rows of zeros, groups without a named row, and empty columns."""
     groups = {"": [report.total]}
@@ -178,7 +169,7 @@ def _notes(total: UsageRow) -> list[str]:
         return []
     notes = ["The cost is not complete, and shares are those of the known cost."]
     if total.unpriced_requests:
-        units = f": {printable(', '.join(total.unpriced_units))}" if total.unpriced_units else ""
+        units = f": {plain_line(', '.join(total.unpriced_units))}" if total.unpriced_units else ""
         notes.append(f"Unpriced (no price is known{units}): {total.unpriced_requests:,}.")
     if total.unmeasured_requests:
         notes.append(
@@ -222,7 +213,7 @@ def _entity(match: re.Match[str]) -> str:
 
 
 _COLUMNS: Final[dict[str, Callable[[UsageRow], str]]] = {
-    "": lambda row: printable(row.name),
+    "": lambda row: plain_line(row.name),
     "cost (USD)": _cost,
     "share": _share,
     "requests": lambda row: f"{row.request_count:,}",

@@ -285,7 +285,8 @@ def usable_store(store: object) -> SpendStore:
     if store is None:
         return default_spend_store()
     if isinstance(store, type) or not isinstance(store, SpendStore):
-        raise ConfigurationError("store", store, "a SpendStore, such as SQLiteSpendStore('spend.db')")
+        shown = "(not shown)" if isinstance(store, str) else store  # a password can be in a URL
+        raise ConfigurationError("store", shown, "a SpendStore, such as SQLiteSpendStore('spend.db')")
     return store
 
 

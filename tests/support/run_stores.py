@@ -52,6 +52,39 @@ def run_stores(kind: str, request: pytest.FixtureRequest, folder: Path) -> Itera
             connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
 
 
+async def lose_value(store: Any, key: str, position: int, redis_url: str = "") -> None:
+    """Remove one value of a key behind the back of a store. `redis_url` is the server, if it is Redis.
+
+    A dict has no index beside its values, so the memory store forgets a key with its last value.
+    """
+    name = key.encode()
+    if isinstance(store, MemoryRunStore):
+        held = store._held[name]
+        if len(held.values) == 1:
+            await store.delete(key)
+        else:
+            del held.values[position - held.before - 1]
+    elif isinstance(store, SQLiteRunStore):
+        with sqlite3.connect(store._driver.path) as connection:
+            place = "(SELECT id << 32 FROM run_key WHERE key = ?) + ?"
+            connection.execute(f"DELETE FROM run_value WHERE place = {place}", (name, position))
+        connection.close()
+    elif isinstance(store, RedisRunStore):
+        with redis.Redis.from_url(redis_url) as client:
+            at = store._held + name
+            before = int(client.lindex(at, 0))
+            client.lset(at, position - before, b"lost")
+            client.lrem(at, 1, b"lost")
+            if client.llen(at) == 1:  # the position before the first value
+                client.delete(at)
+    else:
+        with psycopg.connect(store._driver._dsn, autocommit=True) as connection:
+            schema = store._driver.schema
+            of_key = f"key_id = (SELECT id FROM {schema}.run_key WHERE key = %s)"
+            query = f"DELETE FROM {schema}.run_value WHERE {of_key} AND position = %s"
+            connection.execute(query.encode(), (name, position))
+
+
 class PlainStore:
     """As somebody might write it who has no use for async: SQLite, and one connection for one thread."""
 

@@ -313,7 +313,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph", ("1", None)), "(version 1, now unnamed):"),
     (
         RunCorrupt("r", 3, "it is not JSON"),
-        "entry 3 of run 'r' cannot be read: it is not JSON. Start a new run; Run",
+        "entry 3 of run 'r' cannot be read: it is not JSON. Restore the store from a backup",
     ),
     (RunCorrupt("r", 0, "its header is damaged"), "the record of run 'r' cannot be read: its header is"),
     (

@@ -9,6 +9,7 @@ from mcp.server.mcpserver import AcceptedElicitation, Elicit, ElicitationResult,
 from mcp_types.version import is_version_at_least
 from pydantic import BaseModel, Field
 
+from fastroai.plain_text import plain_json, plain_line, quoted
 from fastroai.workflows.answers import AwaitGate, GateOutcome, NextAnswer, awaited_gate
 from fastroai.workflows.server.desk import Call, desk_of
 
@@ -87,7 +88,11 @@ def _can_ask(call: Call) -> bool:
 
 
 def _question(gate: AwaitGate) -> str:
+    # Intent and inputs come from models and users: they must neither hide text nor look like lines of ours.
+    said = {"intent": quoted(gate.intent) if gate.intent else "", "flow_id": plain_line(gate.flow_id)}
+    gate = gate.model_copy(update=said)
     inputs = json.dumps(gate.inputs, ensure_ascii=False, indent=2, sort_keys=True) if gate.inputs else ""
+    inputs = plain_json(inputs)
     if len(inputs) > _LONGEST_INPUTS:
         inputs = f"{inputs[:_LONGEST_INPUTS]}\n... ({len(inputs):,} characters in all)"
     ways = [f"approve: {_goes_on(gate.on_approve, 'the flow is complete')}"]

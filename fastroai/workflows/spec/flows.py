@@ -20,10 +20,11 @@ _ROUTES = ("on_approve", "on_revise", "on_kill", "on_fail", "next")
 def check_names(names: Iterable[str], way: Way, problems: Problems) -> None:
     """Note names that are not allowed."""
     for name in names:
-        _check_name(name, (*way, name), problems, of_key=True)
+        check_name(name, (*way, name), problems, of_key=True)
 
 
-def _check_name(name: str, way: Way, problems: Problems, *, of_key: bool = False) -> None:
+def check_name(name: str, way: Way, problems: Problems, *, of_key: bool = False) -> None:
+    """Note a name that is not allowed."""
     if len(name) > MAX_ID_CHARACTERS:
         message = (
             f"the name {cut(name)!r} has {len(name):,} characters; at most {MAX_ID_CHARACTERS} are allowed"
@@ -75,7 +76,7 @@ def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -
 def _steps_by_id(part: FlowPart, way: Way, problems: Problems) -> dict[str, int]:
     at: dict[str, int] = {}
     for index, step in enumerate(part.steps):
-        _check_name(step.id, (*way, index, "id"), problems)
+        check_name(step.id, (*way, index, "id"), problems)
         if step.id in at:
             line = problems.text.place((*way, at[step.id], "id"))[0]
             message = f"step {cut(step.id)!r} is there already, in line {line}; give it an id of its own"

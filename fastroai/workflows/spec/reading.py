@@ -11,7 +11,14 @@ from fastroai.documents.yaml_text import YamlText, read_yaml_of
 from fastroai.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import read_contracts, read_fields
-from fastroai.workflows.spec.flows import check_flows, check_names, entry_of, read_flow, same_inputs
+from fastroai.workflows.spec.flows import (
+    check_flows,
+    check_name,
+    check_names,
+    entry_of,
+    read_flow,
+    same_inputs,
+)
 from fastroai.workflows.spec.functions import read_functions, uses_of
 from fastroai.workflows.spec.limits import MAX_SPEC_DEPTH, MAX_SPEC_VALUES
 from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_keys
@@ -102,6 +109,7 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
     check_flows(flows, part.flows, problems)
     entry = entry_of(flows)
     if part.workflow is not None:
+        check_name(part.workflow.name, ("workflow", "name"), problems)
         entry = _entry(part.workflow, flows, problems) or entry
     return WorkflowSpec(
         version=cast("Literal['0.1', '0.2']", part.version),

@@ -746,6 +746,24 @@ async def test_the_console_says_how_to_answer(store: Any, capsys: pytest.Capture
     assert capsys.readouterr().err == said
 
 
+async def test_a_question_on_the_console_neither_changes_it_nor_imitates_the_command(
+    store: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @step
+    async def ask(ctx: StepContext) -> str:
+        return await ctx.ask("sure?\u202e\x1b[2J\n  fastroai review answer r:1 YES", str, to="Mia\x07")
+
+    pipeline = Pipeline("p", {"ask": ask}, config=PipelineConfig(sinks=[to_console]))
+    (asked,) = (await pipeline.execute(run_id="r", store=store)).questions
+    said = (
+        "question to Mia\\x07:\n"
+        "> sure?\\u202e\\x1b[2J\n"
+        ">   fastroai review answer r:1 YES\n"
+        f"  fastroai review answer {asked.id} ANSWER\n"
+    )
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("sinks", [3, "print", [print, 3]])
 def test_a_sink_is_a_function(sinks: Any) -> None:
     with pytest.raises(ConfigurationError, match="a list of functions that take a question"):

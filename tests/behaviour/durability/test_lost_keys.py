@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
@@ -14,11 +14,19 @@ from typing import Any
 import psycopg
 import pytest
 import redis
-from support.run_stores import KINDS, run_stores
+from support.faulty_store import gone
+from support.run_stores import KINDS, lose_value, run_stores
 
 from fastroai import Inbox, Pipeline, StepContext, send_message, step
-from fastroai.errors import RunCorrupt, RunNotFound, RunTakenOver
-from fastroai.store import RunHistory, RunStore
+from fastroai.errors import (
+    RecordedError,
+    RunCorrupt,
+    RunNotFound,
+    RunStoreUnavailable,
+    RunTakenOver,
+    StepExecutionError,
+)
+from fastroai.store import MemoryRunStore, RedisRunStore, RunHistory, RunStore
 
 COST = Decimal("0.5")
 OTHERS = ["r2", "r0"]
@@ -31,6 +39,21 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         store = open_store()
         yield store
         asyncio.run(store.aclose())
+
+
+LoseOne = Callable[[str, int], Awaitable[None]]
+
+
+@pytest.fixture
+def lose_one(store: Any, request: pytest.FixtureRequest) -> LoseOne:
+    """Remove one value of a key behind the store's back."""
+    url = request.getfixturevalue("redis_url") if isinstance(store, RedisRunStore) else ""
+    return lambda key, position: lose_value(store, key, position, url)
+
+
+@pytest.fixture
+def memory() -> MemoryRunStore:
+    return MemoryRunStore()
 
 
 @step
@@ -95,6 +118,109 @@ async def test_the_other_runs_go_on_whatever_key_of_a_run_is_lost_or_damaged(sto
         for found in await store.list("", limit=1000):
             await store.delete(found.key)
     assert number >= 6, keys
+
+
+@pytest.mark.slow
+async def test_the_other_runs_go_on_whatever_single_value_of_a_run_is_lost(
+    store: Any, lose_one: LoseOne
+) -> None:
+    number = 0
+    while True:
+        keys = await three_runs(store)
+        places = [place for key in keys for place in await places_of(store, key)]
+        if number == len(places):
+            break
+        await lose_one(*places[number])
+        try:
+            await check_the_others(store)
+        except BaseException as error:
+            error.add_note(f"{places[number]}")
+            raise
+        number += 1
+        for found in await store.list("", limit=1000):
+            await store.delete(found.key)
+    assert number >= 10, places
+
+
+async def places_of(store: Any, key: str) -> list[tuple[str, int]]:
+    found = await store.read(key)
+    return [(key, found.revision - back) for back in reversed(range(len(found.values)))]
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "answer"])
+async def test_a_run_that_lacks_an_entry_of_its_log_says_that_the_entry_is_gone(
+    store: Any, lose_one: LoseOne, which: str
+) -> None:
+    keys = await three_runs(store)
+    (question,) = await Inbox(store).list(run_id="r1")
+    await Inbox(store).answer(question.id, "yes")
+    (log,) = [key for key in keys if key.startswith("log:")]
+    places = await places_of(store, log)
+    await lose_one(*places[{"first": 0, "middle": 2, "answer": -1}[which]])
+    gone = rf"run 'r1' cannot be read: the store has lost 1 of its {len(places)} log entries"
+    history = RunHistory(store)
+    for call in (
+        lambda: PIPELINE.resume("r1", store=store),
+        lambda: history.trace("r1"),
+        lambda: history.state("r1"),
+        lambda: anext(history.follow("r1")),
+        lambda: PIPELINE.fork("r1", at="ask", store=store),
+        lambda: PIPELINE.execute({}, run_id="r1", store=store, on_existing="resume"),
+        lambda: Inbox(store).get(question.id),
+        lambda: Inbox(store).answer(question.id, "no"),
+        lambda: history.spending(),
+    ):
+        with pytest.raises(RunCorrupt, match=gone) as info:
+            await call()
+        assert info.value.run_id == "r1"
+    woken = await PIPELINE.wake(store=store)
+    assert [type(outcome) for outcome in woken.values()] == [RunCorrupt]
+    await history.delete("r1")
+    assert [run.run_id for run in await history.list()] == OTHERS
+
+
+async def test_a_run_whose_header_lost_its_value_is_listed_and_can_be_deleted(
+    store: Any, lose_one: LoseOne, request: pytest.FixtureRequest
+) -> None:
+    if isinstance(store, MemoryRunStore):
+        pytest.skip("a dict has no index that would know the header")
+    await three_runs(store)
+    await lose_one(*(await places_of(store, "run:r1"))[0])
+    history = RunHistory(store)
+    for runs in (await history.list(), await history.list(limit=9), await history.list(status="unreadable")):
+        (damaged,) = [run for run in runs if run.run_id == "r1"]
+        assert damaged.status == "unreadable"
+        assert "its header is gone from the store" in str(damaged.error)
+    for call in (
+        lambda: PIPELINE.resume("r1", store=store),
+        lambda: PIPELINE.execute({}, run_id="r1", store=store),
+        lambda: history.trace("r1"),
+        lambda: history.delete("r1"),
+        lambda: send_message("r1", "note", store=store),
+    ):
+        with pytest.raises(RunCorrupt, match="run 'r1' cannot be read: its header is gone from the store"):
+            await call()
+    await history.delete("r1", force=True)
+    assert [found.key for found in await store.list("", limit=1000) if "r1" in found.key] == []
+    assert (await PIPELINE.execute({}, run_id="r1", store=store)).status == "paused"
+
+
+async def test_a_run_that_lacks_the_message_for_which_it_waits_says_so(store: Any, lose_one: LoseOne) -> None:
+    @step
+    async def receive(ctx: StepContext) -> str:
+        return await ctx.receive("note", str)
+
+    pipeline = Pipeline("p", {"receive": receive})
+    await pipeline.execute({}, run_id="r", store=store)
+    await send_message("r", "other", "before", store=store)
+    await send_message("r", "note", "hello", store=store)
+    (mail,) = [found.key for found in await store.list("mail:")]
+    await lose_one(mail, 2)
+    gone = (
+        "step 'receive' failed: RunCorrupt: .* run 'r' cannot be read: the store has lost 1 of its 2 messages"
+    )
+    with pytest.raises(StepExecutionError, match=gone):
+        await pipeline.resume("r", store=store)
 
 
 async def check_the_others(store: Any) -> None:
@@ -230,3 +356,79 @@ async def test_a_run_whose_header_is_lost_ends_and_a_warning_says_so(
     with caplog.at_level(logging.WARNING, "fastroai.store"):
         assert (await Pipeline("p", {"a": lose_header}).execute({}, run_id="r", store=store)).output == "x"
     assert "run 'r': its header is gone from the store" in caplog.text
+
+
+async def answer_all(store: Any) -> None:
+    for question in await Inbox(store).list():
+        await Inbox(store).answer(question.id, "yes")
+
+
+async def test_a_due_run_with_a_damaged_header_is_told_by_wake_and_the_others_go_on(store: Any) -> None:
+    await three_runs(store)
+    await answer_all(store)
+    await damage(store, "run:r1")
+    woken = await PIPELINE.wake(store=store)
+    assert isinstance(woken["r1"], RunCorrupt)
+    assert [woken[run_id].output for run_id in OTHERS] == ["yes", "yes"]
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), Odd("odd")], ids=["exit", "odd"])
+async def test_an_error_that_is_no_exception_ends_one_woken_run_and_not_the_others(
+    memory: MemoryRunStore, error: BaseException
+) -> None:
+    @step
+    async def stop(ctx: StepContext) -> str:
+        answer = await ctx.ask("all right?", str)
+        if ctx.run_id == "r1":
+            raise error
+        return answer
+
+    pipeline = Pipeline("p", {"stop": stop})
+    for run_id in ("r0", "r1", "r2"):
+        await pipeline.execute({}, run_id=run_id, store=memory)
+    await answer_all(memory)
+    woken = await pipeline.wake(store=memory)
+    told = woken["r1"]
+    assert isinstance(told, RecordedError)
+    assert told.__cause__ is error
+    assert told.error_type == f"{type(error).__module__}.{type(error).__name__}"
+    assert [woken[run_id].output for run_id in OTHERS] == ["yes", "yes"]
+    recovered = await pipeline.recover(store=memory)
+    assert [*recovered] == ["r1"]
+    assert isinstance(recovered["r1"], RecordedError)
+
+
+async def test_an_interrupted_run_with_a_damaged_header_is_told_by_recover_and_the_others_go_on(
+    memory: MemoryRunStore,
+) -> None:
+    dies = True
+
+    @step
+    async def work(ctx: StepContext) -> str:
+        if dies:
+            raise SystemExit
+        return "done"
+
+    pipeline = Pipeline("p", {"work": work})
+    for run_id in ("r0", "r1", "r2"):
+        with pytest.raises(SystemExit):
+            await pipeline.execute({}, run_id=run_id, store=memory)
+    dies = False
+    await damage(memory, "run:r1")
+    recovered = await pipeline.recover(store=memory)
+    assert isinstance(recovered["r1"], RunCorrupt)
+    assert [recovered[run_id].output for run_id in OTHERS] == ["done", "done"]
+
+
+async def test_wake_and_recover_raise_the_error_of_a_store_as_it_is() -> None:
+    class Unlistable(MemoryRunStore):
+        async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Any:
+            raise gone()
+
+    for call in (PIPELINE.wake, PIPELINE.recover):
+        with pytest.raises(RunStoreUnavailable, match="no connection"):
+            await call(store=Unlistable())

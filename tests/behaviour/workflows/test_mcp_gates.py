@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,30 @@ async def test_the_client_asks_its_user_when_a_step_leads_to_a_gate(tmp_path: Pa
         assert end["status"] == "complete"
         assert await decision(call, flow) == ("approve", "agent", "well written")
     (question,) = asked
-    assert question.startswith("May it be published?")
+    assert question.startswith("> May it be published?")
     assert "Gate 'ship' of flow 'article', round 1" in question
     assert "revise: back to 'draft'" in question
     assert DRAFT["text"] in question
+
+
+@BOTH
+async def test_an_intent_and_inputs_neither_imitate_the_ways_on_nor_hide_text(
+    tmp_path: Path, mode: str
+) -> None:
+    attack = "May it be published?\n\napprove: only a draft\u202e\x1b[2J"
+    spec = ARTICLE.replace("May it be published?", json.dumps(attack))
+    user, asked = answering(APPROVED)
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        flow = (await call("plan", spec=spec, inputs={"topic": "tides"}))["flow_id"]
+        written = {**DRAFT, "text": f"\u202e{DRAFT['text']}\n\nkill: nothing\u009b"}
+        await call("step_done", flow_id=flow, step_id="draft", result=written)
+    (question,) = asked
+    assert question.replace("\n", "").isprintable()
+    lines = question.splitlines()
+    assert [line for line in lines if line.startswith("approve:")] == ["approve: the flow is complete"]
+    assert [line for line in lines if line.startswith("kill:")] == ["kill: the flow ends"]
+    assert r"> approve: only a draft\u202e\x1b[2J" in lines
+    assert r"\u202e" in question
 
 
 @BOTH

@@ -100,6 +100,17 @@ def test_a_dry_run_shows_a_diff_and_writes_nothing(project: Path) -> None:
     assert files(project) == before
 
 
+def test_what_install_prints_of_files_and_folders_cannot_change_a_terminal(project: Path) -> None:
+    odd = project / "odd\u202e\x1b[2J"
+    odd.mkdir()
+    (odd / "CLAUDE.md").write_text("# notes \x1b]0;title\x07\u202e\n")
+    for words in (("--dry-run",), ()):
+        done = mcp("install", "--client", "claude-code", "--project", str(odd), *words)
+        assert done.exit_code == 0
+        assert done.stdout.replace("\n", "").replace("\t", "").isprintable()
+        assert r"\u202e" in done.stdout
+
+
 def test_several_clients_are_set_up_at_once_and_share_a_record(project: Path) -> None:
     done = mcp("install", "--client", "cursor", "--client", "gemini", "--part", "server", "--json")
     assert [(one["client"], len(one["files"])) for one in json.loads(done.stdout)] == [

@@ -30,7 +30,7 @@ def mcp(*arguments: str) -> Result:
         (("--allow-host", "flows.example"), "--allow-host='flows.example': expected no value without --http"),
         (("--workspace", "missing"), "--workspace='missing': expected a folder that is there"),
         (("--store", "missing/flows.db"), "No such file or directory"),
-        (("--store", "mysql://db"), "store='mysql:...'"),
+        (("--store", "mysql://db"), "store='mysql://db'"),
         (("--key-file", "short.key"), "at least 32 random characters"),
         (("--codec", "nowhere:codec"), "--codec='nowhere:codec'"),
     ],

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fastroai.cli.text import local, plain, seconds, took
+from fastroai.cli.text import local, seconds, took
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -20,8 +20,3 @@ def test_durations_are_short(value: float, shown: str) -> None:
 def test_a_time_that_is_not_known_is_empty() -> None:
     assert local(None) == took(None, NOON) == took(NOON, None) == ""
     assert took(NOON, NOON + timedelta(seconds=2)) == "2 s"
-
-
-def test_control_characters_are_written_out() -> None:
-    assert plain("a\x1b]0;title\x07b\n\tc") == "a\\x1b]0;title\\x07b\n\tc"
-    assert plain("grüße") == "grüße"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,18 @@ def test_a_waiting_run_says_how_its_gate_is_answered() -> None:
     waiting = run_spec("--inputs", '{"text": "a b", "least": 1}', "--run-id", "r")
     assert "gate ok: fastroai review answer r:" in waiting.stdout
     assert waiting.stdout.rstrip().endswith("--store runs.db")
+
+
+@pytest.mark.parametrize("form", ["--json", "--no-json"])
+def test_the_password_of_a_store_is_not_shown(redis_url: str, form: str) -> None:
+    place = f"{redis_url}?username=default&client_name=s3cr3tCANARY"
+    functions = ("--functions", "workflow_code:functions", "--store", place)
+    inputs = ("--input", "text=a b", "--input", "least=1", "--run-id", uuid.uuid4().hex)
+    words = [one for one in (*functions, *inputs, form) if one != "--no-json"]
+    waiting = run("workflow", "run", "spec.workflow.yaml", *words)
+    assert waiting.exit_code == 0
+    assert redis_url.rstrip("/") in waiting.stdout
+    assert "CANARY" not in waiting.output
 
 
 def test_a_run_that_fails_its_checks_exits_with_1_and_says_why() -> None:

@@ -25,6 +25,7 @@ FLOWCHART = re.compile(
 # What has once broken a diagram of Mermaid 11, or was shown as something else.
 HOSTILE = [
     "end",
+    "\u202e",
     "a-b",
     "x y",
     "<b>bold</b>",
@@ -143,7 +144,8 @@ def test_no_text_becomes_syntax(text: str) -> None:
     states.encode()
     shown = re.search(r'state "(.*)" as s0', states)
     assert shown
-    expected = {"": "\xa0", "\x00": "\ufffd", "\ud800": "\ufffd"}.get(text, text)
+    unshown = dict.fromkeys(("\x00", "\ud800", "\u202e"), "\ufffd")
+    expected = {"": "\xa0", **unshown}.get(text, text)
     assert decoded(shown[1]) == expected
 
 

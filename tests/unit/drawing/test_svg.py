@@ -52,6 +52,13 @@ def test_no_text_becomes_markup(text: str) -> None:
     assert not re.search(r"\bon\w+=", drawn)
 
 
+@pytest.mark.parametrize("char", [*"\u061c\u200e\u200f\u202a\u202e\u2066\u2069"])
+def test_no_text_turns_others_around(char: str) -> None:
+    drawn = svg(Drawing([DrawnNode("a", f"{char}b", note=char)], title=char))
+    assert char not in drawn
+    assert "\ufffdb" in drawn
+
+
 def test_it_has_a_title_for_those_who_do_not_see_it() -> None:
     root = read(svg(Drawing([DrawnNode("a")], title="support & billing"))).root
     assert root.get("role") == "img"

@@ -47,6 +47,7 @@ class FakeDriver:
     name = "fake"
     errors = (Lost, Failed)
     closes_before_fork = False
+    address = None
 
     def __init__(self, timeout: float = LONG) -> None:
         self.timeout = timeout

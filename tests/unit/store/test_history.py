@@ -231,7 +231,7 @@ async def test_what_cannot_be_the_id_of_a_run(store: MemoryRunStore, run_id: Any
 
 def test_a_history_is_of_a_store_and_a_codec() -> None:
     store: Any = "a.db"
-    with pytest.raises(ConfigurationError, match=r"expected a store: SQLiteRunStore\('a.db'\), for a file"):
+    with pytest.raises(ConfigurationError, match=r"expected a store: for a path or a URL, open_run_store"):
         RunHistory(store)
     codec: Any = "x"
     with pytest.raises(ConfigurationError, match=r"codec='x': expected an object with encode\(bytes\)"):

@@ -33,7 +33,7 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.headers import encode_header, header_key, read_header, read_log
+from fastroai.store.headers import encode_header, header_key, read_header, read_log, spending_of
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun, seize
@@ -223,7 +223,7 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
 async def test_the_renewing_thread_puts_on_record_what_was_spent_and_keeps_what_senders_wrote() -> None:
     store = MemoryRunStore()
     run = await begin(store)
-    run.lease.spent = lambda: Usage(request_count=3)
+    run.lease.progress = lambda: spending_of(Usage(request_count=3))
     held = await read_header(store, "r")
     due = replace(held.header, due_at=held.now)
     await store.compare_and_set(header_key("r"), encode_header(due), revision=held.revision)

@@ -141,6 +141,17 @@ async def test_files_are_for_their_owner_alone_and_hold_nothing_readable_with_a_
     await inner.aclose()
 
 
+async def test_the_folder_of_payloads_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        await FilePayloadStore(tmp_path / "new" / "payloads").put("ab", "cd", b"1")
+    finally:
+        os.umask(before)
+    folder = tmp_path / "new" / "payloads"
+    made = (folder, folder / "ab", folder / "ab" / "cd")
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o600]
+
+
 @pytest.mark.parametrize("damage", ["lost", "changed", "cut"])
 async def test_a_payload_that_is_lost_or_damaged_is_an_error_of_its_run_alone(
     damage: str, tmp_path: Path

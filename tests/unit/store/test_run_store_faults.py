@@ -283,7 +283,7 @@ async def test_a_write_whose_answer_is_lost_has_happened_once(served: Through) -
     assert (await served.direct.read(KEY)).values == (b"1", b"2", b"3")
 
 
-async def test_keys_that_redis_has_lost_are_passed_over(redis_url: str) -> None:
+async def test_keys_whose_values_redis_has_lost_are_known_until_they_are_deleted(redis_url: str) -> None:
     store, prefix = RedisRunStore(redis_url, prefix=f"test-{uuid.uuid4().hex}"), "run:"
     names = [f"{prefix}{number}" for number in range(8)]
     for name in names:
@@ -292,13 +292,22 @@ async def test_keys_that_redis_has_lost_are_passed_over(redis_url: str) -> None:
     lost = names[1:5]
     client.delete(*(key for key in client.keys(f"*{store._prefix}*") if key.decode().endswith(tuple(lost))))
     client.close()
-    left = [name for name in names if name not in lost]
-    assert [found.key for found in await store.list(prefix)] == left
-    assert [found.key for found in await store.list(prefix, limit=3)] == left[:3]
-    assert [found.key for found in await store.list(prefix, after=left[0], limit=2)] == left[1:3]
-    assert (await store.read(lost[0])).revision == 0
-    await store.append(lost[0], [b"2"], revision=0)
-    assert len(await store.list(prefix)) == 5
+    found = await store.list(prefix)
+    assert [each.key for each in found] == names
+    assert [each.key for each in found if not each.value] == lost
+    assert [each.key for each in await store.list(prefix, after=names[0], limit=2)] == lost[:2]
+    emptied = await store.read(lost[0])
+    assert (emptied.values, emptied.revision) == ((), 1)
+    with pytest.raises(RevisionConflict):
+        await store.append(lost[0], [b"2"], revision=0)
+    await store.append(lost[0], [b"2"], revision=1)
+    again = await store.read(lost[0], after=1)
+    assert (again.values, again.revision) == ((b"2",), 2)
+    await store.compare_and_set(lost[1], b"2", revision=1)
+    assert (await store.read(lost[1])).values == (b"2",)
+    await store.delete(lost[2])
+    await store.append(lost[2], [b"2"], revision=0)
+    assert [each.key for each in await store.list(prefix) if not each.value] == lost[3:]
     await store.aclose()
 
 

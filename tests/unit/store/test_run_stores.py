@@ -1,19 +1,22 @@
 """The suite that users run against their stores, against ours and against two that users might write."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
+from functools import partial
 from inspect import signature
 from pathlib import Path
 
 import pytest
-from support.run_stores import AsyncStore, Held, OpenStore, PlainStore, run_stores
+from support.run_stores import AsyncStore, Held, OpenStore, PlainStore, lose_value, run_stores
 
 from fastroai.errors import RevisionConflict
-from fastroai.store import StoredKey, StoredValues
+from fastroai.store import RunStore, StoredKey, StoredValues
 from fastroai.testing import RunStoreSuite
+
+Lose = Callable[[str, int], Awaitable[None]]
 
 
 class Ours(RunStoreSuite):
@@ -50,13 +53,25 @@ class TestMemoryRunStore(Ours):
 class TestSQLiteRunStore(Ours):
     kind = "sqlite"
 
+    @pytest.fixture
+    def lose(self, store: RunStore) -> Lose:
+        return partial(lose_value, store)
+
 
 class TestRedisRunStore(Ours):
     kind = "redis"
 
+    @pytest.fixture
+    def lose(self, store: RunStore, redis_url: str) -> Lose:
+        return partial(lose_value, store, redis_url=redis_url)
+
 
 class TestPostgresRunStore(Ours):
     kind = "postgres"
+
+    @pytest.fixture
+    def lose(self, store: RunStore) -> Lose:
+        return partial(lose_value, store)
 
 
 class TestStoreWithPlainMethods(RunStoreSuite):

@@ -344,6 +344,15 @@ def test_the_inputs_of_the_workflow_are_those_of_its_flow() -> None:
         check(text + more + f"workflow: {{name: a, {said}}}\n", message)
 
 
+@pytest.mark.parametrize("name", ["a b", "a\\u202e", "a\\n", "1a", "a.b", ""])
+def test_the_name_of_the_workflow_is_a_name_like_others(name: str) -> None:
+    text = "version: '0.2'\nflows: {a: {steps: [{id: s, intent: b}]}}\n"
+    check(f'{text}workflow: {{name: «"{name}"}}\n', "is no name; expected letters, digits, '_' and '-'")
+    long = "a" * 201
+    check(f"{text}workflow: {{name: «{long}}}\n", "has 201 characters; at most 200 are allowed")
+    assert load_spec(f"{text}workflow: {{name: my-workflow_2}}\n").entry == "a"
+
+
 def test_the_workflow_says_which_inputs_may_be_left_out() -> None:
     read = load_spec(
         "version: '0.2'\nworkflow: {name: a, input: {x: {type: integer, default: 2}, y: {type: string}}}\n"
