@@ -14,7 +14,7 @@ from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
-from fastroai.graphs.machine.copies import own_copy
+from fastroai.steps.copies import own_copy
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import VisitData
 from fastroai.graphs.machine.routing import Choice, Unevaluated

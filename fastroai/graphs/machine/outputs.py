@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fastroai.errors import MissingDependencyError, nearest_hint
 from fastroai.graphs.machine.branches import Branch
-from fastroai.graphs.machine.copies import Copies
+from fastroai.steps.copies import Copies
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runtime import Scope
 from fastroai.steps.context import RunData, StepData
