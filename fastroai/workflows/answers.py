@@ -148,7 +148,7 @@ class ExecuteStep(_Next):
     """Conditions that the result has to meet."""
     attempt: int
     retries_remaining: int
-    """Attempts that are left, this one included."""
+    """Attempts that are left, this one included, in every version of specs."""
     function: str | None = None
     mode: Mode | None = None
     agent: str | None = None

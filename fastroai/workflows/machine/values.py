@@ -87,15 +87,17 @@ def _read(flow: FlowState, reference: Reference) -> tuple[JsonValue, str]:
     for depth, part in enumerate(reference.path):
         if value is None:
             return None, ""
-        if isinstance(value, dict) and isinstance(part, str) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        elif is_rejected or (depth == 0 and reference.is_declared):
-            return None, ""
-        else:
-            return None, f"{reference.text} has no value: {_lacks(value, part)}"
+        if not _has(value, part):
+            is_null = is_rejected or (depth == 0 and reference.is_declared)
+            return None, "" if is_null else f"{reference.text} has no value: {_lacks(value, part)}"
+        value = value[part]  # type: ignore[index, call-overload]  # which it has
     return value, ""
+
+
+def _has(value: JsonValue, part: str | int) -> bool:
+    if isinstance(value, dict):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)
 
 
 def _lacks(value: JsonValue, part: str | int) -> str:

@@ -15,7 +15,7 @@ Version: TypeAlias = Literal["0.1", "0.2", "0.3"]
 """A version of the format of specs."""
 
 RETRIES_ARE_ATTEMPTS: Final[tuple[Version, ...]] = ("0.1", "0.2")
-"""The versions in which `retries` are attempts in all. In the others, they come on top of the first attempt."""
+"""The versions in which `retries` are attempts in all. In others, they come on top of the first attempt."""
 
 Mode: TypeAlias = Literal["infer", "compute", "gate"]
 """How a function is carried out: by a model or agent, by code, or by a person."""
@@ -91,7 +91,7 @@ ACCUMULATED_FIELDS: Final[Mapping[str, FieldSpec]] = {
     "accumulated": FieldSpec(type="array"),
     "accumulated_count": FieldSpec(type="integer"),
 }
-"""Fields that a loop with `accumulate` adds to the output of its step: all different items, and their number."""
+"""Fields that a loop with `accumulate` adds to its step's output: all different items, and their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

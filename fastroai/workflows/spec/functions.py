@@ -14,9 +14,9 @@ from fastroai.usage import Budget
 from fastroai.workflows.spec.conditions import Scope, read_ensure
 from fastroai.workflows.spec.document import (
     ACCUMULATED_FIELDS,
+    RETRIES_ARE_ATTEMPTS,
     ContractSpec,
     FieldSpec,
-    RETRIES_ARE_ATTEMPTS,
     FunctionSpec,
     Mode,
 )
@@ -135,7 +135,7 @@ def known_contract(
 
 
 def read_attempts(retries: int | None, version: str, way: Way, problems: Problems, default: int) -> int:
-    """Return the attempts in all that `retries` allows, or else `default`. Note a problem if it is invalid."""
+    """Return the attempts in all that `retries` allows, or else `default`. Note invalid numbers."""
     if version in RETRIES_ARE_ATTEMPTS:
         return at_least_one(retries, way, problems, default)
     if retries is not None and retries < 0:

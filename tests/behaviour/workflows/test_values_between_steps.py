@@ -89,7 +89,7 @@ version: "0.2"
 contracts:
   List: {items: {type: array}}
 functions:
-  add: {mode: compute, intent: Add, input: {items: {type: array}}, output: List, ensure: [len(result.items) > 1]}
+  add: {mode: compute, intent: Add, input: {items: {type: array}}, output: List}
 flows:
   main:
     input: {start: {type: array}}
