@@ -88,9 +88,10 @@ def _read(flow: FlowState, reference: Reference) -> tuple[JsonValue, str]:
         if value is None:
             return None, ""
         if not _has(value, part):
-            is_null = is_rejected or (depth == 0 and reference.is_declared)
+            is_optional = depth == 0 and reference.is_declared and isinstance(value, dict)
+            is_null = is_rejected or is_optional
             return None, "" if is_null else f"{reference.text} has no value: {_lacks(value, part)}"
-        value = value[part]  # type: ignore[index, call-overload]  # which it has
+        value = value[part]  # type: ignore[index]  # which it has
     return value, ""
 
 
