@@ -147,10 +147,11 @@ def _tell(result: WorkflowResult, place: str, codec: str | None, again: Sequence
     """Print how a run ended. If it can go on, print the commands for that; `again` is the last of them."""
     print(plain(f"run {result.run_id}: {result.status}, ${result.usage.cost_usd}. {result.reason}"))
     for question in result.questions:
-        first, *others = map(str, question.options or ())
-        options = _words({"--store": place, "--codec": codec})
-        answer = shlex.join(["fastroai", "review", "answer", question.id, first, *options])
-        print(plain(f"gate {question.node} ({first}, or {', or '.join(others)}): {answer}"))
+        answers = [one if isinstance(one, str) else json.dumps(one) for one in question.options or ()]
+        chosen = f" ({', or '.join(answers)})" if answers else ""
+        words = [question.id, *(answers[:1] or ["ANSWER"]), *_words({"--store": place, "--codec": codec})]
+        command = shlex.join(["fastroai", "review", "answer", *words])
+        print(plain(f"question of {question.node}{chosen}: {command}"))
     ends = [one for one in result.trace.entries if isinstance(one, RunFinished)]
     if ends and ends[-1].resume_at:
         print(plain(f"to go on: {shlex.join(['fastroai', *again])}"))

@@ -73,6 +73,7 @@ class Performers:
             ConfigurationError: something is missing or of no use; the message lists all problems at once.
         """
         self._plan, self._functions, self._agents, self._model = plan, functions, agents, model
+        self._fields_read = {name: _fields_read(flow) for name, flow in plan.spec.flows.items()}
         problems = [*self._unknown(), *self._missing()]
         if problems:
             expected = "what the steps need: " + "; ".join(problems)
@@ -106,10 +107,10 @@ class Performers:
         """Return whether a check, or another step, looks up a field of the result."""
         if any(path[0] == "result" and len(path) > 1 for check in step.ensure for path in check.paths):
             return True
-        if step.id in _fields_read(flow.flow):
+        if step.id in self._fields_read[flow.flow.name]:
             return True
-        last = [one for one in flow.flow.steps if one.gate is None][-1:]
-        return bool(flow.path) and last == [step] and self._has_fields(*self._plan.steps[flow.path])
+        last = next((one for one in reversed(flow.flow.steps) if one.gate is None), None)
+        return bool(flow.path) and step is last and self._has_fields(*self._plan.steps[flow.path])
 
     def _agent_for(self, step: StepSpec) -> FastroAgent[Any, Any] | None:
         return self._agents.get(step.agent or step.function or "")

@@ -87,13 +87,31 @@ def test_the_commands_that_a_waiting_run_suggests_answer_its_gate_and_go_on(fold
     words = ("--functions", "workflow_code:functions", "--store", "my runs.db")
     waiting = run("workflow", "run", "my spec.yaml", *words, "--inputs", '{"text": "a b", "least": 1}')
     _, asked, onwards = waiting.stdout.splitlines()
-    assert asked.startswith("gate ok (approve, or revise, or kill): fastroai review answer ")
+    assert asked.startswith("question of ok (approve, or revise, or kill): fastroai review answer ")
     assert onwards.startswith("to go on: fastroai workflow run 'my spec.yaml' ")
 
     assert run(*shlex.split(asked.partition(": fastroai ")[2])).exit_code == 0
     again = run(*shlex.split(onwards.partition(": fastroai ")[2]))
     assert again.exit_code == 0
     assert again.stdout.endswith('complete, $0. the workflow is complete\n{"words": 2}\n')
+
+
+def test_a_question_of_a_function_is_answered_by_the_command_that_is_suggested(folder: Path) -> None:
+    (folder / "workflow_code.py").write_text(
+        """
+async def count(ctx, text, least):
+    return {"words": await ctx.ask("How many words are there?", int)}
+
+
+functions = {"count": count}
+"""
+    )
+    waiting = run_spec("--input", "text=a b", "--input", "least=1")
+    _, asked, onwards = waiting.stdout.splitlines()
+    assert asked.startswith("question of count: fastroai review answer ")
+    words = [{"ANSWER": "7"}.get(one, one) for one in shlex.split(asked.partition(": fastroai ")[2])]
+    assert run(*words).exit_code == 0
+    assert "question of ok" in run(*shlex.split(onwards.partition(": fastroai ")[2])).stdout
 
 
 def test_the_command_that_a_failed_run_suggests_goes_on_with_it(folder: Path) -> None:
