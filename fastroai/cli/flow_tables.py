@@ -50,7 +50,8 @@ def next_lines(answer: NextAnswer) -> Iterator[str]:
             yield from _doing(answer.intent, answer.inputs, answer.violations)
             ways = {"approve": answer.on_approve or "complete", "reject": answer.on_kill or "killed"}
             if answer.on_revise is not None:
-                ways["revise"] = answer.on_revise
+                left = "" if answer.revisions_left is None else f" ({answer.revisions_left} left)"
+                ways["revise"] = f"{answer.on_revise}{left}"
             yield ", ".join(f"{way}: {target}" for way, target in ways.items())
             if answer.expires_at is not None:
                 yield f"until {local(answer.expires_at)}"
@@ -65,7 +66,7 @@ def audit_lines(audit: AuditAnswer) -> list[str]:
     known = "" if audit.cost_complete else " +"
     parts = [
         f"{audit.flow_id} of {audit.flow}: {audit.status.replace('_', ' ')}",
-        f"{audit.steps_completed} of {audit.total_steps} steps, round {audit.round + 1}, "
+        f"{audit.steps_completed} of {audit.total_steps} steps{_skipped(audit)}, round {audit.round}, "
         f"{seconds(audit.total_duration_ms / 1000)}, "
         f"{audit.tokens:,} tokens, {dollars(audit.cost_usd)}{known}",
     ]
@@ -76,13 +77,17 @@ def audit_lines(audit: AuditAnswer) -> list[str]:
     return parts
 
 
+def _skipped(audit: AuditAnswer) -> str:
+    return f" ({', '.join(audit.steps_skipped)} skipped)" if audit.steps_skipped else ""
+
+
 def audit_tables(audit: AuditAnswer) -> Iterator[Text | Table]:
     """Yield everything that happened in a flow: its rounds, then the flows inside of it."""
     yield from map(text_cell, audit_lines(audit))
     for one in audit.rounds:
-        yield Text(f"\nround {one.round + 1}")
+        yield Text(f"\nround {one.round}")
         yield _trace_table(one.steps)
-    yield Text(f"\nround {audit.round + 1}" if audit.rounds else "")
+    yield Text(f"\nround {audit.round}" if audit.rounds else "")
     yield _trace_table(audit.trace)
     for children in audit.child_audits.values():
         for child in children:

@@ -29,6 +29,7 @@ _CODES: Final[dict[ErrorType, int]] = {
     "step_not_due": REFUSED,
     "not_a_gate_step": REFUSED,
     "missing_on_revise": REFUSED,
+    "no_revisions_left": REFUSED,
     "not_revertible": REFUSED,
     "store_unavailable": UNAVAILABLE,
     "flow_unreadable": UNREADABLE,

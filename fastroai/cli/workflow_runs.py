@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from fastroai.cli.targets import codec_at, import_target, json_object, json_valu
 from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationError, nearest_hint
 from fastroai.plain_text import plain, plain_json
 from fastroai.runs.openings import OnExisting
+from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
 from fastroai.store.history import RunHistory
 from fastroai.store.opening import shown_place
@@ -71,7 +73,21 @@ async def run(
         result = await with_progress(
             lambda: bound.run(values, deps=made, store=opened, run_id=run_id, on_existing=existing)
         )
-        _tell(result, shown_place(place), as_json)
+        if as_json:
+            print_json(_shape(result, shown_place(place)))
+        else:
+            options = {
+                "--flow": flow,
+                "--functions": functions,
+                "--agents": agents,
+                "--model": model,
+                "--deps": deps,
+                "--store": None if store is None else shown_place(store),
+                "--run-id": result.run_id,
+                "--workspace": None if workspace == "." else workspace,
+                "--codec": codec,
+            }
+            _tell(result, shown_place(place), codec, ("workflow", "run", file, *_words(options)))
     return OK if result.status in _ENDED_WELL else FAILED
 
 
@@ -110,24 +126,36 @@ def _is_agent(value: object) -> bool:
     return isinstance(value, FastroAgent)
 
 
-def _tell(result: WorkflowResult, place: str, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "run_id": result.run_id,
-                "status": result.status,
-                "reason": result.reason,
-                "output": result.output,
-                "violations": {step: [*wrong] for step, wrong in result.violations.items()},
-                "questions": [in_json(question) for question in result.questions],
-                "cost_usd": str(result.usage.cost_usd),
-                "store": place,
-            }
-        )
-        return
+def _shape(result: WorkflowResult, place: str) -> dict[str, JsonValue]:
+    return {
+        "run_id": result.run_id,
+        "status": result.status,
+        "reason": result.reason,
+        "output": result.output,
+        "violations": {step: [*wrong] for step, wrong in result.violations.items()},
+        "questions": [in_json(question) for question in result.questions],
+        "cost_usd": str(result.usage.cost_usd),
+        "store": place,
+    }
+
+
+def _words(options: Mapping[str, str | None]) -> list[str]:
+    """Return options as words of a command, without those that were not given."""
+    return [word for name, value in options.items() if value is not None for word in (name, value)]
+
+
+def _tell(result: WorkflowResult, place: str, codec: str | None, again: Sequence[str]) -> None:
+    """Print how a run ended. If it can go on, print the commands for that; `again` is the last of them."""
     print(plain(f"run {result.run_id}: {result.status}, ${result.usage.cost_usd}. {result.reason}"))
     for question in result.questions:
-        print(plain(f"gate {question.node}: fastroai review answer {question.id} --store {place}"))
+        answers = [one if isinstance(one, str) else json.dumps(one) for one in question.options or ()]
+        chosen = f" ({', or '.join(answers)})" if answers else ""
+        words = [question.id, *(answers[:1] or ["ANSWER"]), *_words({"--store": place, "--codec": codec})]
+        command = shlex.join(["fastroai", "review", "answer", *words])
+        print(plain(f"question of {question.node}{chosen}: {command}"))
+    ends = [one for one in result.trace.entries if isinstance(one, RunFinished)]
+    if ends and ends[-1].resume_at:
+        print(plain(f"to go on: {shlex.join(['fastroai', *again])}"))
     if result.ok:
         print(plain_json(json.dumps(result.output, ensure_ascii=False)))
     if result.error is not None and not result.violations:

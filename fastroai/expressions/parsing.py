@@ -6,8 +6,8 @@ import ast
 import re
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
 
 from fastroai.errors import ExpressionProblem
 from fastroai.expressions.limits import MAX_DEPTH, MAX_NODES
@@ -21,6 +21,8 @@ may happen in between.
 """
 _STRINGS: Final = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""")
 _SIGNS: Final = re.compile(rf"(?:[-+~]\s*){{{MAX_DEPTH + 1}}}")
+JSON_LITERALS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
+"""Values as JSON and YAML write them. No data can have these names."""
 _FROM_ELSEWHERE: Final = {"&&": "and", "||": "or", "!": "not"}
 
 
@@ -53,7 +55,17 @@ def parsed(source: Source) -> ast.expr:
     except ValueError as error:  # null bytes, and lone surrogates
         raise CannotParse(f"it is not valid text: {error}") from None
     _check_size(source, tree)
-    return tree
+    return cast("ast.expr", _Literals().visit(tree))
+
+
+class _Literals(ast.NodeTransformer):
+    """Reads `true`, `false` and `null`, as JSON and YAML write them, as `True`, `False` and `None`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the constant that a name stands for, or else the name."""
+        if node.id not in JSON_LITERALS or not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(ast.Constant(JSON_LITERALS[node.id]), node)
 
 
 def _check_text(text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fastroai.errors import nearest_hint
+from fastroai.expressions.parsing import JSON_LITERALS
 
 _NAMES: Final[Mapping[str, str]] = {
     "Lambda": "functions cannot be defined here",
@@ -33,7 +34,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "Is": "'is' is only allowed before None; write '=='",
     "IsNot": "'is not' is only allowed before None; write '!='",
 }
-_LITERALS: Final[Mapping[str, str]] = {"true": "True", "false": "False", "null": "None", "none": "None"}
 
 
 def refusal(node: ast.AST) -> str:
@@ -44,8 +44,10 @@ def refusal(node: ast.AST) -> str:
 
 def name_refusal(name: str) -> str | None:
     """Return why a name cannot be looked up in data; `None` if it can."""
-    if name in _LITERALS:
-        return f"{name!r} is not a name of data; write {_LITERALS[name]}"
+    if name == "none":
+        return "'none' is not a name of data; write None or null"
+    if name in JSON_LITERALS:
+        return f"{name!r} is a value, so it cannot be a name"
     return key_refusal(name)
 
 

@@ -14,7 +14,6 @@ from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
-from fastroai.graphs.machine.copies import own_copy
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import VisitData
 from fastroai.graphs.machine.routing import Choice, Unevaluated
@@ -28,6 +27,7 @@ from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData
+from fastroai.steps.copies import own_copy
 from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
 from fastroai.store.log import Log

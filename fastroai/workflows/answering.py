@@ -131,7 +131,7 @@ def _step(
         output_fields={} if contract is None else {name: one.type for name, one in contract.fields.items()},
         ensure=tuple(one.text for one in step.ensure),
         attempt=state.attempt,
-        retries_remaining=step.retries - state.attempt + 1,
+        retries_remaining=step.attempts - state.attempt + 1,
         function=step.function,
         mode=None if function is None else function.mode,
         agent=step.agent,
@@ -162,7 +162,7 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
     _, step = call.spec(step_id)
     gate, function = step.gate, call.driven.plan.spec.functions.get(step.function or "")
     assert gate is not None
-    wait = call.gate_waits.get(call.unit(step_id))
+    wait, left = call.gate_waits.get(call.unit(step_id)), call.machine.revisions_left(step_id)
     deadline = None if wait is None else wait.deadline
     return AwaitGate(
         status="await_gate",
@@ -171,8 +171,9 @@ def _gate(call: FlowCall, step_id: str) -> AwaitGate:
         intent="" if function is None else function.intent,
         inputs=call.machine.inputs(step_id),
         on_approve=gate.on_approve,
-        on_revise=gate.on_revise,
+        on_revise=None if left == 0 else gate.on_revise,
         on_kill=gate.on_kill,
+        revisions_left=left,
         timeout=gate.timeout,
         expires_at=None if deadline is None else datetime.fromtimestamp(deadline, UTC),
     )

@@ -48,6 +48,7 @@ ErrorType: TypeAlias = Literal[
     "invalid_outcome",
     "invalid_resolved_by",
     "missing_on_revise",
+    "no_revisions_left",
     "child_flow_unfinished",
     "no_iterations",
     "iteration_active",
@@ -71,6 +72,7 @@ with `resume` and decide again. `store_unavailable`: the store fails.
 the value is not JSON, is too large, or does not have the form that is asked for.
 `gate_step_requires_gate_resolve`, `not_a_gate_step`: the call is for the other kind of step.
 `invalid_outcome`, `invalid_resolved_by`, `missing_on_revise`: the call does not fit the gate.
+`no_revisions_left`: the flow has had all revisions that its `max_rounds` allows; approve or kill.
 `child_flow_unfinished`: a step that runs a flow is done when its flow is. `no_iterations`: the step has no
 `max_iterations`. `iteration_active`: finish or abort the loop first. `iteration_not_active`: start a loop
 first. `iteration_ended`: the loop is over, so report the step. `invalid_label`, `checkpoint_not_found`,
@@ -146,7 +148,7 @@ class ExecuteStep(_Next):
     """Conditions that the result has to meet."""
     attempt: int
     retries_remaining: int
-    """Attempts that are left, this one included."""
+    """Attempts that are left, this one included, in every version of specs."""
     function: str | None = None
     mode: Mode | None = None
     agent: str | None = None
@@ -171,9 +173,11 @@ class AwaitGate(_Next):
     on_approve: str | None
     """The step that follows an approval; null: an approval completes the flow."""
     on_revise: str | None
-    """The step from which the flow is done again after `revise`; null: the gate cannot revise."""
+    """The step from which the flow is done again after `revise`; null: the gate cannot revise (any more)."""
     on_kill: str | None
     """The step that cleans up before the flow ends; null: the flow ends at once."""
+    revisions_left: int | None = None
+    """How often gates of this flow can still revise; null: without limit."""
     timeout: float | None
     """Seconds that the gate waits for a decision, before it kills the flow by itself."""
     expires_at: datetime | None = None
@@ -296,6 +300,7 @@ class RoundRecord(Answer):
     """A round that a gate has sent back."""
 
     round: int
+    """Number of the round, from 0, as everywhere: the number of times that a gate had sent the flow back."""
     steps: tuple[StepRecord, ...]
 
 
@@ -306,7 +311,10 @@ class AuditAnswer(Answer):
     flow_id: str
     flow: str
     steps_completed: int
+    """Number of steps that are over, skipped ones included. A revision undoes those from its target on."""
     total_steps: int
+    steps_skipped: tuple[str, ...] = ()
+    """The steps that were skipped; in a complete flow, also those that nothing led to."""
     trace: tuple[StepRecord, ...]
     """Records of the steps in the current or last round."""
     round: int

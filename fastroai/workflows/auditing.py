@@ -31,8 +31,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         RoundRecord(round=number, steps=records_of(call, flow, records))
         for number, records in enumerate(flow.rounds)
     )
-    trace = records_of(call, flow, flow.records)
-    latest = {one.step_id: one.outcome for one in trace}  # a step that a jump repeats has several records
+    done, skipped = _over(call, flow)
     children = {
         step.id: tuple(audit_of(call, child) for child in _flows_at(call, plan.step_id(step.id), flow.key))
         for step in plan.flow.steps
@@ -45,9 +44,10 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         status=status,
         flow_id=call.flow_id(flow.path),
         flow=plan.flow.name,
-        steps_completed=sum(outcome != "open" for outcome in latest.values()),
+        steps_completed=done,
         total_steps=len(plan.flow.steps),
-        trace=trace,
+        steps_skipped=skipped,
+        trace=records_of(call, flow, flow.records),
         round=flow.round,
         rounds=rounds,
         iterations=_iterations(flow.iterations),
@@ -62,6 +62,25 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         reason_code="" if flow.path or ended is None else ended.reason_code or "",
         checkpoints=() if flow.path else tuple(call.machine.checkpoints),
     )
+
+
+def _over(call: FlowCall, flow: FlowState) -> tuple[int, tuple[str, ...]]:
+    """Return how many steps of a flow are over, and which of them were skipped.
+
+    In a complete flow, every step is over: those that nothing led to were skipped.
+    """
+    plan = call.machine.plan_of(flow)
+    latest: dict[str, str] = {}  # a step that a jump repeats has several records
+    for records in (*flow.rounds, flow.records):
+        latest |= {one.step: one.outcome for one in records}
+        revised = next((plan.step(one.step).gate for one in records if one.outcome == "revise"), None)
+        if revised is not None and revised.on_revise is not None:
+            first = plan.order[revised.on_revise]
+            latest = {name: outcome for name, outcome in latest.items() if plan.order[name] < first}
+    if flow.status == "complete":
+        latest = {name: latest.get(name, "skipped") for name in plan.order}
+    skipped = tuple(name for name in plan.order if latest.get(name) == "skipped")
+    return sum(outcome != "open" for outcome in latest.values()), skipped
 
 
 def duration_ms(call: FlowCall, flow: FlowState) -> float:

@@ -17,7 +17,7 @@ from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.driving import DrivenWorkflow, Reported
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
-from fastroai.workflows.machine.values import FLAGGED, GateAnswer
+from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.replay import Account, WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
@@ -188,6 +188,7 @@ class FlowCall:
         plan, step = self.spec(step_id)
         gate, function = step.gate, self.driven.plan.spec.functions.get(step.function or "")
         assert gate is not None
+        left = self.machine.revisions_left(step_id)
         question: dict[str, JsonValue] = {
             "workflow": self.told.recorded.opened.pipeline,
             "flow": plan.flow.name,
@@ -195,20 +196,20 @@ class FlowCall:
             "intent": "" if function is None else function.intent,
             "inputs": self.machine.inputs(step_id),
             "on_approve": gate.on_approve,
-            "on_revise": gate.on_revise,
+            "on_revise": None if left == 0 else gate.on_revise,
             "on_kill": gate.on_kill,
+            "revisions_left": left,
         }
         before = self.replay.asked.get((step_id, visit))
         if before is not None:
             deadline = before.deadline  # the first deadline holds, even if FastroAI's own run has set it
         else:
             deadline = None if gate.timeout is None else now + gate.timeout
-        options = ("approve", "kill") if gate.on_revise is None else ("approve", "revise", "kill")
         asked = facts.QuestionAsked(
             step_id,
             question,
             visit=visit,
-            options=options,
+            options=options_at(left),
             deadline=deadline,
         )
         asked.id = facts.question_id(asked.place)

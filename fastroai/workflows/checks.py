@@ -20,7 +20,7 @@ from fastroai.workflows.spec.limits import (
     MAX_VIOLATION_CHARACTERS,
     MAX_VIOLATIONS,
 )
-from fastroai.workflows.spec.schemas import compiled, contract_schema
+from fastroai.workflows.spec.schemas import compiled, contract_schema, gathered_schema
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -85,7 +85,7 @@ class Checks:
             inputs: The inputs of the step by name, which `ensure` reads as `input`.
         """
         if step.output_schema is not None:
-            violations = _violations(self._schema(step.output_schema), result)
+            violations = _violations(self._schema(step, step.output_schema), result)
             if violations:
                 return CheckFailure("schema", violations)
         if step.output_contract is not None:
@@ -109,10 +109,12 @@ class Checks:
         failed = self.of_contract(name, value)
         return () if failed is None else failed.violations
 
-    def _schema(self, schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:
+    def _schema(self, step: StepSpec, schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:
         validator = self._schemas.get(id(schema))
         if validator is None:
-            validator = self._schemas[id(schema)] = compiled(schema)
+            gathers = step.iteration is not None and step.iteration.accumulate is not None
+            validator = compiled(gathered_schema(schema) if gathers else schema)
+            self._schemas[id(schema)] = validator
         return validator
 
     def _asked(self, expression: Expression) -> Expression:

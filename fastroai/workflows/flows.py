@@ -35,6 +35,7 @@ from fastroai.runs.told import ToldRun, ToldRuns
 from fastroai.runtime import facts
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
+from fastroai.steps.copies import own_copy
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory, RunSummary
@@ -274,8 +275,10 @@ class WorkflowRuns:
                     f"The loop of step {step_id!r} goes on. Report to it, or abort it, before step_done."
                 )
                 raise refuse("iteration_active", message, step_id)
+            if step.iteration is not None and loop is None:
+                raise refuse("iteration_not_active", _to_iterate(step_id, step.iteration), step_id)
             spent = None if usage is None else self._record(usage, call.needs_prices(full))
-            if step.iteration is not None:
+            if step.iteration is not None and loop is not None:
                 given = _json(merged(step.iteration, loop, given), "the merged result", "invalid_result")
             failed = await call.done(full, given, spent)
             await self._save(call)
@@ -312,6 +315,10 @@ class WorkflowRuns:
             if outcome == "revise" and step.gate.on_revise is None:
                 message = f"Gate {step_id!r} cannot revise: its on_revise names no step."
                 raise refuse("missing_on_revise", message, step_id, "approve", "kill")
+            if outcome == "revise" and call.machine.revisions_left(full) == 0:
+                most = call.spec(full)[0].flow.max_rounds
+                message = f"Gate {step_id!r} cannot revise any more: max_rounds={most} revisions were made."
+                raise refuse("no_revisions_left", message, step_id, "approve", "kill")
             answer = GateAnswer(
                 cast("GateOutcome", outcome), _short(rationale), cast("ResolvedBy", resolved_by)
             )
@@ -628,6 +635,16 @@ def _iteration(call: FlowCall, step_id: str, full: str) -> IterationSpec:
     return spec
 
 
+def _to_iterate(step_id: str, spec: IterationSpec) -> str:
+    """Return what to call for a step whose loop has not begun."""
+    until = "" if spec.exit_criterion is None else f", until {spec.exit_criterion.text}"
+    return (
+        f"Step {step_id!r} is done in a loop of at most {spec.max_iterations} iterations{until}. Begin the "
+        "loop with iteration_start, report each iteration with iteration_report, and call step_done when it "
+        "has ended."
+    )
+
+
 def _in_loop(call: FlowCall, step_id: str) -> str:
     """Return the id that a step has in the run. Refuse the call if the step has no active loop."""
     full = _due_step(call, step_id)
@@ -644,14 +661,15 @@ def _in_loop(call: FlowCall, step_id: str) -> str:
 
 
 def _json(value: object, what: str, error_type: ErrorType) -> JsonValue:
-    """Return a value as JSON data. Refuse the call if the value is no JSON, or too large."""
+    """Return a copy of a value as JSON data. Refuse the call if the value is no JSON, or too large."""
     try:
         plain = value_to_json(value, None, what)
     except ValueNotStorable as raised:
         raise refuse(error_type, f"{what} is no JSON: {raised}") from None
     if (why := oversize(plain)) is not None:
         raise refuse(error_type, f"{what} is too large: {why}")
-    return plain
+    copied: JsonValue = own_copy(plain)
+    return copied
 
 
 def _short(text: str) -> str:

@@ -27,9 +27,10 @@ from fastroai.functions.opacity import one_line_json
 from fastroai.functions.prompt import DATA_HEADING, retry_prompt
 from fastroai.steps import StepContext
 from fastroai.steps.context import in_thread
+from fastroai.steps.copies import own_copy
 from fastroai.store.values import value_to_json
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
-from fastroai.workflows.spec.document import FunctionSpec, Reference, StepSpec
+from fastroai.workflows.spec.document import FlowSpec, FunctionSpec, Reference, StepSpec
 from fastroai.workflows.spec.schemas import contract_schema
 
 Callables = Mapping[str, Callable[..., object]]
@@ -73,6 +74,7 @@ class Performers:
             ConfigurationError: something is missing or of no use; the message lists all problems at once.
         """
         self._plan, self._functions, self._agents, self._model = plan, functions, agents, model
+        self._fields_read = {name: _fields_read(flow) for name, flow in plan.spec.flows.items()}
         problems = [*self._unknown(), *self._missing()]
         if problems:
             expected = "what the steps need: " + "; ".join(problems)
@@ -100,7 +102,16 @@ class Performers:
             return step.output_schema
         if step.output_contract is not None:
             return contract_schema(self._plan.spec.contracts[step.output_contract])
-        return _ANY_OBJECT if step.iteration is not None or _reads_fields(flow, step) else None
+        return _ANY_OBJECT if step.iteration is not None or self._has_fields(flow, step) else None
+
+    def _has_fields(self, flow: FlowPlan, step: StepSpec) -> bool:
+        """Return whether a check, or another step, looks up a field of the result."""
+        if any(path[0] == "result" and len(path) > 1 for check in step.ensure for path in check.paths):
+            return True
+        if step.id in self._fields_read[flow.flow.name]:
+            return True
+        last = next((one for one in reversed(flow.flow.steps) if one.gate is None), None)
+        return bool(flow.path) and step is last and self._has_fields(*self._plan.steps[flow.path])
 
     def _agent_for(self, step: StepSpec) -> FastroAgent[Any, Any] | None:
         return self._agents.get(step.agent or step.function or "")
@@ -151,13 +162,15 @@ class Performers:
         return problems
 
 
-def _reads_fields(flow: FlowPlan, step: StepSpec) -> bool:
-    """Return whether a check, or another step, looks up a field of the result."""
-    read = (path for check in step.ensure for path in check.paths)
-    given = (one for other in flow.flow.steps for one in other.inputs.values() if isinstance(one, Reference))
-    return any(path[0] == "result" and len(path) > 1 for path in read) or any(
-        one.step_id == step.id and one.path for one in given
-    )
+def _fields_read(flow: FlowSpec) -> set[str]:
+    """Return the steps of a flow whose results have fields that other steps look up."""
+    found: set[str] = set()
+    for step in flow.steps:
+        given = [*step.inputs.values(), None if step.gate is None else step.gate.policy]
+        found |= {one.step_id for one in given if isinstance(one, Reference) and one.step_id and one.path}
+        looked_up = () if step.skip_if is None else step.skip_if.paths
+        found |= {str(path[1]) for path in looked_up if path[0] == "steps" and len(path) > 3}
+    return found
 
 
 class _Computing(Performer):
@@ -168,15 +181,20 @@ class _Computing(Performer):
         self._takes_context = _takes_context(call)
 
     async def perform(self, context: StepContext[Any], task: Task) -> JsonValue:
-        """Return the result of the function as JSON data."""
+        """Return the result of the function as JSON data.
+
+        The function gets copies of its inputs, and its result is copied: it may change both in place.
+        """
         call = partial(self._call, context) if self._takes_context else self._call
+        inputs: dict[str, Any] = {name: own_copy(value) for name, value in task.inputs.items()}
         if inspect.iscoroutinefunction(self._call):
-            result: object = await call(**task.inputs)  # type: ignore[misc]  # it is a coroutine function
+            result: object = await call(**inputs)  # type: ignore[misc]  # it is a coroutine function
         else:
-            result = await in_thread(context, lambda: call(**task.inputs))
+            result = await in_thread(context, lambda: call(**inputs))
             if inspect.isawaitable(result):
                 result = await result
-        return value_to_json(result, None, f"the result of function {self._name!r}")
+        copied: JsonValue = own_copy(value_to_json(result, None, f"the result of function {self._name!r}"))
+        return copied
 
 
 def _takes_context(call: Callable[..., object]) -> bool:

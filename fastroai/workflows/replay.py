@@ -189,8 +189,7 @@ class WorkflowReplay(Replay):
     def _decision(self, entry: facts.AnswerGiven, answer: JsonValue) -> GateAnswer | None:
         try:
             decided = GateAnswer.of(answer, entry.rationale)
-            gate = self.machine.plan.steps[entry.step_id][1].gate
-            if decided.decision == "revise" and (gate is None or gate.on_revise is None):
+            if decided.decision == "revise" and self.machine.revisions_left(entry.step_id) == 0:
                 raise ValueError("it cannot revise")
         except ValueError as wrong:
             logger.warning("gate %r still waits: %s", entry.step_id, wrong)

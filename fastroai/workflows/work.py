@@ -19,6 +19,7 @@ from fastroai.runtime.budget_scopes import budget_scope
 from fastroai.runtime.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunData, StepData, in_thread, scope_of
+from fastroai.steps.copies import Copies
 from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
@@ -29,7 +30,7 @@ from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
-from fastroai.workflows.machine.values import FLAGGED, GateAnswer
+from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.performing import NotAnOutput, Performers, Task
 from fastroai.workflows.plan import WorkflowPlan
 from fastroai.workflows.spec.document import IterationSpec, StepSpec
@@ -114,7 +115,7 @@ class WorkflowWork:
         return run_step(
             _Visit(self, started),
             scope=scope,
-            data=StepData(self._data, self.machine.inputs(step_id), Outputs({step_id: ()})),
+            data=StepData(self._data, Copies(self.machine.inputs(step_id), scope), Outputs({step_id: ()})),
             deps=self._deps,
             config=self.configs[step_id],
             used=used,
@@ -267,17 +268,18 @@ class _Visit(BaseStep[Any, JsonValue]):
         if record.policy == "flag":
             return FLAGGED.to_json()
         function = self._work.plan.spec.functions[step.function or ""]
-        options = ["approve", *(["revise"] if gate.on_revise is not None else ()), "kill"]
+        left = machine.revisions_left(self._step_id)
         question = {
             "gate": self._step_id,
             "intent": function.intent or step.intent,
             "inputs": machine.inputs(self._step_id),
             "round": machine.flow_of(self._step_id).round,
+            "revisions_left": left,
         }
         timeout = function.timeout if gate.timeout is None else gate.timeout
         answer = await context.ask(
             question,
-            options=options,
+            options=options_at(left),
             timeout=timeout,
             on_timeout=NOT_GIVEN if timeout is None else _TIMED_OUT,
             name=_QUESTION,

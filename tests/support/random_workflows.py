@@ -125,7 +125,7 @@ def _steps(
         kind="flow" if kind == "flow" else "inline",
         flow="inner" if kind == "flow" else None,
         inputs=inputs,
-        retries=1 if kind == "flow" else draw(st.integers(1, 3)),
+        attempts=1 if kind == "flow" else draw(st.integers(1, 3)),
         on_fail=draw(routes),
         next=draw(routes),
         skip_if=skip_if,

@@ -8,8 +8,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastroai.errors import MemoryConflict
-from fastroai.graphs.machine.copies import own_copy
 from fastroai.graphs.machine.memory import Memory, Written
+from fastroai.steps.copies import own_copy
 from fastroai.tracing.attributes import error_summary
 
 if TYPE_CHECKING:

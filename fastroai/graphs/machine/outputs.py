@@ -8,10 +8,10 @@ from functools import cached_property
 
 from fastroai.errors import MissingDependencyError, nearest_hint
 from fastroai.graphs.machine.branches import Branch
-from fastroai.graphs.machine.copies import Copies
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runtime import Scope
 from fastroai.steps.context import RunData, StepData
+from fastroai.steps.copies import Copies
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.visits import NodeVisit
 

@@ -105,16 +105,17 @@ class Loop:
         return new
 
 
-def merged(spec: IterationSpec, loop: Loop | None, result: JsonValue) -> JsonValue:
-    """Return the result of a step with everything that its loop has gathered.
+def merged(spec: IterationSpec, loop: Loop, result: JsonValue) -> JsonValue:
+    """Return the result of a step with everything that its loop has gathered: see `ACCUMULATED_FIELDS`.
 
     Items that only the result has come after the items of the loop.
     """
-    if loop is None or not loop.count or spec.accumulate is None or not isinstance(result, dict):
+    if spec.accumulate is None or not isinstance(result, dict):
         return result
     whole = loop.copied()
     whole._gather(_items(spec, result)[0])
-    return {**result, spec.accumulate: whole.items}
+    gathered: dict[str, JsonValue] = {"accumulated": [*whole.items], "accumulated_count": len(whole.items)}
+    return {**result, spec.accumulate: whole.items, **gathered}
 
 
 def _items(spec: IterationSpec, result: JsonValue) -> tuple[list[tuple[str, JsonValue]], str | None]:

@@ -26,7 +26,13 @@ from fastroai.workflows.machine.state import (
     StepState,
     Stopped,
 )
-from fastroai.workflows.machine.values import GateAnswer, policy_of, values_of
+from fastroai.workflows.machine.values import (
+    REJECTED,
+    GateAnswer,
+    missing_values,
+    policy_of,
+    values_of,
+)
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import StepSpec
 
@@ -84,6 +90,14 @@ class WorkflowMachine:
     def inputs(self, step_id: str) -> dict[str, JsonValue]:
         """Return the inputs of a step."""
         return values_of(self.flow_of(step_id), self.plan.steps[step_id][1].inputs)
+
+    def revisions_left(self, step_id: str) -> int | None:
+        """Return how often a gate can still send its flow back; `None` means without limit."""
+        plan, step = self.plan.steps[step_id]
+        if step.gate is None or step.gate.on_revise is None:
+            return 0
+        most = plan.flow.max_rounds
+        return None if most is None else max(0, most - self.flow_of(step_id).round)
 
     def inner(self, step_id: str) -> FlowState:
         """Return the state of the flow that a step runs."""
@@ -386,6 +400,9 @@ class WorkflowMachine:
         flow.records.append(record)
         if step.skip_if is not None and step.skip_if.test({"input": flow.inputs, "steps": flow.outputs}):
             self._skip(step_id, SKIP_IF, step.skip_reason)
+        elif missing := missing_values(flow, step.inputs):
+            reason = f"{step_id!r} failed: {'; '.join(missing)}"
+            self._step_failed(step_id, Stopped("failed", "step_failed", reason, step_id))
         elif step.flow is not None:
             state.stage = "inside"
             child = plan.children[step.id]
@@ -466,14 +483,14 @@ class WorkflowMachine:
             return
         if fact.violations:
             record.violations.append(fact.violations)
-            self.flow_of(step_id).outputs[spec.id] = {"output": fact.output}
+            self.flow_of(step_id).outputs[spec.id] = {"output": fact.output, REJECTED: True}
         message, budget = fact.failure.message, fact.budget
         code: facts.ReasonCode = "step_failed" if budget is None else "budget_exceeded"
-        if fact.violations and budget is None and step.attempt < spec.retries:
+        if fact.violations and budget is None and step.attempt < spec.attempts:
             step.attempt += 1
             record.attempts = step.attempt
             self._push(
-                step_id, f"attempt {step.attempt} of {spec.retries}: the result did not pass its checks"
+                step_id, f"attempt {step.attempt} of {spec.attempts}: the result did not pass its checks"
             )
         elif budget == "outer":
             is_ours = fact.budget_of is not None
@@ -548,10 +565,11 @@ class WorkflowMachine:
 
     def _revise(self, flow: FlowState, position: int, target: str) -> None:
         plan = self.plan_of(flow)
-        name, most = plan.flow.steps[position].id, plan.flow.max_rounds
-        if most is not None and flow.round + 1 >= most:
-            reason = f"gate {plan.step_id(name)!r} asks for another round, and max_rounds={most} are over"
-            self._fail(flow, Stopped("failed", "max_rounds", reason, plan.step_id(name)))
+        name = plan.flow.steps[position].id
+        step_id = plan.step_id(name)
+        if self.revisions_left(step_id) == 0:  # nobody is offered this; an answer on record may still say it
+            reason = f"gate {step_id!r} asks for a revision, and max_rounds={plan.flow.max_rounds} were made"
+            self._fail(flow, Stopped("failed", "max_rounds", reason, step_id))
             return
         flow.rounds.append(tuple(flow.records))
         flow.archived_iterations.append(flow.iterations)

@@ -16,6 +16,10 @@ Decision: TypeAlias = Literal["approve", "revise", "kill"]
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
 _POLICIES: Final[tuple[GatePolicy, ...]] = get_args(GatePolicy)
+_MOST_NAMES: Final = 20
+"""Maximum number of fields that a message names."""
+REJECTED: Final = "rejected"
+"""Marks an output, beside `output`, that has not passed its checks; recovery steps may read it."""
 _RESOLVERS: Final = ("human", "agent", "system")
 
 
@@ -48,27 +52,64 @@ class GateAnswer:
         return cls(decision, str(note), by)  # type: ignore[arg-type]
 
 
+def options_at(revisions_left: int | None) -> tuple[Decision, ...]:
+    """Return the decisions that are possible at a gate. It cannot revise if no revisions are left."""
+    return tuple(one for one in _DECISIONS if one != "revise" or revisions_left != 0)
+
+
 FLAGGED: Final = GateAnswer("approve", "its policy is to approve it and to put that on record", "system")
 """The answer at a gate whose policy is `flag`."""
 
 
 def value_of(flow: FlowState, binding: Binding) -> JsonValue:
     """Return a literal, or the value of a reference; `None` if the reference has no value (yet)."""
-    if not isinstance(binding, Reference):
-        return binding
+    return _read(flow, binding)[0] if isinstance(binding, Reference) else binding
+
+
+def missing_values(flow: FlowState, bindings: Mapping[str, Binding]) -> tuple[str, ...]:
+    """Return why inputs of a step have no value. An input may be null, but only where null is a value.
+
+    Null are: a part of null, such as the output of a step that was skipped; a declared field that is missing,
+    as only optional ones are; and what a result lacks that its checks have rejected.
+    """
+    given = ((name, one) for name, one in bindings.items() if isinstance(one, Reference))
+    return tuple(f"input {name!r}: {why}" for name, one in given if (why := _read(flow, one)[1]))
+
+
+def _read(flow: FlowState, reference: Reference) -> tuple[JsonValue, str]:
+    """Return the value of a reference; or null, and why there is no value, or no reason if it is null."""
     value: JsonValue
-    if binding.step_id is None:
-        value = dict(flow.inputs)
+    if reference.step_id is None:
+        value, is_rejected = dict(flow.inputs), False
     else:
-        value = flow.outputs.get(binding.step_id, {}).get("output")
-    for part in binding.path:
-        if isinstance(value, dict) and isinstance(part, str):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and -len(value) <= part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value
+        output = flow.outputs.get(reference.step_id, {})
+        value, is_rejected = output.get("output"), REJECTED in output
+    for depth, part in enumerate(reference.path):
+        if value is None:
+            return None, ""
+        if not _has(value, part):
+            is_optional = depth == 0 and reference.is_declared and isinstance(value, dict)
+            is_null = is_rejected or is_optional
+            return None, "" if is_null else f"{reference.text} has no value: {_lacks(value, part)}"
+        value = value[part]  # type: ignore[index]  # which it has
+    return value, ""
+
+
+def _has(value: JsonValue, part: str | int) -> bool:
+    if isinstance(value, dict):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)
+
+
+def _lacks(value: JsonValue, part: str | int) -> str:
+    """Return why a value does not have a part, for people."""
+    if isinstance(value, dict) and isinstance(part, str):
+        names = ", ".join(map(repr, [*value][:_MOST_NAMES])) or "none"
+        return f"there is no field {part!r}; the fields are: {names}"
+    if isinstance(value, list) and isinstance(part, int):
+        return f"there is no item {part}; the list has {len(value)}"
+    what = "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else "no container"
+    return f"{part!r} was looked up in {what}"
 
 
 def values_of(flow: FlowState, bindings: Mapping[str, Binding]) -> dict[str, JsonValue]:

@@ -15,6 +15,7 @@ from fastroai.workflows.answers import Answer, ErrorAnswer, Problem, error
 from fastroai.workflows.server.desk import Call, desk_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
 from fastroai.workflows.spec import catalog, drafting, speckit
+from fastroai.workflows.spec.document import RETRIES_ARE_ATTEMPTS, Version
 from fastroai.workflows.spec.reading import load_spec
 
 _MOST_LISTED: Final = 100
@@ -30,6 +31,10 @@ class Validated(Answer):
     valid: bool
     errors: tuple[Problem, ...]
     """All problems of the spec."""
+    version: Version | None = None
+    """The version of the format that the spec follows."""
+    retries_are: Literal["attempts in all", "extra attempts"] | None = None
+    """What `retries` counts in this version: attempts in all, the first included, or those after it."""
     entry: str | None = None
     """The flow that runs by default."""
     flows: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -100,7 +105,17 @@ async def validate(call: Call, spec: Spec) -> Annotated[CallToolResult, Validate
     except WorkflowValidationError as invalid:
         return reply(Validated(status="ok", valid=False, errors=tuple(map(_problem, invalid.problems))))
     order = {name: tuple(step.id for step in flow.steps) for name, flow in found.flows.items()}
-    return reply(Validated(status="ok", valid=True, errors=(), entry=found.entry, flows=order))
+    return reply(
+        Validated(
+            status="ok",
+            valid=True,
+            errors=(),
+            version=found.version,
+            retries_are="attempts in all" if found.version in RETRIES_ARE_ATTEMPTS else "extra attempts",
+            entry=found.entry,
+            flows=order,
+        )
+    )
 
 
 async def list_workflows(

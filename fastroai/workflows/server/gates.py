@@ -97,9 +97,10 @@ def _question(gate: AwaitGate) -> str:
         inputs = f"{inputs[:_LONGEST_INPUTS]}\n... ({len(inputs):,} characters in all)"
     ways = [f"approve: {_goes_on(gate.on_approve, 'the flow is complete')}"]
     if gate.on_revise is not None:
-        ways.append(f"revise: back to {gate.on_revise!r}")
+        left = "" if gate.revisions_left is None else f" ({gate.revisions_left} left)"
+        ways.append(f"revise: back to {gate.on_revise!r}{left}")
     ways.append(f"kill: {_goes_on(gate.on_kill, 'the flow ends')}")
-    place = f"Gate {gate.step_id!r} of flow {gate.flow!r}, round {gate.round + 1} ({gate.flow_id})"
+    place = f"Gate {gate.step_id!r} of flow {gate.flow!r}, round {gate.round} ({gate.flow_id})"
     return "\n\n".join(part for part in (gate.intent, place, "\n".join(ways), inputs) if part)
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.expressions import Expression
 from fastroai.usage import Budget
+
+Version: TypeAlias = Literal["0.1", "0.2", "0.3"]
+"""A version of the format of specs."""
+
+RETRIES_ARE_ATTEMPTS: Final[tuple[Version, ...]] = ("0.1", "0.2")
+"""The versions in which `retries` are attempts in all. In others, they come on top of the first attempt."""
 
 Mode: TypeAlias = Literal["infer", "compute", "gate"]
 """How a function is carried out: by a model or agent, by code, or by a person."""
@@ -32,6 +38,8 @@ class Reference:
     """The step whose output the reference reads; `None` for an input of the flow."""
     path: tuple[str | int, ...]
     """Names of fields and positions in lists, from the inputs or the output on."""
+    is_declared: bool = False
+    """Whether the first field of the path is declared. An optional field may be missing, and is then null."""
 
 
 Binding: TypeAlias = Reference | JsonValue
@@ -71,12 +79,19 @@ class FunctionSpec:
     output: str | None = None
     """The contract of the result; gates have none."""
     ensure: tuple[Expression, ...] = ()
-    retries: int = 3
+    attempts: int = 3
     """Attempts in all, the first included."""
     budget: Budget | None = None
     model: str | None = None
     timeout: float | None = None
     """Seconds that a gate waits for a decision, before it kills the flow by itself."""
+
+
+ACCUMULATED_FIELDS: Final[Mapping[str, FieldSpec]] = {
+    "accumulated": FieldSpec(type="array"),
+    "accumulated_count": FieldSpec(type="integer"),
+}
+"""Fields that a loop with `accumulate` adds to its step's output: all different items, and their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +144,7 @@ class StepSpec:
     """The contract of the result: that of the function, the inline step, or the output of the sub-flow."""
     ensure: tuple[Expression, ...] = ()
     """Conditions of the result: those of the function, or those of a step without a function."""
-    retries: int = 1
+    attempts: int = 1
     """Attempts in all, the first included."""
     budgets: tuple[Budget, ...] = ()
     """Budgets of the function, or of a step without one. Each holds for all attempts of one entry."""
@@ -151,7 +166,7 @@ class FlowSpec:
     """The contract of the output."""
     budget: Budget | None
     max_rounds: int | None
-    """Maximum number of rounds of the flow, the first included: each revision begins another one."""
+    """Maximum number of revisions. Each begins another round, so N revisions are N + 1 rounds."""
     steps: tuple[StepSpec, ...]
     """The steps in topological order over references and `depends_on`, and else in the order of the spec."""
     routed_only: frozenset[str]
@@ -173,7 +188,7 @@ class WorkflowInfo:
 class WorkflowSpec:
     """A valid spec."""
 
-    version: Literal["0.1", "0.2"]
+    version: Version
     text: str
     """The text of the spec, as it was read. It is on record with each run."""
     source: str | None

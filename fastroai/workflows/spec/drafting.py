@@ -37,8 +37,7 @@ class PhaseDraft(BaseModel):
     `skip` approves. With `None`, the phase has no gate.
     """
     agent: str | None = Field(default=None, max_length=100)
-    retries: int = Field(default=2, ge=1, le=100)
-    """Attempts in all, the first included."""
+    retries: int = Field(default=1, ge=0, le=100, description="Extra attempts, after the first.")
 
 
 class PipelineDraft(BaseModel):
@@ -75,7 +74,7 @@ def draft_spec(draft: PipelineDraft) -> str:
             after = [gate]
     topic = {"topic": {"type": "string", "default": ""}}
     document: dict[str, Any] = {
-        "version": "0.2",
+        "version": "0.3",
         "workflow": {
             "name": name,
             "description": draft.description or f"Pipeline {draft.name}",

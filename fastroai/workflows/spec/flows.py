@@ -12,7 +12,7 @@ from fastroai.workflows.spec.order import ordered
 from fastroai.workflows.spec.parts import FlowPart, StepPart
 from fastroai.workflows.spec.problems import Problems, cut, listed
 from fastroai.workflows.spec.references import ID, Sources
-from fastroai.workflows.spec.steps import Library, StepReader, outputs_of
+from fastroai.workflows.spec.steps import Library, StepReader, gates_of, outputs_of
 
 _ROUTES = ("on_approve", "on_revise", "on_kill", "on_fail", "next")
 
@@ -46,7 +46,8 @@ def read_flow(name: str, part: FlowPart, library: Library, problems: Problems) -
     at = _steps_by_id(part, (*way, "steps"), problems)
     parts = {step_id: part.steps[index] for step_id, index in at.items()}
     inputs = library.flow_inputs[name]
-    reader = StepReader(library, Sources(inputs, outputs_of(parts, library)), problems)
+    sources = Sources(inputs, outputs_of(parts, library), gates_of(parts, library))
+    reader = StepReader(library, sources, problems)
     read: dict[str, StepSpec] = {}
     for index, step_part in enumerate(part.steps):
         step = reader.read(step_part, (*way, "steps", index))

@@ -12,7 +12,14 @@ from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
 from fastroai.usage import Budget
 from fastroai.workflows.spec.conditions import Scope, read_ensure
-from fastroai.workflows.spec.document import ContractSpec, FieldSpec, FunctionSpec, Mode
+from fastroai.workflows.spec.document import (
+    ACCUMULATED_FIELDS,
+    RETRIES_ARE_ATTEMPTS,
+    ContractSpec,
+    FieldSpec,
+    FunctionSpec,
+    Mode,
+)
 from fastroai.workflows.spec.fields import read_fields
 from fastroai.workflows.spec.parts import BudgetPart, FlowPart, FunctionPart
 from fastroai.workflows.spec.problems import Problems, cut
@@ -41,6 +48,8 @@ def uses_of(flows: Iterable[FlowPart]) -> dict[str, Uses]:
     for step in (step for flow in flows for step in flow.steps if step.function is not None):
         of_function = uses.setdefault(step.function or "", Uses())
         of_function.fields |= known_fields(None, step.output_schema).fields
+        if step.accumulate is not None:
+            of_function.fields |= ACCUMULATED_FIELDS
         of_function.inputs |= (step.inputs or {}).keys()
     return uses
 
@@ -49,6 +58,7 @@ def read_functions(
     parts: Mapping[str, FunctionPart],
     contracts: Mapping[str, ContractSpec],
     uses: Mapping[str, Uses],
+    version: str,
     problems: Problems,
 ) -> dict[str, FunctionSpec]:
     """Return the functions of a spec, without those of an unknown mode."""
@@ -56,7 +66,7 @@ def read_functions(
     for name, part in parts.items():
         way: Way = ("functions", name)
         if problems.choice((*way, "mode"), part.mode, _MODES):
-            functions[name] = _function(name, part, way, contracts, uses.get(name, Uses()), problems)
+            functions[name] = _function(name, part, way, contracts, uses.get(name, Uses()), version, problems)
     return functions
 
 
@@ -66,6 +76,7 @@ def _function(
     way: Way,
     contracts: Mapping[str, ContractSpec],
     uses: Uses,
+    version: str,
     problems: Problems,
 ) -> FunctionSpec:
     is_gate = part.mode == "gate"
@@ -99,7 +110,7 @@ def _function(
         input=takes,
         output=None if is_gate else output,
         ensure=ensure,
-        retries=at_least_one(part.retries, (*way, "retries"), problems, DEFAULT_ATTEMPTS),
+        attempts=read_attempts(part.retries, version, (*way, "retries"), problems, DEFAULT_ATTEMPTS),
         budget=read_budget(part.budget, (*way, "budget"), problems),
         model=part.model,
         timeout=_timeout(part.timeout, (*way, "timeout"), problems),
@@ -121,6 +132,16 @@ def known_contract(
         return name or None
     problems.unknown("contract", name, way, contracts)
     return None
+
+
+def read_attempts(retries: int | None, version: str, way: Way, problems: Problems, default: int) -> int:
+    """Return the attempts in all that `retries` allows, or else `default`. Note invalid numbers."""
+    if version in RETRIES_ARE_ATTEMPTS:
+        return at_least_one(retries, way, problems, default)
+    if retries is not None and retries < 0:
+        problems.add(f"retries is {_short(retries)}; expected extra attempts, at least 0", way)
+        return default
+    return default if retries is None else retries + 1
 
 
 def at_least_one(said: int | None, way: Way, problems: Problems, default: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, cast, get_args
 
 from fastroai.documents.parts import Misshapen, mended, shaped
 from fastroai.documents.yaml_text import YamlText, read_yaml_of
 from fastroai.errors import WorkflowProblem, WorkflowValidationError
-from fastroai.workflows.spec.document import FlowSpec, WorkflowInfo, WorkflowSpec
+from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import read_contracts, read_fields
 from fastroai.workflows.spec.flows import (
     check_flows,
@@ -25,7 +25,7 @@ from fastroai.workflows.spec.parts import PARTS_AT, SpecPart, WorkflowPart, new_
 from fastroai.workflows.spec.problems import Problems, TooManyProblems, cut
 from fastroai.workflows.spec.steps import Library
 
-VERSIONS: Final = ("0.1", "0.2")
+VERSIONS: Final[tuple[Version, ...]] = get_args(Version)
 
 
 def load_spec(source: str | Path) -> WorkflowSpec:
@@ -93,8 +93,9 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
     check_names(part.flows, ("flows",), problems)
     contracts = read_contracts(part.contracts, problems)
     uses = uses_of(part.flows.values())
-    functions = read_functions(part.functions or {}, contracts, uses, problems)
+    functions = read_functions(part.functions or {}, contracts, uses, part.version, problems)
     library = Library(
+        version=part.version,
         contracts=contracts,
         function_parts=part.functions or {},
         functions=functions,
@@ -112,7 +113,7 @@ def _spec(part: SpecPart, text: str, problems: Problems) -> WorkflowSpec | None:
         check_name(part.workflow.name, ("workflow", "name"), problems)
         entry = _entry(part.workflow, flows, problems) or entry
     return WorkflowSpec(
-        version=cast("Literal['0.1', '0.2']", part.version),
+        version=cast("Version", part.version),
         text=text,
         source=problems.file,
         contracts=contracts,

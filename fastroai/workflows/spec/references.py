@@ -11,13 +11,18 @@ from pydantic import JsonValue
 
 from fastroai.documents.parts import shown
 from fastroai.documents.yaml_text import Way
-from fastroai.workflows.spec.document import FieldSpec, Reference
+from fastroai.workflows.spec.document import FieldSpec, FieldType, Reference
 from fastroai.workflows.spec.problems import Problems, cut, listed
 
 ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """The form of names of contracts, functions, flows and steps."""
 _PART: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[([0-9]{1,9})\]")
 _FORMS: Final = "$.input.name or $.steps.id.output, with fields after it"
+_PARTS_OF: Final[Mapping[FieldType, tuple[type, str]]] = {
+    "object": (str, "fields, as in .name"),
+    "array": (int, "items, as in [0]"),
+}
+"""The parts of values that have any: the type of their keys, and what they are for people."""
 _NESTED: Final = re.compile(r"\$\.(input|steps)\b")
 
 
@@ -37,10 +42,19 @@ class Sources:
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, Known]
     """Known fields of outputs, by step."""
+    gates: frozenset[str] = frozenset()
+    """The steps that are gates, which have no output."""
 
     def field(self, reference: Reference, way: Way, problems: Problems) -> FieldSpec | None:
         """Return the field that a reference reads, if it is known. Note names that do not exist."""
         return self.at(reference.step_id, reference.path, way, problems, cut(reference.text))
+
+    def declares(self, reference: Reference) -> bool:
+        """Return whether the first field that a reference reads is declared."""
+        if reference.step_id is None:
+            return True
+        known = self.outputs.get(reference.step_id)
+        return known is not None and reference.path[:1] != () and reference.path[0] in known.fields
 
     def at(
         self, step: str | None, path: Way, way: Way, problems: Problems, text: str, offset: int = 0
@@ -51,6 +65,10 @@ class Sources:
         if step not in self.outputs:
             message = f"{text}: step {cut(step)!r} is not there; known: {listed(self.outputs)}."
             problems.add(message, way, name=step, allowed=self.outputs, offset=offset)
+            return None
+        if step in self.gates:
+            message = f"{text}: step {cut(step)!r} is a gate, which has no output; to come after it, name it "
+            problems.add(f"{message}in depends_on", way, offset=offset)
             return None
         return field_at(self.outputs[step], path, "field", way, problems, text, offset)
 
@@ -70,8 +88,12 @@ def field_at(
     field = known.fields[str(name)]
     if len(path) == 1 or field is None:
         return field if len(path) == 1 else None
-    if field.type not in ("object", "array"):
+    parts = _PARTS_OF.get(field.type)
+    if parts is None:
         message = f"{text}: {cut(str(name))!r} is of type {field.type}, which has no parts"
+        problems.add(message, way, offset=offset)
+    elif not isinstance(path[1], parts[0]):
+        message = f"{text}: {cut(str(name))!r} is of type {field.type}, whose parts are {parts[1]}"
         problems.add(message, way, offset=offset)
     return None
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.documents.yaml_text import Way
 from fastroai.errors import MissingExtraError
-from fastroai.workflows.spec.document import ContractSpec, FieldSpec
+from fastroai.workflows.spec.document import ACCUMULATED_FIELDS, ContractSpec, FieldSpec
 from fastroai.workflows.spec.fields import FIELD_TYPES
 from fastroai.workflows.spec.limits import MAX_SCHEMA_VALUES, MAX_VIOLATIONS
 from fastroai.workflows.spec.order import ordered
@@ -65,6 +65,13 @@ def _field_schema(field: FieldSpec) -> dict[str, JsonValue]:
     if field.has_default:
         schema["default"] = field.default
     return schema
+
+
+def gathered_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a schema that also allows the fields that a loop adds to the result."""
+    declared = schema.get("properties")
+    added = {name: _field_schema(field) for name, field in ACCUMULATED_FIELDS.items()}
+    return {**schema, "properties": {**added, **(declared if isinstance(declared, dict) else {})}}
 
 
 def compiled(schema: Mapping[str, JsonValue]) -> jsonschema_rs.Validator:

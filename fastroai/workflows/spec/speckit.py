@@ -15,8 +15,8 @@ from fastroai.workflows.spec.files import FILE_FUNCTIONS
 from fastroai.workflows.spec.limits import MAX_FLOW_STEPS, MAX_ID_CHARACTERS
 from fastroai.workflows.spec.references import ID
 
-ATTEMPTS: Final = 2
-"""Attempts at each task, the first included."""
+_RETRIES: Final = 1
+"""Extra attempts at each task."""
 _MOST_CHARACTERS: Final = 100_000
 """Maximum number of characters in a task file."""
 _PARALLEL: Final = re.compile(r"\[P\]", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _document(flow: str, tasks: Sequence[SpeckitTask]) -> dict[str, Any]:
     result = {"done": {"type": "boolean"}, "tests_pass": optional, "lint_clean": optional}
     context = {"project_context": {"type": "string", "default": ""}}
     return {
-        "version": "0.2",
+        "version": "0.3",
         "workflow": {"name": flow, "description": "Tasks of spec-kit", "input": context},
         "contracts": {"TaskResult": result},
         "flows": {
@@ -124,7 +124,7 @@ def _step(task: SpeckitTask, before: Sequence[str]) -> dict[str, Any]:
         "inputs": {"task_context": "$.input.project_context"},
         "output_contract": "TaskResult",
         "ensure": [*task.ensures, "result.done == True"],
-        "retries": ATTEMPTS,
+        "retries": _RETRIES,
     }
     return {**step, "depends_on": list(before)} if before else step
 

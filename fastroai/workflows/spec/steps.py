@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast, get_args
 
 from fastroai.documents.parts import told
@@ -18,6 +18,7 @@ from fastroai.workflows.spec.conditions import (
     steps_read,
 )
 from fastroai.workflows.spec.document import (
+    ACCUMULATED_FIELDS,
     Binding,
     ContractSpec,
     FieldSpec,
@@ -30,7 +31,7 @@ from fastroai.workflows.spec.document import (
     StepSpec,
 )
 from fastroai.workflows.spec.fields import accepts, expected, fits
-from fastroai.workflows.spec.functions import at_least_one, known_contract, read_budget
+from fastroai.workflows.spec.functions import at_least_one, known_contract, read_attempts, read_budget
 from fastroai.workflows.spec.parts import FlowPart, FunctionPart, StepPart
 from fastroai.workflows.spec.problems import Problems, cut, listed
 from fastroai.workflows.spec.references import (
@@ -75,6 +76,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 class Library:
     """The contracts, functions and flows that the flows of a spec can use."""
 
+    version: str
     contracts: Mapping[str, ContractSpec]
     function_parts: Mapping[str, FunctionPart]
     functions: Mapping[str, FunctionSpec]
@@ -97,7 +99,18 @@ class Library:
 
 def outputs_of(parts: Mapping[str, StepPart], library: Library) -> dict[str, Known]:
     """Return the known fields of the outputs of steps."""
-    return {name: known_fields(library.contract_of(part), part.output_schema) for name, part in parts.items()}
+    return {name: _output_of(part, library) for name, part in parts.items()}
+
+
+def _output_of(part: StepPart, library: Library) -> Known:
+    known = known_fields(library.contract_of(part), part.output_schema)
+    return known if part.accumulate is None else replace(known, fields={**known.fields, **ACCUMULATED_FIELDS})
+
+
+def gates_of(parts: Mapping[str, StepPart], library: Library) -> frozenset[str]:
+    """Return the steps that are gates."""
+    gates = {name for name, function in library.functions.items() if function.mode == "gate"}
+    return frozenset(name for name, part in parts.items() if part.function in gates)
 
 
 class StepReader:
@@ -118,12 +131,13 @@ class StepReader:
         skip_if = self._skip_if(part, way)
         policy = self._policy(part, way)
         references = [(name, one) for name, one in inputs.items() if isinstance(one, Reference)]
+        inputs |= {name: replace(one, is_declared=self._sources.declares(one)) for name, one in references}
         given = {name: self._sources.field(one, (*way, "inputs", name), problems) for name, one in references}
         self._note_needs(part, way, [one for _, one in references], skip_if, policy)
         iteration = self._iteration(part, way)
         ensure = self._ensure(part, way)
         budget = read_budget(part.budget, (*way, "budget"), problems)
-        retries = at_least_one(part.retries, (*way, "retries"), problems, 1)
+        attempts = read_attempts(part.retries, self._library.version, (*way, "retries"), problems, 1)
         contract = known_contract(
             part.output_contract, (*way, "output_contract"), self._library.contracts, problems
         )
@@ -133,7 +147,7 @@ class StepReader:
         self._check_inputs(part, inputs, given, way)
         function = self._library.functions.get(part.function or "")
         if function is not None:
-            ensure, retries, contract = function.ensure, function.retries, function.output
+            ensure, attempts, contract = function.ensure, function.attempts, function.output
             budget = function.budget
         if part.flow is not None:
             contract = self._library.flow_outputs.get(part.flow)
@@ -150,7 +164,7 @@ class StepReader:
             output_schema=part.output_schema,
             output_contract=contract,
             ensure=ensure,
-            retries=1 if kind == "gate" else retries,
+            attempts=1 if kind == "gate" else attempts,
             budgets=() if budget is None else (budget,),
             skip_if=skip_if,
             skip_reason=part.skip_reason or "",
@@ -288,6 +302,10 @@ class StepReader:
     def _result(self, part: StepPart) -> Known:
         return self._sources.outputs.get(part.id, Known({}, closed=False))
 
+    def _reported(self, part: StepPart) -> Known:
+        """Return the known fields of a result as it is reported, before a loop adds fields of its own."""
+        return known_fields(self._library.contract_of(part), part.output_schema)
+
     def _iteration(self, part: StepPart, way: Way) -> IterationSpec | None:
         problems = self._problems
         for key, needed in (
@@ -304,7 +322,7 @@ class StepReader:
             criterion = read_expression(part.exit_criterion, at, problems)
             if criterion is not None:
                 more = frozenset(ITERATION_NAMES if part.accumulate is not None else ())
-                Scope({"result": self._result(part)}, values=more).check(criterion, at, problems)
+                Scope({"result": self._reported(part)}, values=more).check(criterion, at, problems)
         accumulate = self._accumulated(part, way)
         by = self._field_name(part.accumulate_key, "item", (*way, "accumulate_key"))
         if part.max_iterations is None:
@@ -321,12 +339,19 @@ class StepReader:
         name = self._field_name(part.accumulate, "result", at)
         if name is None:
             return None
-        known = self._result(part)
+        known = self._reported(part)
         if known.closed and name not in known.fields:
             self._problems.unknown("field", name, at, known.fields)
         elif (found := known.fields.get(name)) is not None and found.type != "array":
             message = f"accumulate names {cut(name)!r}, which is of type {found.type}; expected an array"
             self._problems.add(message, at)
+        for added, field in ACCUMULATED_FIELDS.items():
+            declared = known.fields.get(added)
+            if declared is not None and not accepts(declared.type, field.type):
+                message = (
+                    f"accumulate adds {added!r} of type {field.type}, which is declared as {declared.type}"
+                )
+                self._problems.add(message, at)
         return name
 
     def _field_name(self, said: str | None, of: str, at: Way) -> str | None:

@@ -131,6 +131,17 @@ async def test_what_hardly_is_as_it_is_meant_is_warned_of(caplog: pytest.LogCapt
     assert "run 'r' is paused, and no store keeps it" in caplog.text
 
 
+async def test_conditions_read_true_false_and_null_as_json_writes_them() -> None:
+    @step
+    async def read(ctx: StepContext[Any]) -> dict[str, bool | None]:
+        return {"approved": True, "reason": None}
+
+    holds = Edge("read", "act", when="conditional", condition="approved == true and reason is null")
+    fails = Edge("read", "end", when="conditional", condition="approved == false")
+    result = await Graph("json", nodes={"read": read, "act": act, "end": act}, edges=[holds, fails]).run()
+    assert (result.status, result.path) == ("finished", ["read", "act"])
+
+
 async def test_exact_numbers_are_numbers_in_conditions() -> None:
     class Item(BaseModel):
         price: Decimal

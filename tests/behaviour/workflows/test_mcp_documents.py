@@ -35,9 +35,17 @@ async def test_a_valid_spec_is_answered_with_the_order_of_its_steps(tmp_path: Pa
         "status": "ok",
         "valid": True,
         "errors": [],
+        "version": "0.2",
+        "retries_are": "attempts in all",
         "entry": "article",
         "flows": {"article": ["draft", "ship"]},
     }
+
+
+async def test_an_answer_says_what_retries_are_in_the_version_of_the_spec(tmp_path: Path) -> None:
+    async with server_here(tmp_path) as call:
+        answer = await call("validate", spec=ARTICLE.replace('"0.2"', '"0.3"'))
+    assert (answer["version"], answer["retries_are"]) == ("0.3", "extra attempts")
 
 
 async def test_an_invalid_spec_is_answered_with_every_problem(tmp_path: Path) -> None:

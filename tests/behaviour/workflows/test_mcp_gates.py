@@ -40,7 +40,7 @@ async def test_the_client_asks_its_user_when_a_step_leads_to_a_gate(tmp_path: Pa
         assert await decision(call, flow) == ("approve", "agent", "well written")
     (question,) = asked
     assert question.startswith("> May it be published?")
-    assert "Gate 'ship' of flow 'article', round 1" in question
+    assert "Gate 'ship' of flow 'article', round 0" in question
     assert "revise: back to 'draft'" in question
     assert DRAFT["text"] in question
 
@@ -83,7 +83,7 @@ async def test_each_round_asks_anew(tmp_path: Path, mode: str) -> None:
         assert (again["status"], again["step_id"], again["round"]) == ("execute_step", "draft", 1)
         end = await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
     assert end["status"] == "killed"
-    assert ["round 1" in asked[0], "round 2" in asked[1]] == [True, True]
+    assert ["round 0" in asked[0], "round 1" in asked[1]] == [True, True]
 
 
 @BOTH

@@ -123,7 +123,10 @@ async def test_a_gate_asks_in_the_inbox_and_its_decision_says_where_the_run_goes
 
     [question] = await Inbox(store).list()
     assert question.options == ("approve", "revise", "kill")
-    assert question.question == {"gate": "ok", "intent": "", "inputs": {"words": 3}, "round": 0}
+    assert question.question == {"gate": "ok", "intent": "", "inputs": {"words": 3}} | {
+        "round": 0,
+        "revisions_left": 3,
+    }
     await decide(store, "revise", "shorter")
     revised = await workflow.resume("r", **options)
     assert (revised.status, revised.round) == ("paused", 1)
@@ -319,7 +322,9 @@ async def test_a_step_is_repeated_until_its_criterion_holds_and_gathers_what_it_
 
     result = await workflow.run({"topic": "tides"}, agents=agents)
 
-    assert (result.status, result.output) == ("complete", {"items": ["a", "b", "c"]})
+    everything = ["a", "b", "c"]
+    assert result.status == "complete"
+    assert result.output == {"items": everything, "accumulated": everything, "accumulated_count": 3}
     assert workflow.replay(result.trace) is None
     second = server.ledger.entries[1]
     assert data_for(second) == {"topic": "tides", "previous_result": {"items": ["a", "b"]}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shlex
 import sys
 import uuid
 from collections.abc import Iterator
@@ -81,10 +83,52 @@ def test_a_run_waits_at_a_gate_and_goes_on_when_it_is_run_again_with_its_id() ->
     assert again.stdout == 'run r: complete, $0. the workflow is complete\n{"words": 2}\n'
 
 
-def test_a_waiting_run_says_how_its_gate_is_answered() -> None:
-    waiting = run_spec("--inputs", '{"text": "a b", "least": 1}', "--run-id", "r")
-    assert "gate ok: fastroai review answer r:" in waiting.stdout
-    assert waiting.stdout.rstrip().endswith("--store runs.db")
+def test_the_commands_that_a_waiting_run_suggests_answer_its_gate_and_go_on(folder: Path) -> None:
+    (folder / "spec.workflow.yaml").rename(folder / "my spec.yaml")
+    words = ("--functions", "workflow_code:functions", "--store", "my runs.db")
+    waiting = run("workflow", "run", "my spec.yaml", *words, "--inputs", '{"text": "a b", "least": 1}')
+    _, asked, onwards = waiting.stdout.splitlines()
+    assert asked.startswith("question of ok (approve, or revise, or kill): fastroai review answer ")
+    assert onwards.startswith("to go on: fastroai workflow run 'my spec.yaml' ")
+
+    assert run(*shlex.split(asked.partition(": fastroai ")[2])).exit_code == 0
+    again = run(*shlex.split(onwards.partition(": fastroai ")[2]))
+    assert again.exit_code == 0
+    assert again.stdout.endswith('complete, $0. the workflow is complete\n{"words": 2}\n')
+
+
+def test_a_question_of_a_function_is_answered_by_the_command_that_is_suggested(folder: Path) -> None:
+    (folder / "workflow_code.py").write_text(
+        """
+async def count(ctx, text, least):
+    return {"words": await ctx.ask("How many words are there?", int)}
+
+
+functions = {"count": count}
+"""
+    )
+    waiting = run_spec("--input", "text=a b", "--input", "least=1")
+    _, asked, onwards = waiting.stdout.splitlines()
+    assert asked.startswith("question of count: fastroai review answer ")
+    words = [{"ANSWER": "7"}.get(one, one) for one in shlex.split(asked.partition(": fastroai ")[2])]
+    assert run(*words).exit_code == 0
+    assert "question of ok" in run(*shlex.split(onwards.partition(": fastroai ")[2])).stdout
+
+
+def test_the_command_that_a_failed_run_suggests_goes_on_with_it(folder: Path) -> None:
+    (folder / "workflow_code.py").write_text(CODE.replace("return", "raise OSError('disk full')  #"))
+    failed = run_spec("--input", "text=a b", "--input", "least=1")
+    assert (failed.exit_code, "disk full" in failed.output) == (1, True)
+    [onwards] = [line for line in failed.stdout.splitlines() if line.startswith("to go on: ")]
+
+    (folder / "workflow_code.py").write_text(CODE)
+    del sys.modules["workflow_code"]
+    importlib.invalidate_caches()
+    assert ": paused, " in run(*shlex.split(onwards.partition(": fastroai ")[2])).stdout
+
+
+def test_a_run_that_is_over_for_good_suggests_nothing() -> None:
+    assert "to go on" not in run_spec("--input", "text=a b", "--input", "least=3").stdout
 
 
 @pytest.mark.parametrize("form", ["--json", "--no-json"])

@@ -130,8 +130,8 @@ def test_has_asks_whether_a_path_exists(text: str, value: object) -> None:
         ("b'a'", 1, "a value of type bytes is not allowed"),
         ("1j", 1, "a value of type complex is not allowed"),
         ("...", 1, "a value of type ellipsis is not allowed"),
-        ("true", 1, "'true' is not a name of data; write True"),
-        ("null == a", 1, "'null' is not a name of data; write None"),
+        ("none == a", 1, "'none' is not a name of data; write None or null"),
+        ("[1 for true in xs]", 8, "'true' is a value, so it cannot be a name"),
         ("__import__", 1, "'__import__' is not allowed"),
         ("a.__class__", 1, "'__class__' is not allowed"),
         ("[__x for __x in xs]", 6 + 4, "'__x' is not allowed"),
@@ -151,9 +151,29 @@ def test_what_is_no_part_of_the_language_is_refused_with_its_column(
     assert told in found[column]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("null", None),
+        ("[true, false, null]", [True, False, None]),
+        ("a is null", True),
+        ("b is not null and b.c == false", True),
+        ("{'k': [x for x in [true] if x]}", {"k": [True]}),
+        ("b.true", 1),
+        ("'true'", "true"),
+    ],
+)
+def test_true_false_and_null_are_read_as_json_writes_them(text: str, value: object) -> None:
+    expression = Expression(text)
+    found = expression.evaluate({"a": None, "b": {"c": False, "true": 1}})
+    assert (found, type(found)) == (value, type(value))
+    assert expression.names <= {"a", "b"}
+
+
 def test_every_problem_is_told_at_once_in_the_order_of_the_text() -> None:
     with pytest.raises(ExpressionError) as caught:
-        Expression("x.upper() == f'{y}' and lenn(true) > 2 ** 3")
+        Expression("x.upper() == f'{y}' and lenn(none) > 2 ** 3")
     assert [problem.column for problem in caught.value.problems] == [1, 14, 25, 30, 38]
 
 

@@ -131,7 +131,7 @@ def test_a_gate_keeps_its_place_only_if_there_is_one_thing_to_do_at_a_time() -> 
 
 
 def test_a_retry_goes_before_steps_that_come_later() -> None:
-    run = Run(flow("main", step("a", retries=2), step("b")), width=1)
+    run = Run(flow("main", step("a", attempts=2), step("b")), width=1)
     assert run.bad("a") == ["a#2"]
     assert run.done("a", visit=2) == ["b#1"]
 
@@ -152,7 +152,10 @@ def test_a_jump_back_by_on_fail_clears_outputs_but_that_of_the_failed_step() -> 
     run.done("z", "Z")
     run.done("a", "A")
     assert run.bad("r") == ["a#2"]
-    assert run.machine.state.flows[""].outputs == {"z": {"output": "Z"}, "r": {"output": {"bad": 1}}}
+    assert run.machine.state.flows[""].outputs == {
+        "z": {"output": "Z"},
+        "r": {"output": {"bad": 1}, "rejected": True},
+    }
 
 
 def test_next_keeps_outputs_until_they_are_replaced() -> None:
@@ -189,7 +192,7 @@ def test_a_flow_that_fails_is_left_before_its_step_goes_on() -> None:
 
 
 def test_a_step_that_raised_goes_on_when_the_run_is_resumed_with_what_was_cancelled_for_it() -> None:
-    run = Run(flow("main", step("a", retries=3), step("b")))
+    run = Run(flow("main", step("a", attempts=3), step("b")))
     assert run.raised("a") == []
     assert run.cancelled == ["b#1"]
     run.tell(facts.StepCancelled("b", "so"))
@@ -211,7 +214,7 @@ def test_a_step_that_raised_inside_a_flow_leads_to_the_on_fail_around_it() -> No
 def test_the_budget_of_a_flow_ends_that_flow(path: str) -> None:
     run = Run(
         flow("main", step("sub", flow="inner", on_fail="fix"), step("fix"), routed=("fix",)),
-        flow("inner", step("x", retries=3, on_fail="y"), step("y")),
+        flow("inner", step("x", attempts=3, on_fail="y"), step("y")),
     )
     started = run.bad("sub.x", budget="outer", budget_of=path, violations=())
     if path:
@@ -230,7 +233,7 @@ def test_a_budget_around_the_run_stops_it_until_it_is_resumed() -> None:
 
 
 def test_the_budget_of_a_step_leads_to_its_on_fail_without_another_attempt() -> None:
-    run = Run(flow("main", step("a", retries=3, on_fail="b"), step("b"), routed=("b",)))
+    run = Run(flow("main", step("a", attempts=3, on_fail="b"), step("b"), routed=("b",)))
     assert run.bad("a", budget="own", violations=()) == ["b#1"]
 
 

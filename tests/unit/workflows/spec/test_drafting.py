@@ -44,7 +44,7 @@ def test_phases_are_done_in_order_with_gates_between_them() -> None:
     }
     look, build, gate, _, last = flow.steps
     assert "Explore" in look.intent
-    assert (build.intent, build.agent, build.retries) == ("Write {the} code", "claude", 4)
+    assert (build.intent, build.agent, build.attempts) == ("Write {the} code", "claude", 5)
     assert gate.gate is not None
     assert (gate.gate.on_approve, gate.gate.on_revise, gate.gate.policy) == ("review", "build", "gate")
     assert last.gate is not None

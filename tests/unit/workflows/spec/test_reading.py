@@ -135,7 +135,7 @@ flows:
     assert (read.workflow.name, read.workflow.input["depth"].required) == ("build", False)
     work, flow = read.functions["work"], read.flows["build"]
     assert [one.text for one in work.ensure][0] == "result.ok"
-    assert (work.retries, work.context, work.budget and work.budget.tokens) == (4, "Be brief", 10_000)
+    assert (work.attempts, work.context, work.budget and work.budget.tokens) == (4, "Be brief", 10_000)
     draft, checked, decide, mend, clean = flow.steps
     assert [one.kind for one in flow.steps] == ["function", "inline", "gate", "flow", "inline"]
     assert flow.needs == {
@@ -146,11 +146,11 @@ flows:
         "clean": (),
     }
     assert flow.routed_only == {"mend", "clean"}
-    assert (draft.intent, draft.retries, draft.output_contract) == ("Do the work", 4, "Out")
+    assert (draft.intent, draft.attempts, draft.output_contract) == ("Do the work", 4, "Out")
     assert draft.budgets == (work.budget,)
     assert draft.iteration is not None
     assert draft.iteration.max_iterations == 5
-    assert (checked.agent, checked.retries, checked.model) == ("claude", 2, "anthropic:claude-sonnet-4-5")
+    assert (checked.agent, checked.attempts, checked.model) == ("claude", 2, "anthropic:claude-sonnet-4-5")
     assert checked.inputs["strict"] is True
     assert checked.skip_if is not None
     assert checked.skip_if.text == "input.depth < 2 and steps.draft.output.ok"
@@ -193,10 +193,34 @@ def test_the_version_is_a_text() -> None:
         "function 'nope' is not there; there is none.",
     )
     problem = check(
-        "version: «'0.3'\nflows: {main: {steps: [{id: a, intent: b}]}}\n", "expected one of 0.1, 0.2"
+        "version: «'0.4'\nflows: {main: {steps: [{id: a, intent: b}]}}\n", "expected one of 0.1, 0.2, 0.3"
     )
-    assert problem[0].allowed == ("0.1", "0.2")
+    assert problem[0].allowed == ("0.1", "0.2", "0.3")
     assert problem[0].nearest in problem[0].allowed
+
+
+def test_retries_are_extra_attempts_from_version_0_3_on() -> None:
+    text = """version: "{version}"
+contracts: {{Out: {{ok: {{type: boolean}}}}}}
+functions:
+  work: {{mode: infer, intent: Do it, output: Out, retries: 2}}
+  usual: {{mode: infer, intent: Do it, output: Out}}
+flows:
+  main:
+    steps:
+    - {{id: a, function: work}}
+    - {{id: b, function: usual}}
+    - {{id: c, intent: Do it, retries: 1}}
+    - {{id: d, intent: Do it}}
+"""
+    attempts = {
+        version: [step.attempts for step in load_spec(text.format(version=version)).flows["main"].steps]
+        for version in ("0.2", "0.3")
+    }
+    assert attempts == {"0.2": [2, 3, 1, 1], "0.3": [3, 3, 2, 1]}
+    none = "version: '0.3'\nflows: {main: {steps: [{id: a, intent: b, retries: «%s}]}}\n"
+    assert load_spec((none % 0).replace("«", "")).flows["main"].steps[0].attempts == 1
+    check(none % -1, "retries is -1; expected extra attempts, at least 0")
 
 
 def test_a_file_is_given_as_a_path(tmp_path: Path) -> None:
@@ -520,7 +544,39 @@ def test_iterations_need_each_other() -> None:
     assert spec("    - {id: a, function: work, max_iterations: 3, exit_criterion: true}\n")
 
 
+def test_fields_that_a_loop_adds_have_types_of_their_own() -> None:
+    loop = "max_iterations: 2, accumulate: items"
+    check_steps(
+        f"    - {{id: a, function: work, {loop}}}\n"
+        "    - {id: b, intent: x, inputs: {n: «$.steps.a.output.accumulated_cuont}}\n",
+        "known: ok, score, items, meta, accumulated, accumulated_count. Did you mean 'accumulated_count'?",
+    )
+    check_steps(
+        "    - {id: a, intent: x, max_iterations: 2, accumulate: «items,\n"
+        "       output_schema: {properties: {accumulated: {type: string}}}}\n",
+        "accumulate adds 'accumulated' of type array, which is declared as string",
+    )
+    check_steps(
+        f"    - {{id: a, function: work, {loop}, exit_criterion: «result.accumulated_count > 1}}\n",
+        "field 'accumulated_count' is not there",
+    )
+
+
 # --- references and inputs ---
+
+
+def test_references_that_could_never_have_a_value_are_refused() -> None:
+    check_steps(
+        "    - {id: a, function: work}\n"
+        "    - {id: sure, function: review, on_approve: null, on_kill: null}\n"
+        "    - id: b\n      intent: x\n      skip_if: «$.steps.sure.output.decision == 'kill'\n"
+        "      inputs:\n        x: «$.steps.sure.output\n        y: «$.steps.a.output.items.name\n"
+        "        z: «$.steps.a.output.meta[0]\n",
+        "step 'sure' is a gate, which has no output; to come after it, name it in depends_on",
+        "$.steps.sure.output: step 'sure' is a gate, which has no output",
+        "'items' is of type array, whose parts are items, as in [0]",
+        "'meta' is of type object, whose parts are fields, as in .name",
+    )
 
 
 def test_references_name_what_is_there() -> None:
@@ -588,7 +644,7 @@ def test_expressions_are_parsed_with_their_places() -> None:
     )
     check_steps("    - {id: a, intent: b, ensure: [«file_exists()]}\n", "takes 1 argument, not 0")
     check_steps(
-        "    - {id: a, intent: b, ensure: [result.x == «true]}\n", "'true' is not a name of data; write True"
+        "    - {id: a, intent: b, ensure: [result.x == «none]}\n", "'none' is not a name of data; write None"
     )
     check_steps("    - {id: a, intent: b, ensure: [«result.__class__]}\n", "belong to Python")
 

@@ -36,7 +36,7 @@ def test_a_task_is_a_step_with_its_criteria(tmp_path: Path) -> None:
     compiled = compile_speckit(tmp_path, "build")
     spec = load_spec(compiled.text)
     (step,) = spec.flows["build"].steps
-    assert (spec.entry, step.id, step.retries, step.output_contract) == (
+    assert (spec.entry, step.id, step.attempts, step.output_contract) == (
         "build",
         "t01_parser",
         2,

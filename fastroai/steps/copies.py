@@ -1,7 +1,7 @@
-"""Copies of values, so that no other visit sees the changes that one visit to a node makes in place.
+"""Copies of values, so that no other step sees the changes that one step makes in place.
 
-A value in the memory of a graph never changes: a node is given a copy, and the values that it writes are
-copied. So a resumed run, whose memory comes from the store, goes on as it would have done without the break.
+Graphs and workflows keep values that never change: a step is given copies, and the values that it writes are
+copied. So a resumed run, whose values come from the store, goes on as it would have done without the break.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from fastroai.graphs.machine.memory import Memory
 from fastroai.runtime import Scope
 
 _IMMUTABLE: Final = frozenset(
@@ -113,23 +112,25 @@ def _dataclass(value: Any, made: dict[int, Any]) -> Any:
 
 
 class Copies(Mapping[str, object]):
-    """The values of a memory for one visit to a node: copies of its own, made on first access.
+    """Values for one visit to a step or node: copies of its own, made on first access.
 
     Within an attempt the same key gives the same copy. The next attempt gets new copies.
     """
 
-    __slots__ = ("_made", "_memory", "_names", "_scope")
+    __slots__ = ("_made", "_names", "_scope", "_values")
 
-    def __init__(self, memory: Memory[object], scope: Scope, names: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, object], scope: Scope, names: frozenset[str] | None = None
+    ) -> None:
         """Give the visit of `scope` the keys in `names`, or all keys."""
-        self._memory, self._scope, self._names = memory, scope, names
+        self._values, self._scope, self._names = values, scope, names
         self._made: tuple[int, dict[str, object]] | None = None
         """Number of the attempt, and its copies by key."""
 
     def __getitem__(self, key: str) -> object:
         if self._names is not None and key not in self._names:
             raise KeyError(key)
-        value = self._memory[key]
+        value = self._values[key]
         if type(value) in _IMMUTABLE:
             return value
         if self._made is None or self._made[0] != self._scope.attempt:
@@ -140,11 +141,11 @@ class Copies(Mapping[str, object]):
         return made[key]
 
     def __contains__(self, key: object) -> bool:
-        return (self._names is None or key in self._names) and key in self._memory
+        return (self._names is None or key in self._names) and key in self._values
 
     def __iter__(self) -> Iterator[str]:
         names = self._names
-        return iter(self._memory) if names is None else (key for key in self._memory if key in names)
+        return iter(self._values) if names is None else (key for key in self._values if key in names)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
