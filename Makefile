@@ -51,7 +51,7 @@ test: ## before each push: format, lint, types, layers, tests, docs
 		echo "make test took $$(cat $(VENV)/test.minutes) minutes"
 
 quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line single check
+	@$(MAKE) --no-print-directory --jobs=2 single check
 
 single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
