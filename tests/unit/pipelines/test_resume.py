@@ -661,14 +661,14 @@ async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, st
     pipeline = await recorded(counted, store)
     log = await raw_log(store, "r")
     await replace_log(store, "r", [*log, garbage])
-    error = await refused(RunCorrupt, "Start a new run", pipeline, counted, store)
+    error = await refused(RunCorrupt, "or start a new run", pipeline, counted, store)
     assert error.position == len(log) + 1
 
 
 async def test_a_log_without_its_beginning(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     await replace_log(store, "r", (await raw_log(store, "r"))[1:])
-    await refused(RunCorrupt, "run 'r' cannot be read: the store has lost 1 of its", pipeline, counted, store)
+    await refused(RunCorrupt, "entry 1 of run 'r' cannot be read", pipeline, counted, store)
 
 
 async def test_a_header_that_cannot_be_read(counted: Counted, store: MemoryRunStore) -> None:
