@@ -258,11 +258,12 @@ async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[
     found = await store.read(log_key(header), after=after)
     if not found.revision:
         raise await _gone(store, header)
-    check_whole(header.run_id, "log entries", found, after=after, least=header.log_revision)
-    return {
+    entries = {
         position: entry_in_store(header.run_id, position, value)
         for position, value in enumerate(found.values, first)
     }
+    check_whole(header.run_id, "log entries", found, after=after, least=header.log_revision)
+    return entries
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:

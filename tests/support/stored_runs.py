@@ -53,7 +53,7 @@ async def raw_log(store: Any, run_id: str) -> tuple[bytes, ...]:
 
 
 async def replace_log(store: Any, run_id: str, values: Sequence[bytes]) -> None:
-    """Let the log of a run be this."""
-    key = await log_key_of(store, run_id)
+    """Let the log of a run be this. Its header then says nothing of the number of entries."""
+    key = log_key(await change_header(store, run_id, log_revision=0))
     await store.delete(key)
     await store.append(key, values, revision=0)

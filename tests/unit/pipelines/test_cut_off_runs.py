@@ -30,7 +30,9 @@ async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRun
     log, header = await raw_log(whole, "run"), await header_of(whole, "run")
     for length in range(1, len(log)):
         store = MemoryRunStore()
-        await store.append(header_key("run"), [encode_header(replace(header, status="running"))], revision=0)
+        await store.append(
+            header_key("run"), [encode_header(replace(header, status="running", log_revision=0))], revision=0
+        )
         await store.append(log_key(header), log[:length], revision=0)
         yield store, await entries_of(store, "run"), result.output
 

@@ -661,7 +661,7 @@ async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, st
     pipeline = await recorded(counted, store)
     log = await raw_log(store, "r")
     await replace_log(store, "r", [*log, garbage])
-    error = await refused(RunCorrupt, "Start a new run", pipeline, counted, store)
+    error = await refused(RunCorrupt, "or start a new run", pipeline, counted, store)
     assert error.position == len(log) + 1
 
 
