@@ -181,6 +181,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     def records(self) -> tuple[CallRecord, ...]:
         """The calls of this flow among the last 10,000 calls in this process, oldest first.
 
+        Calls whose outputs a resumed run only gives back are not among them, because they are not made again.
         The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
         return kept_records(self.signature)
