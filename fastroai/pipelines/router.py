@@ -21,21 +21,20 @@ from fastroai.errors import (
     StepExecutionError,
     UnknownPipelineError,
     failure_inside,
-    usage_of,
 )
 from fastroai.pipelines.estimate import in_turn, one_of
+from fastroai.pipelines.fallbacks import FallbackOn, FallbackRule
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
-from fastroai.records import Usage
 from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
-from fastroai.runtime import Scope, current_scope, is_terminal
+from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
@@ -73,14 +72,37 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     kind = "router"
 
     def __init__(
-        self, name: str | None = None, *, config: PipelineConfig | None = None, version: str | None = None
+        self,
+        name: str | None = None,
+        *,
+        config: PipelineConfig | None = None,
+        version: str | None = None,
+        fallback_on: FallbackOn | None = None,
     ) -> None:
+        """Make a router without pipelines.
+
+        Args:
+            name: Name of the router; by default, that of its class.
+            config: Settings of its runs.
+            version: A text that is on record with each run.
+            fallback_on: The failures of a pipeline after which its fallback runs: an exception type, a
+                function of the exception, or a list of both. A type also matches the causes of a failure. By
+                default, all failures that another pipeline may survive: whatever a provider answers (400,
+                401, 404, 413, 422, refusals), time limits, unusable outputs, exceptions of steps. Not among
+                these are budgets, cancellation and mistakes in the configuration. Whatever is given, no
+                fallback runs after a cancellation, or after a stop of the run or of a budget around the
+                router.
+
+        Raises:
+            ConfigurationError: an option is invalid.
+        """
         check_version(version)
         self.name: str = name or type(self).__name__
         self.version = version
         self.config: PipelineConfig = config or PipelineConfig()
         self._pipelines: dict[str, _Variant[DepsT, InputT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
+        self._fallback_on = FallbackRule(fallback_on)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, pipelines={list(self._pipelines)})"
@@ -104,7 +126,8 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         Args:
             name: The name by which `route` chooses it.
             pipeline: The pipeline or router to run.
-            fallback: Name of the pipeline to run when this one fails; it may be registered later.
+            fallback: Name of the pipeline to run after a failure of this one that is in `fallback_on` of the
+                router; it may be registered later.
 
         Raises:
             ConfigurationError: the name is taken or invalid, or the object is no pipeline or router.
@@ -169,24 +192,21 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
         name = await context.once(_route(label), routed)
         place = without_attempts(step_place(context.scope))
-        tried, spent = list[str](), dict[str, Usage]()
-        around = "" if scope.variant is None else f"{scope.variant}/"
+        tried = set[str]()
         while True:
-            tried.append(name)
-            scope.variant = f"{around}{name}"
+            tried.add(name)
+            scope.take_route(name)
             fallback = self._fallbacks.get(name)
             switch = _switch(label, name)
             if fallback is None or not is_on_record(context.scope, place, switch):
                 try:
                     result = await self._run_one(scope, name, inputs, context, label)
                 except Exception as error:
-                    spent[name] = usage_of(error) or Usage()
-                    if fallback is None or fallback in tried or not _another_may_do(error):
+                    if fallback is None or fallback in tried or not self._fallback_on(scope, error):
                         raise
                     logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
                 else:
-                    spent[name] = result.usage.total
-                    return result.within(scope, routes=tuple(tried), by_variant=spent)
+                    return result.within(scope)
             else:
                 await self._pass_over(scope, name, context, label)
             name = await context.once(switch, partial(_same, fallback), returns=str)
@@ -334,8 +354,9 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         key: Callable[[InputT, DepsT], str],
         config: PipelineConfig | None = None,
         version: str | None = None,
+        fallback_on: FallbackOn | None = None,
     ) -> None:
-        super().__init__(name, config=config, version=version)
+        super().__init__(name, config=config, version=version, fallback_on=fallback_on)
         self._key = key
         self._weights: dict[str, float] = {}
 
@@ -440,8 +461,3 @@ def _route(label: str) -> str:
 def _switch(label: str, name: str) -> str:
     """Return the name under which it is on record that a router went on to the fallback of a variant."""
     return f"fallback of {label} after {name}"
-
-
-def _another_may_do(error: Exception) -> bool:
-    """Return whether another variant may succeed after a failure. After stops and mistakes, none can."""
-    return not is_terminal(error)

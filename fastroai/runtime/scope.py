@@ -110,6 +110,15 @@ class FactLog(Protocol):
         ...
 
 
+class Route(NamedTuple):
+    """A variant that a router has tried."""
+
+    name: str
+    """The name under which the variant is registered."""
+    variant: str
+    """The name after the names of the variants around it: `long/formal`."""
+
+
 class LeftBehind(NamedTuple):
     """The budget or run on record that a forked process cannot use, because its parent process has it."""
 
@@ -169,6 +178,7 @@ class Scope:
         "reading",
         "receiving",
         "reserves",
+        "routes",
         "run_id",
         "seconds_before",
         "step_id",
@@ -252,6 +262,8 @@ class Scope:
         self.closed = False
         self.degraded = False
         """Whether a pipeline nested in this scope was degraded, although it did not fail."""
+        self.routes: tuple[Route, ...] = ()
+        """The variants that routers in this scope have tried in this process, in order."""
         self.open_inside: list[Closer] | None = None
         """Functions that end streams and calls inside, which must end before this scope can close."""
         self._clocks: list[Clock] | None = None
@@ -519,6 +531,14 @@ class Scope:
         if root._unsure is None:
             root._unsure = set()
         return root._unsure
+
+    def take_route(self, name: str) -> None:
+        """Note here and above that a router tries a variant. From now on, requests in this scope name it."""
+        around = None if self.parent is None else self.parent.variant
+        self.variant = name if around is None else f"{around}/{name}"
+        with self.lock:
+            for scope in self.lineage():
+                scope.routes = (*scope.routes, Route(name, self.variant))
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count the spending of an earlier process in the same place, in this scope only."""
