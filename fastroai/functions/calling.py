@@ -197,8 +197,6 @@ async def _perform_inside(
     try:
         if run is not None and known is not None and known.failure is None and known.is_stored:
             return _given_back(call, known, run)
-        if flow is not None and _is_pausing(scope):
-            raise Halted
         restored = 0 if run is None else scope.charge_count
         return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
     finally:
@@ -287,6 +285,9 @@ class _Performance(BaseStep[Any, T]):
     async def _to_its_end(self, around: StepContext[Any] | None) -> T:
         scope = self.scope
         async with scope:
+            # Here, because a call can wait until it may enter its scope.
+            if self.flow is not None and _is_pausing(scope):
+                raise Halted
             _open[scope] = self.draft
             try:
                 output = await self._step(around)

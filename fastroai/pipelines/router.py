@@ -29,15 +29,17 @@ from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
+from fastroai.records import first_given
 from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
 from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.clock import Clock
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
-from fastroai.steps.config import limits_in
+from fastroai.steps.config import limits_in, own_settings, settings_of_steps
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
@@ -46,7 +48,6 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
-from fastroai.usage.limits import Limits
 
 ROUTING: Final = "route"
 """Id of the only step of a router."""
@@ -83,7 +84,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
         Args:
             name: Name of the router; by default, that of its class.
-            config: Settings of its runs.
+            config: Settings of its runs. Its `timeout` is for `route`.
             version: A text that is on record with each run.
             fallback_on: The failures of a pipeline after which its fallback runs: an exception type, a
                 function of the exception, or a list of both. A type also matches the causes of a failure. By
@@ -100,6 +101,9 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         self.name: str = name or type(self).__name__
         self.version = version
         self.config: PipelineConfig = config or PipelineConfig()
+        if (at_once := self.config.max_concurrency) is not None:
+            expected = "no limit in the config of a router, which runs one pipeline; set it on its pipelines"
+            raise ConfigurationError("max_concurrency", at_once, expected)
         self._pipelines: dict[str, _Variant[DepsT, InputT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
         self._fallback_on = FallbackRule(fallback_on)
@@ -138,6 +142,12 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             raise ConfigurationError("name", name, f"a name that router {self.name!r} does not have yet")
         if not isinstance(pipeline, Pipeline | BasePipeline):
             raise ConfigurationError("pipeline", pipeline, "a Pipeline or a BasePipeline")
+        if isinstance(pipeline, BasePipeline) and (said := settings_of_steps(pipeline.config)):
+            expected = (
+                f"a router whose config leaves out {', '.join(said)}, because it runs inside of router "
+                f"{self.name!r}: set them on that one, or on the pipelines of {pipeline.name!r}"
+            )
+            raise ConfigurationError("pipeline", pipeline, expected)
         if fallback == name:
             raise ConfigurationError("fallback", fallback, "the name of another pipeline")
         self._pipelines[name] = pipeline
@@ -165,19 +175,27 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         return self._front.heed(run_id, signal)
 
     async def run_variant(
-        self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, limits: Limits | None = None
+        self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, is_run: bool = False
     ) -> PipelineResult[OutputT]:
         """Choose a variant inside a step, and run it. After its failure, its fallback may run.
 
         The choice is on record, so a resumed run takes the same route. `around` names the routers around
-        this one. `limits` are those of the router's config, unless the scope around has them.
+        this one. If the router `is_run` by itself, the scope of the run has the limits of its config.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
-        scope = Scope("router", self.name, parent=current_scope(), limits=limits, deps=context.deps)
+        own = PipelineConfig() if is_run else self.config
+        scope = Scope(
+            "router",
+            self.name,
+            parent=current_scope(),
+            limits=limits_in(own),
+            deps=context.deps,
+            provider_limits=own.provider_limits,
+        )
         async with scope:
             with scope.nesting():
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
@@ -186,10 +204,16 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         self, scope: Scope, inputs: InputT, context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
         async def routed() -> str:
-            name = await self.route(inputs, context.deps)
+            async with Clock(seconds, f"route of router {self.name!r}", of_attempt=True) as clock:
+                context.scope.add_clock(clock)
+                try:
+                    name = await self.route(inputs, context.deps)
+                finally:
+                    context.scope.remove_clock(clock)
             self._named(name)
             return name
 
+        seconds = first_given(self.config.timeout, default=None)
         name = await context.once(_route(label), routed)
         place = without_attempts(step_place(context.scope))
         tried = set[str]()
@@ -244,9 +268,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
                 span = scope.tracer.span(attributes.route_span(self.name), **facts)
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
-                return await pipeline.run_variant(
-                    inputs, context, f"{label}[{name}]/", limits=limits_in(pipeline.config)
-                )
+                return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
             return await pipeline._begin(
                 RunRequest(inputs, context.deps, context=context.shared, is_step=True)
             )
@@ -318,12 +340,15 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[DepsT, OutputT]:
-        """Return this router as a step of a pipeline, like `Pipeline.as_step`."""
-        return NestedStep(self, inputs, config or StepConfig())
+        """Return this router as a step of a pipeline, like `Pipeline.as_step`.
+
+        The step has the settings of the router's config that its own config does not set.
+        """
+        return NestedStep(self, inputs, own_settings(self.config, config or StepConfig()))
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run the router inside a step, and return the output of the step. For `as_step`."""
-        result = await self.run_variant(inputs, context, limits=limits_in(self.config))
+        result = await self.run_variant(inputs, context)
         return output_inside(result, context)
 
     def _named(self, name: str) -> _Variant[DepsT, InputT, OutputT]:
@@ -444,7 +469,7 @@ class _Routing(NestedStep[Any, Any]):
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Run the variant."""
-        result = await self._router.run_variant(context.inputs, context)
+        result = await self._router.run_variant(context.inputs, context, is_run=True)
         self.result = result
         return output_inside(result, context)
 
