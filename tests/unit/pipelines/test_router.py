@@ -153,6 +153,16 @@ def test_only_pipelines_and_routers_can_be_registered(wrong: Any) -> None:
         Chooses().register_pipeline("a", wrong)
 
 
+def test_a_router_in_a_router_has_no_settings_that_only_a_run_or_a_step_can_have() -> None:
+    inner = Chooses("inner", config=PipelineConfig(retries=1, total_timeout=5, cost_budget=100))
+    with pytest.raises(
+        ConfigurationError, match="leaves out total_timeout, retries.* or on the pipelines of 'inner'"
+    ):
+        router(inner=inner)
+    bounded = Chooses("inner", config=PipelineConfig(cost_budget=100))
+    assert list(router(inner=bounded).pipelines) == ["inner"]
+
+
 # --- fallback ---
 
 
