@@ -431,7 +431,9 @@ class CallRecord:
     duration_ms: float = 0.0
     """Milliseconds from `started_at` to the end of the call."""
     cost_usd: Decimal = _ZERO
-    """Exact known cost of the call in US dollars, in all processes in which it ran."""
+    """Exact known cost of the call in US dollars. A call that failed is made again when its run is resumed,
+    and has a record for each time, with what was spent since the record before. In the trace of a run, this
+    is spending in all processes; among the `records` of a flow or function, in this process."""
     cost_complete: bool = True
     """Whether `cost_usd` is the whole cost."""
     requests: int = 0

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from time import perf_counter
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -38,12 +39,10 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.store.call_records import call_record
 from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
-from fastroai.store.unsealing import unseal_payloads
 from fastroai.store.values import value_to_json
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator
@@ -53,7 +52,7 @@ T = TypeVar("T")
 KEPT: Final = 10_000
 """Number of records that this process keeps: the last ones."""
 
-_records: Final[deque[tuple[CallRecord | CallDraft, object, object]]] = deque(maxlen=KEPT)
+_records: Final[deque[tuple[CallDraft, object, object]]] = deque(maxlen=KEPT)
 """Records with the signatures of the function and the innermost flow, because several can have one name."""
 _open: Final[dict[Scope, CallDraft]] = {}
 """The drafts of the calls that are running."""
@@ -116,7 +115,7 @@ class CallDraft:
         return self._record
 
     def _made(self) -> CallRecord:
-        call, failure, spent = self.call, self.failure, self.spent or _NOTHING_SPENT
+        call, failure = self.call, self.failure
         flow, flow_id, parent_flow_id = self.flow
         return CallRecord(
             function=call.name,
@@ -136,16 +135,31 @@ class CallDraft:
             review_id=self.review_id,
             started_at=self.started_at,
             duration_ms=self.duration_ms,
-            cost_usd=spent.cost_usd,
-            cost_complete=spent.cost_complete,
-            requests=spent.request_count,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
             run_id=self.run_id,
             flow=flow,
             flow_id=flow_id,
             parent_flow_id=parent_flow_id,
+            **_sums(self.spent or _NOTHING_SPENT),
         )
+
+
+class _Sums(TypedDict):
+    cost_usd: Decimal
+    cost_complete: bool
+    requests: int
+    input_tokens: int
+    output_tokens: int
+
+
+def _sums(spent: Usage) -> _Sums:
+    """Return the fields of a record that say what was spent."""
+    return _Sums(
+        cost_usd=spent.cost_usd,
+        cost_complete=spent.cost_complete,
+        requests=spent.request_count,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+    )
 
 
 Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
@@ -182,10 +196,9 @@ async def _perform_inside(
             await calls.turn(place)
     try:
         if run is not None and known is not None and known.failure is None and known.is_stored:
-            return _given_back(call, known, run, flow)
-        if flow is not None and _is_pausing(scope):
-            raise Halted
-        return await _Performance(call, body, scope, place, flow, calls, known).perform(around)
+            return _given_back(call, known, run)
+        restored = 0 if run is None else scope.charge_count
+        return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
     finally:
         if calls is not None:
             calls.made(place)
@@ -210,12 +223,10 @@ def _is_pausing(scope: Scope) -> bool:
     return log is not None and log.is_pausing
 
 
-def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun, flow: FlowRun | None) -> T:
-    """Return the output on record, and keep the record of the call in this process too."""
+def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
+    """Return the output on record. The process keeps no record of this, because no call is made."""
     try:
-        output = cast("T", stored_value(known.output, call.returns, run.codec))
-        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output), call, flow)
-        return output
+        return cast("T", stored_value(known.output, call.returns, run.codec))
     except ValueError as error:
         reason = (
             f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
@@ -239,14 +250,15 @@ class _Performance(BaseStep[Any, T]):
         flow: FlowRun | None = None,
         calls: CallsOfBody | None = None,
         known: CallEnded | None = None,
+        restored: int = 0,
     ) -> None:
         """Prepare a call.
 
-        `flow` is the innermost flow around it, `calls` are the calls of the body that makes it, and `known`
-        is its last end on record.
+        `flow` is the innermost flow around it, `calls` are the calls of the body that makes it, `known` is
+        its last end on record, and `restored` is the number of charges from before the run was resumed.
         """
         self.call, self.body, self.scope, self.place = call, body, scope, place
-        self.flow, self.calls, self.known = flow, calls, known
+        self.flow, self.calls, self.known, self.restored = flow, calls, known, restored
         self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
         self.began = perf_counter()
 
@@ -273,6 +285,9 @@ class _Performance(BaseStep[Any, T]):
     async def _to_its_end(self, around: StepContext[Any] | None) -> T:
         scope = self.scope
         async with scope:
+            # Here, because a call can wait until it may enter its scope.
+            if self.flow is not None and _is_pausing(scope):
+                raise Halted
             _open[scope] = self.draft
             try:
                 output = await self._step(around)
@@ -343,8 +358,8 @@ class _Performance(BaseStep[Any, T]):
         scope, draft = self.scope, self.draft
         draft.outcome, draft.duration_ms = outcome, (perf_counter() - self.began) * 1000
         if scope.has_spent:
-            draft.spent = scope.spent()
-        keep(draft, self.call, self.flow)
+            draft.spent = scope.spent() if not self.restored else self._spent_since(self.restored)
+        _keep(draft, self.flow)
         if (tracer := scope.tracer) is not None:
             log_metrics(tracer, draft.trace_id, attributes.ended_call_attributes(draft.record))
         log = log_of(scope)
@@ -354,7 +369,7 @@ class _Performance(BaseStep[Any, T]):
             part=scope.part,
             place=self.place,
             attempt=scope.attempt,
-            call=replace(draft.record, output=None),
+            call=replace(draft.record, output=None, **self._sums_for_log()),
             output=draft.output,
             failure=draft.failure,
             goes_on=outcome in ("budget_exceeded", "cancelled"),
@@ -373,6 +388,17 @@ class _Performance(BaseStep[Any, T]):
                     await log.commit(kept)
         if scope.listener is not None and outcome != "cancelled":
             await scope.emit(ended)
+
+    def _spent_since(self, charge: int) -> Usage:
+        """Return the spending from the charge with this index on."""
+        return Usage.of(self.scope.records[charge:])
+
+    def _sums_for_log(self) -> _Sums:
+        """Return the sums of all spending that no earlier end of the call on record says."""
+        run = run_of(self.scope)
+        if not self.restored or run is None:
+            return _sums(self.draft.spent or _NOTHING_SPENT)
+        return _sums(self._spent_since(run.recorded.charges_told(self.place)))
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.
@@ -422,9 +448,9 @@ def _names_of(flow: FlowRun | None) -> tuple[str, str, str]:
     return flow.name, flow.id, "" if flow.outer is None else flow.outer.id
 
 
-def keep(record: CallRecord | CallDraft, call: FunctionCall[Any], flow: FlowRun | None) -> None:
+def _keep(draft: CallDraft, flow: FlowRun | None) -> None:
     """Keep the record of a call in this process. `flow` is the innermost flow around the call."""
-    _records.append((record, call.signature, None if flow is None else flow.signature))
+    _records.append((draft, draft.call.signature, None if flow is None else flow.signature))
 
 
 def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
@@ -435,4 +461,4 @@ def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
     known = tuple(_records)
     if signature is not None:
         known = tuple([kept for kept in known if kept[1] is signature or kept[2] is signature])
-    return tuple([one if isinstance(one, CallRecord) else one.record for one, _, _ in known])
+    return tuple([draft.record for draft, _, _ in known])

@@ -95,13 +95,8 @@ async def debate(
     while len(arguments) < rounds and not converged:
         last = arguments[-1] if arguments else ()
         arguments.append(
-            tuple(
-                await parallel(
-                    *(
-                        agent(topic, (*last[:number], *last[number + 1 :]))
-                        for number, agent in enumerate(agents)
-                    )
-                )
+            await parallel(
+                *(agent(topic, (*last[:number], *last[number + 1 :])) for number, agent in enumerate(agents))
             )
         )
         before, positions = positions, [agreed_value(one, fields_of(agree_on)) for one in arguments[-1]]

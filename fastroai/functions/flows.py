@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -39,7 +40,7 @@ from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
 from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
-from fastroai.steps.config import with_budget
+from fastroai.steps.config import refuse_on_error, with_budget
 from fastroai.steps.context import scope_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
@@ -102,6 +103,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         problems += [f"parameter {name!r} has the name of an option of run()" for name in sorted(taken)]
         if problems:
             raise CompileError(f"flow {function.__name__!r}", tuple(problems))
+        refuse_on_error(config, "a flow", "it has no steps. Catch the exception in its body")
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = Signature(function)
@@ -182,6 +184,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     def records(self) -> tuple[CallRecord, ...]:
         """The calls of this flow among the last 10,000 calls in this process, oldest first.
 
+        Calls whose outputs a resumed run only gives back are not among them, because they are not made again.
         The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
         return kept_records(self.signature)
@@ -338,6 +341,8 @@ class _Body(BaseStep[Any, Any]):
             inspect.signature(self._flow.function),
             {**context.inputs},
         )
+        at_once = self._flow.config.max_concurrency
+        scope.calls_at_once = None if at_once is None else asyncio.Semaphore(at_once)
         flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):
@@ -370,10 +375,13 @@ def flow(
     Args:
         function: The function. Its parameters and its result have types, by which the run stores them.
         budget: The most that a run may spend, with all its calls. It holds beside the budget of `config`.
-        config: Other settings of the runs: store, codec, time limits, sinks.
+        config: Other settings of the runs: store, codec, time limits, sinks. `max_concurrency` is the most
+            calls that the body of the flow makes at once: of functions, agents, flows and other runs. Calls
+            inside of these do not count.
 
     Raises:
         CompileError: the function is not async, or lacks types.
+        ConfigurationError: the config sets `on_error`, which is for steps.
     """
     config = config or PipelineConfig()
     if budget is not None:

@@ -58,7 +58,11 @@ opaque: TypeAlias = Annotated[_T, _Opaque()]
 
 For type checkers and for pydantic, it is the type itself. In prompts, the value travels in a part of its own,
 marked as data. It is left out of violations, errors and records. A field of a contract can be opaque, and so
-can an item of a list, at any depth. Also opaque are values of unknown content, such as extra fields of a
+can an item of a list, at any depth.
+
+Keys that no type names are as opaque as the values beside them: a dict with opaque keys or values is opaque
+as a whole, and so is an object with extra fields. Names of fields, their aliases and keys of a TypedDict are
+in the code, so they are not opaque. Also opaque are values of unknown content, such as extra fields of a
 model; what a custom serializer makes of a value with opaque parts; and, in a union, each place at which one
 of its classes has an opaque part.
 """
@@ -186,13 +190,17 @@ def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace
     """Return a value as JSON, with something else in the places of its opaque parts.
 
     `path` is the path of the value itself. A part has a path such as `ticket.body`, `items[0].note`,
-    `notes["a b"]`.
+    `ticket["the text"]`.
     """
     if opacity is None:
         return value
     if opacity.is_whole:
         return replace(path, value)
     if isinstance(value, dict):
+        if any(key not in opacity.parts for key in value):
+            return replace(
+                path, value
+            )  # keys that the type does not name are data, like the values beside them
         return {
             key: without_opaque(part, opacity.at(key), f"{path}{_step(key)}", replace)
             for key, part in value.items()
@@ -238,11 +246,14 @@ def _detail_without_opaque(
     for step in detail["loc"]:
         if opacity is None or opacity.is_whole:
             break
+        if isinstance(step, str) and step not in opacity.parts:
+            opacity = WHOLE
+            break
         known.append(step)
         opacity = opacity.at(step)
     if opacity is None:
         return detail
-    # The place ends where data begins, because keys of a dict are data as well.
+    # The place ends where data begins, because keys that no type names are data as well.
     quotes_input = detail["type"] not in _KNOWN_ERRORS or not _SAYS_INPUT.isdisjoint(context)
     said = "it is not valid" if quotes_input else detail["msg"]
     return {"type": detail["type"], "loc": tuple(known), "msg": said}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, Never, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from fastroai.contracts.brief import one_line
 from fastroai.errors import ConfigurationError, ParallelFailed, ParallelValidationFailed
@@ -17,6 +19,20 @@ from fastroai.runtime.failures import note_failed_beside
 from fastroai.runtime.wakeup import running_loop
 
 T = TypeVar("T")
+T1 = TypeVar("T1", default=Never)
+T2 = TypeVar("T2", default=Never)
+T3 = TypeVar("T3", default=Never)
+T4 = TypeVar("T4", default=Never)
+T5 = TypeVar("T5", default=Never)
+T6 = TypeVar("T6", default=Never)
+T7 = TypeVar("T7", default=Never)
+T8 = TypeVar("T8", default=Never)
+T9 = TypeVar("T9", default=Never)
+T10 = TypeVar("T10", default=Never)
+# The default `Never` adds nothing to a union: it is the type for a coroutine that is not given.
+
+Call: TypeAlias = Coroutine[Any, Any, T]
+Check: TypeAlias = Callable[[T], object] | None
 
 Require: TypeAlias = Literal["all", "any"] | int
 """How many calls must succeed: all; one; a number; or 0, which takes successes and failures alike."""
@@ -42,46 +58,372 @@ class Failure:
     value: ClassVar[None] = None
 
 
+Outcome: TypeAlias = Success[T] | Failure
+
+
+# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten.
+# A union of ten types needs one overload.
+
+
 @overload
 def parallel(
-    *coroutines: Coroutine[Any, Any, T],
+    a: Call[T1], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1]] = None
+) -> Pending[tuple[T1]]: ...
+@overload
+def parallel(
+    a: Call[T1], b: Call[T2], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1, T2]] = None
+) -> Pending[tuple[T1, T2]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3]] = None,
+) -> Pending[tuple[T1, T2, T3]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4]] = None,
+) -> Pending[tuple[T1, T2, T3, T4]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    j: Call[T10],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]: ...
+@overload
+def parallel(
+    a: Call[T1], /, *, require: Literal[0], validate: Check[tuple[Outcome[T1]]] = None
+) -> Pending[tuple[Outcome[T1]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    /,
+    *,
     require: Literal[0],
-    validate: Callable[[list[Success[T] | Failure]], object] | None = None,
-) -> Pending[list[Success[T] | Failure]]: ...
+    validate: Check[tuple[Outcome[T1], Outcome[T2]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2]]]: ...
 @overload
 def parallel(
-    *coroutines: Coroutine[Any, Any, T],
-    require: Require = "all",
-    validate: Callable[[list[T]], object] | None = None,
-) -> Pending[list[T]]: ...
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]]: ...
+@overload
 def parallel(
-    *coroutines: Coroutine[Any, Any, T],
-    require: Require = "all",
-    validate: Callable[[list[Any]], object] | None = None,
-) -> Pending[list[Any]]:
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]
+    ] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
+    ] = None,
+) -> Pending[
+    tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7], Outcome[T8]
+    ]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+            Outcome[T9],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1],
+        Outcome[T2],
+        Outcome[T3],
+        Outcome[T4],
+        Outcome[T5],
+        Outcome[T6],
+        Outcome[T7],
+        Outcome[T8],
+        Outcome[T9],
+    ]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    j: Call[T10],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+            Outcome[T9],
+            Outcome[T10],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1],
+        Outcome[T2],
+        Outcome[T3],
+        Outcome[T4],
+        Outcome[T5],
+        Outcome[T6],
+        Outcome[T7],
+        Outcome[T8],
+        Outcome[T9],
+        Outcome[T10],
+    ]
+]: ...
+@overload
+def parallel(
+    *coroutines: Call[T], require: Literal[0], validate: Check[tuple[Outcome[T], ...]] = None
+) -> Pending[tuple[Outcome[T], ...]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2] = ...,
+    c: Call[T3] = ...,
+    d: Call[T4] = ...,
+    e: Call[T5] = ...,
+    f: Call[T6] = ...,
+    g: Call[T7] = ...,
+    h: Call[T8] = ...,
+    i: Call[T9] = ...,
+    j: Call[T10] = ...,
+    /,
+    *,
+    require: Literal["any"] | int,
+    validate: Check[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]] = None,
+) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]]: ...
+@overload
+def parallel(
+    *coroutines: Call[T], require: Require = "all", validate: Check[tuple[T, ...]] = None
+) -> Pending[tuple[T, ...]]: ...
+def parallel(
+    *coroutines: Call[Any], require: Require = "all", validate: Check[Any] = None
+) -> Pending[tuple[Any, ...]]:
     """Await several coroutines side by side, until enough of them have succeeded, or no longer can.
 
         first, second = await parallel(classify(text), summarize(text))
         quickest_two = await parallel(ask(a), ask(b), ask(c), require=2)
         outcomes = await parallel(ask(a), ask(b), require=0)
 
-    With `require="all"`, the results are in the order of the coroutines. The first failure is raised as it
-    is, with the others as notes. With a number, exactly that many results are returned, in the order in which
-    they came; `"any"` is 1. With 0, each coroutine gives a `Success` or a `Failure`, in the order of the
-    coroutines, and all run to their end. Coroutines that are no longer needed are cancelled, and have ended
-    when this returns.
+    The result is a tuple. With `require="all"`, the results are in the order of the coroutines. The first
+    failure is raised as it is, with the others as notes. With a number, exactly that many results are
+    returned, in the order in which they came; `"any"` is 1. With 0, each coroutine gives a `Success` or a
+    `Failure`, in the order of the coroutines, and all run to their end. Coroutines that are no longer needed
+    are cancelled, and have ended when this returns.
 
     A stop of a budget or of the run, or a cancellation, ends all. If the own budget of a function stops it,
     that is a failure of that call alone.
 
-    `validate` takes the list of results. It is like `ensure` of a function: a lambda that is true, or a
+    `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
     function that returns True or False, or raises AssertionError or ValueError.
 
     Raises:
         ConfigurationError: more results are required than there are coroutines, or an argument is not a
             coroutine. It is a ValueError. Nothing runs.
         ParallelFailed: so many coroutines have failed that too few can succeed.
-        ParallelValidationFailed: `validate` refuses the list.
+        ParallelValidationFailed: `validate` refuses the results.
     """
     try:
         _check_coroutines(coroutines)
@@ -91,25 +433,41 @@ def parallel(
         close_all(coroutines)
         raise
 
-    async def together() -> list[Any]:
+    async def together() -> tuple[Any, ...]:
         if current_scope() is not None or running_loop() is None:  # `run_members` refuses a missing loop
             return await inside()
         # A scope, so that an error has the spending of all of them.
         async with Scope("call", "parallel", parent=None, tracer=configuration().tracer):
             return await inside()
 
-    async def inside() -> list[Any]:
-        tally: _Tally[T] = _Tally(len(coroutines), required)
+    async def inside() -> tuple[Any, ...]:
+        tally: _Tally[Any] = _Tally(len(coroutines), required)
         await run_members(coroutines, tally)
         results = tally.all_results() if require == "all" else tally.results()
         if violations := validation.violations(results):
-            raise ParallelValidationFailed(tuple(violations), tuple(results))
+            raise ParallelValidationFailed(tuple(violations), results)
         return results
 
     return _Together("parallel", together, coroutines)
 
 
-def race(*coroutines: Coroutine[Any, Any, T]) -> Pending[T]:
+@overload
+def race(
+    a: Call[T1],
+    b: Call[T2] = ...,
+    c: Call[T3] = ...,
+    d: Call[T4] = ...,
+    e: Call[T5] = ...,
+    f: Call[T6] = ...,
+    g: Call[T7] = ...,
+    h: Call[T8] = ...,
+    i: Call[T9] = ...,
+    j: Call[T10] = ...,
+    /,
+) -> Pending[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10]: ...
+@overload
+def race(*coroutines: Call[T]) -> Pending[T]: ...
+def race(*coroutines: Call[Any]) -> Pending[Any]:
     """Await several coroutines side by side, and return the result of the first one that succeeds.
 
         answer = await race(ask_openai(question), ask_anthropic(question))
@@ -122,7 +480,7 @@ def race(*coroutines: Coroutine[Any, Any, T]) -> Pending[T]:
     """
     some = parallel(*coroutines, require="any")
 
-    async def first() -> T:
+    async def first() -> Any:
         [result] = await some
         return result
 
@@ -138,7 +496,7 @@ class _Validation(Postcondition):
     def __init__(self, given: Conditions) -> None:
         super().__init__(given, None)
         if self.problems:
-            expected = f"a condition on the list of results ({'; '.join(self.problems)})"
+            expected = f"a condition on the tuple of results ({'; '.join(self.problems)})"
             raise ConfigurationError("validate", given, expected)
 
 
@@ -194,7 +552,7 @@ class _Tally(Generic[T]):
         """See `Tally`. The failure of a coroutine does not end the others."""
         return False
 
-    def all_results(self) -> list[T]:
+    def all_results(self) -> tuple[T, ...]:
         """Return every result in the order of the members. Raises the first failure."""
         if self._errors:
             first, *others = self._errors.values()
@@ -202,23 +560,23 @@ class _Tally(Generic[T]):
                 first.add_note(f"Another coroutine failed: {one_line(f'{type(other).__name__}: {other}')}")
             note_failed_beside(first, others)
             raise first
-        return [self._values[member] for member in range(self._members)]
+        return tuple([self._values[member] for member in range(self._members)])
 
-    def results(self) -> list[T] | list[Success[T] | Failure]:
+    def results(self) -> tuple[T, ...] | tuple[Outcome[T], ...]:
         """Return as many results as are required; or the outcome of each member, if none is required.
 
         Raises `ParallelFailed`.
         """
         if self._required == 0:
-            return [self._outcome(member) for member in range(self._members)]
+            return tuple([self._outcome(member) for member in range(self._members)])
         if not self._is_met:
             errors = tuple(self._errors.values())
             failed = ParallelFailed(self._required, self._members, errors)
             note_failed_beside(failed, errors)
             raise failed from errors[0]
-        return [*self._values.values()]
+        return tuple(self._values.values())
 
-    def _outcome(self, member: int) -> Success[T] | Failure:
+    def _outcome(self, member: int) -> Outcome[T]:
         error = self._errors.get(member)
         return Success(self._values[member]) if error is None else Failure(error)
 

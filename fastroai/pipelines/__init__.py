@@ -3,6 +3,7 @@
 The names of `fastroai.steps` are here too.
 """
 
+from fastroai.pipelines.fallbacks import FallbackOn
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
@@ -104,6 +105,7 @@ __all__ = [
     "ExecutionConfig",
     "Fact",
     "FailureFacts",
+    "FallbackOn",
     "FunctionStep",
     "MessagesAdded",
     "OnceDone",

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
-from fastroai.records import Usage, dump
+from fastroai.records import dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, StepTiming
@@ -30,30 +29,22 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """The usage of a whole run, and of each of its steps."""
 
-    def __init__(
-        self,
-        scope: Scope,
-        units: BegunUnits,
-        by_variant: Mapping[str, Usage] = MappingProxyType({}),
-    ) -> None:
-        """Take the scope of a run that has ended, its steps, and the variants that a router tried."""
+    def __init__(self, scope: Scope, units: BegunUnits) -> None:
+        """Take the scope of a run that has ended, and its steps."""
         super().__init__(scope)
         self._units = units
-        self.by_variant: Mapping[str, Usage] = dict(by_variant)
-        """For a router: usage of each variant that ran, by the name under which it is registered. A variant
-        that failed before the run was resumed is not among them."""
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
         return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": BegunUnits()}
 
-    def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
+    def within(self, scope: Scope) -> PipelineUsage:
         """Return the usage of the same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._units, {**by_variant, **self.by_variant})
+        return PipelineUsage(scope, self._units)
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each step, as values that JSON can hold."""
-        return {**super().model_dump(), "steps": self.steps, "by_variant": self.by_variant}
+        return {**super().model_dump(), "steps": self.steps}
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
@@ -139,11 +130,12 @@ class PipelineResult(RunCost, Generic[OutputT]):
     plan: Plan = field(repr=False, compare=False)
     """The plan of the pipeline, for `critical_path`."""
     routes: tuple[str, ...] = ()
-    """For a router: the pipelines that it tried, in order; the last one gave the result."""
+    """The variants that routers in the run tried, in order, by the names under which they are registered: of
+    the router that runs, or of routers that are steps."""
 
     @property
     def route(self) -> str | None:
-        """For a router: the pipeline that gave the result, by the name under which it is registered."""
+        """The last of `routes`: for a router, the pipeline that gave the result."""
         return self.routes[-1] if self.routes else None
 
     @property
@@ -178,13 +170,25 @@ class PipelineResult(RunCost, Generic[OutputT]):
         """Whether no step failed."""
         return not self.errors
 
-    def within(
-        self,
-        scope: Scope,
-        *,
-        routes: tuple[str, ...] = (),
-        by_variant: Mapping[str, Usage] = MappingProxyType({}),
-    ) -> PipelineResult[OutputT]:
-        """Return the same result with the usage of a scope around the run, such as that of a router."""
-        usage = self.usage.within(scope, by_variant)
-        return replace(self, usage=usage, run_id=scope.run_id, routes=(*routes, *self.routes))
+    def within(self, scope: Scope) -> PipelineResult[OutputT]:
+        """Return the same result with the usage and routes of a scope around the run, such as a router's."""
+        return replace(self, usage=self.usage.within(scope), run_id=scope.run_id, routes=routes_of(scope))
+
+
+def routes_of(scope: Scope) -> tuple[str, ...]:
+    """Return the names of the variants that routers in a run have tried, in order.
+
+    Of those that only an earlier process has tried, the ones that have spent something are known.
+    """
+    around = "" if scope.parent is None or scope.parent.variant is None else f"{scope.parent.variant}/"
+    tried = {route.variant for route in scope.routes}
+    earlier: dict[str, str] = {}
+    for variant in {record.variant: None for record in scope.records if record.variant is not None}:
+        path = around
+        if variant.startswith(around) and variant not in tried:
+            for name in variant.removeprefix(around).split("/"):
+                path += name
+                if path not in tried:
+                    earlier[path] = name
+                path += "/"
+    return (*earlier.values(), *(route.name for route in scope.routes))

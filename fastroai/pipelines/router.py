@@ -21,24 +21,25 @@ from fastroai.errors import (
     StepExecutionError,
     UnknownPipelineError,
     failure_inside,
-    usage_of,
 )
 from fastroai.pipelines.estimate import in_turn, one_of
+from fastroai.pipelines.fallbacks import FallbackOn, FallbackRule
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
-from fastroai.records import Usage
+from fastroai.records import first_given
 from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
-from fastroai.runtime import Scope, current_scope, is_terminal
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.clock import Clock
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
-from fastroai.steps.config import limits_in
+from fastroai.steps.config import limits_in, own_settings, settings_of_steps
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
@@ -48,7 +49,6 @@ from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
-from fastroai.usage.limits import Limits
 
 ROUTING: Final = "route"
 """Id of the only step of a router."""
@@ -74,14 +74,40 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     kind = "router"
 
     def __init__(
-        self, name: str | None = None, *, config: PipelineConfig | None = None, version: str | None = None
+        self,
+        name: str | None = None,
+        *,
+        config: PipelineConfig | None = None,
+        version: str | None = None,
+        fallback_on: FallbackOn | None = None,
     ) -> None:
+        """Make a router without pipelines.
+
+        Args:
+            name: Name of the router; by default, that of its class.
+            config: Settings of its runs. Its `timeout` is for `route`.
+            version: A text that is on record with each run.
+            fallback_on: The failures of a pipeline after which its fallback runs: an exception type, a
+                function of the exception, or a list of both. A type also matches the causes of a failure. By
+                default, all failures that another pipeline may survive: whatever a provider answers (400,
+                401, 404, 413, 422, refusals), time limits, unusable outputs, exceptions of steps. Not among
+                these are budgets, cancellation and mistakes in the configuration. Whatever is given, no
+                fallback runs after a cancellation, or after a stop of the run or of a budget around the
+                router.
+
+        Raises:
+            ConfigurationError: an option is invalid.
+        """
         check_version(version)
         self.name: str = name or type(self).__name__
         self.version = version
         self.config: PipelineConfig = config or PipelineConfig()
+        if (at_once := self.config.max_concurrency) is not None:
+            expected = "no limit in the config of a router, which runs one pipeline; set it on its pipelines"
+            raise ConfigurationError("max_concurrency", at_once, expected)
         self._pipelines: dict[str, _Variant[DepsT, InputT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
+        self._fallback_on = FallbackRule(fallback_on)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, pipelines={list(self._pipelines)})"
@@ -105,7 +131,8 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         Args:
             name: The name by which `route` chooses it.
             pipeline: The pipeline or router to run.
-            fallback: Name of the pipeline to run when this one fails; it may be registered later.
+            fallback: Name of the pipeline to run after a failure of this one that is in `fallback_on` of the
+                router; it may be registered later.
 
         Raises:
             ConfigurationError: the name is taken or invalid, or the object is no pipeline or router.
@@ -116,6 +143,12 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             raise ConfigurationError("name", name, f"a name that router {self.name!r} does not have yet")
         if not isinstance(pipeline, Pipeline | BasePipeline):
             raise ConfigurationError("pipeline", pipeline, "a Pipeline or a BasePipeline")
+        if isinstance(pipeline, BasePipeline) and (said := settings_of_steps(pipeline.config)):
+            expected = (
+                f"a router whose config leaves out {', '.join(said)}, because it runs inside of router "
+                f"{self.name!r}: set them on that one, or on the pipelines of {pipeline.name!r}"
+            )
+            raise ConfigurationError("pipeline", pipeline, expected)
         if fallback == name:
             raise ConfigurationError("fallback", fallback, "the name of another pipeline")
         self._pipelines[name] = pipeline
@@ -143,19 +176,27 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         return self._front.heed(run_id, signal)
 
     async def run_variant(
-        self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, limits: Limits | None = None
+        self, inputs: InputT, context: StepContext[DepsT], around: str = "", *, is_run: bool = False
     ) -> PipelineResult[OutputT]:
         """Choose a variant inside a step, and run it. After its failure, its fallback may run.
 
         The choice is on record, so a resumed run takes the same route. `around` names the routers around
-        this one. `limits` are those of the router's config, unless the scope around has them.
+        this one. If the router `is_run` by itself, the scope of the run has the limits of its config.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
         """
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
-        scope = Scope("router", self.name, parent=current_scope(), limits=limits, deps=context.deps)
+        own = PipelineConfig() if is_run else self.config
+        scope = Scope(
+            "router",
+            self.name,
+            parent=current_scope(),
+            limits=limits_in(own),
+            deps=context.deps,
+            provider_limits=own.provider_limits,
+        )
         async with scope:
             with scope.nesting():
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
@@ -164,30 +205,33 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         self, scope: Scope, inputs: InputT, context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
         async def routed() -> str:
-            name = await self.route(inputs, context.deps)
+            async with Clock(seconds, f"route of router {self.name!r}", of_attempt=True) as clock:
+                context.scope.add_clock(clock)
+                try:
+                    name = await self.route(inputs, context.deps)
+                finally:
+                    context.scope.remove_clock(clock)
             self._named(name)
             return name
 
+        seconds = first_given(self.config.timeout, default=None)
         name = await context.once(_route(label), routed)
         place = without_attempts(step_place(scope_of(context)))
-        tried, spent = list[str](), dict[str, Usage]()
-        around = "" if scope.variant is None else f"{scope.variant}/"
+        tried = set[str]()
         while True:
-            tried.append(name)
-            scope.variant = f"{around}{name}"
+            tried.add(name)
+            scope.take_route(name)
             fallback = self._fallbacks.get(name)
             switch = _switch(label, name)
             if fallback is None or not is_on_record(scope_of(context), place, switch):
                 try:
                     result = await self._run_one(scope, name, inputs, context, label)
                 except Exception as error:
-                    spent[name] = usage_of(error) or Usage()
-                    if fallback is None or fallback in tried or not _another_may_do(error):
+                    if fallback is None or fallback in tried or not self._fallback_on(scope, error):
                         raise
                     logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
                 else:
-                    spent[name] = result.usage.total
-                    return result.within(scope, routes=tuple(tried), by_variant=spent)
+                    return result.within(scope)
             else:
                 await self._pass_over(scope, name, context, label)
             name = await context.once(switch, partial(_same, fallback), returns=str)
@@ -225,9 +269,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
                 span = scope.tracer.span(attributes.route_span(self.name), **facts)
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
-                return await pipeline.run_variant(
-                    inputs, context, f"{label}[{name}]/", limits=limits_in(pipeline.config)
-                )
+                return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
             return await pipeline._begin(
                 RunRequest(inputs, context.deps, context=context.shared, is_step=True)
             )
@@ -299,12 +341,15 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         *,
         config: StepConfig | None = None,
     ) -> BaseStep[DepsT, OutputT]:
-        """Return this router as a step of a pipeline, like `Pipeline.as_step`."""
-        return NestedStep(self, inputs, config or StepConfig())
+        """Return this router as a step of a pipeline, like `Pipeline.as_step`.
+
+        The step has the settings of the router's config that its own config does not set.
+        """
+        return NestedStep(self, inputs, own_settings(self.config, config or StepConfig()))
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run the router inside a step, and return the output of the step. For `as_step`."""
-        result = await self.run_variant(inputs, context, limits=limits_in(self.config))
+        result = await self.run_variant(inputs, context)
         return output_inside(result, context)
 
     def _named(self, name: str) -> _Variant[DepsT, InputT, OutputT]:
@@ -335,8 +380,9 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         key: Callable[[InputT, DepsT], str],
         config: PipelineConfig | None = None,
         version: str | None = None,
+        fallback_on: FallbackOn | None = None,
     ) -> None:
-        super().__init__(name, config=config, version=version)
+        super().__init__(name, config=config, version=version, fallback_on=fallback_on)
         self._key = key
         self._weights: dict[str, float] = {}
 
@@ -424,7 +470,7 @@ class _Routing(NestedStep[Any, Any]):
 
     async def execute(self, context: StepContext[Any]) -> Any:
         """Run the variant."""
-        result = await self._router.run_variant(context.inputs, context)
+        result = await self._router.run_variant(context.inputs, context, is_run=True)
         self.result = result
         return output_inside(result, context)
 
@@ -441,8 +487,3 @@ def _route(label: str) -> str:
 def _switch(label: str, name: str) -> str:
     """Return the name under which it is on record that a router went on to the fallback of a variant."""
     return f"fallback of {label} after {name}"
-
-
-def _another_may_do(error: Exception) -> bool:
-    """Return whether another variant may succeed after a failure. After stops and mistakes, none can."""
-    return not is_terminal(error)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fastroai.pipelines.replay import replayed
-from fastroai.pipelines.result import PipelineResult, PipelineUsage
+from fastroai.pipelines.result import PipelineResult, PipelineUsage, routes_of
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
 from fastroai.runs.decoding import ValuesOnRecord
@@ -113,6 +113,7 @@ class PipelineRun:
             quality=quality_of(scope, errors, units.open.values()),
             waits=finish.waits,
             questions=self._questions(),
+            routes=routes_of(scope),
         )
 
     def _questions(self) -> tuple[Question, ...]:

@@ -64,6 +64,7 @@ class RunUsage:
         """Read the usage from the scope of a run that has ended."""
         with scope.lock:
             self._usage, self._records = scope.usage.copy(), tuple(scope.records)
+            self._tried = tuple(route.variant for route in scope.routes)
 
     def __repr__(self) -> str:
         return (
@@ -79,6 +80,19 @@ class RunUsage:
             usages.setdefault(model_of(record), Usage()).add(record)
         return usages
 
+    @cached_property
+    def by_variant(self) -> Mapping[str, Usage]:
+        """Usage by the variant that a router chose around a request, as in `report().by_variant`.
+
+        A variant is named as it is registered; one of a router in a router, after that router's own variant:
+        `long/formal`. Variants that this process has tried and that sent no request are among them.
+        """
+        usages = {variant: Usage() for variant in self._tried}
+        for record in self._records:
+            if record.variant is not None:
+                usages.setdefault(record.variant, Usage()).add(record)
+        return usages
+
     @property
     def records(self) -> tuple[RequestRecord, ...]:
         """Records of all requests of the run, in the order in which the requests ended."""
@@ -86,7 +100,12 @@ class RunUsage:
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums as values that JSON can hold, once they are dumped with a result."""
-        return {"total": self.total, "cost_complete": self.cost_complete, "by_model": self.by_model}
+        return {
+            "total": self.total,
+            "cost_complete": self.cost_complete,
+            "by_model": self.by_model,
+            "by_variant": self.by_variant,
+        }
 
     def report(self) -> UsageReport:
         """Return a report of the costs by step, agent, model, tool, variant and outcome."""

@@ -23,6 +23,7 @@ from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
+from fastroai.runtime.flow import Flow, read_by_this_task
 from fastroai.runtime.in_flight import Charge, InFlight, SetAside
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
@@ -31,7 +32,6 @@ from fastroai.runtime.wakeup import no_running_loop, running_loop
 from fastroai.usage.limits import ceilings_for
 
 if TYPE_CHECKING:
-    from fastroai.runtime.flow import Flow
     from fastroai.runtime.provider_limits import ProviderLimits
     from fastroai.tracing import Tracer
     from fastroai.usage import Budget
@@ -42,6 +42,9 @@ ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "
 
 RUNS: Final = ("pipeline", "graph", "flow", "workflow")
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
+
+_AROUND_CALLS: Final = ("budget", "call", "router")
+"""Kinds that are no calls of a function, an agent or a run by themselves, but can be around calls."""
 
 _PLACES: Final = ("step", *RUNS)
 """Kinds that are part of a place."""
@@ -110,6 +113,15 @@ class FactLog(Protocol):
         ...
 
 
+class Route(NamedTuple):
+    """A variant that a router has tried."""
+
+    name: str
+    """The name under which the variant is registered."""
+    variant: str
+    """The name after the names of the variants around it: `long/formal`."""
+
+
 class LeftBehind(NamedTuple):
     """The budget or run on record that a forked process cannot use, because its parent process has it."""
 
@@ -135,6 +147,7 @@ class Scope:
         "_events",
         "_in_flight",
         "_part",
+        "_slot",
         "_stopped_runs",
         "_token",
         "_unsure",
@@ -145,6 +158,7 @@ class Scope:
         "all_ceilings",
         "attempt",
         "budgets",
+        "calls_at_once",
         "ceilings",
         "closed",
         "degraded",
@@ -169,6 +183,7 @@ class Scope:
         "reading",
         "receiving",
         "reserves",
+        "routes",
         "run_id",
         "seconds_before",
         "step_id",
@@ -252,6 +267,13 @@ class Scope:
         self.closed = False
         self.degraded = False
         """Whether a pipeline nested in this scope was degraded, although it did not fail."""
+        self.calls_at_once: asyncio.Semaphore | None = None
+        """Bounds how many functions, agents and runs that the code in this scope calls run at once."""
+        if parent is not None and kind in _AROUND_CALLS:
+            self.calls_at_once = parent.calls_at_once
+        self._slot: asyncio.Semaphore | None = None
+        self.routes: tuple[Route, ...] = ()
+        """The variants that routers in this scope have tried in this process, in order."""
         self.open_inside: list[Closer] | None = None
         """Functions that end streams and calls inside, which must end before this scope can close."""
         self._clocks: list[Clock] | None = None
@@ -519,6 +541,14 @@ class Scope:
         if root._unsure is None:
             root._unsure = set()
         return root._unsure
+
+    def take_route(self, name: str) -> None:
+        """Note here and above that a router tries a variant. From now on, requests in this scope name it."""
+        around = None if self.parent is None else self.parent.variant
+        self.variant = name if around is None else f"{around}/{name}"
+        with self.lock:
+            for scope in self.lineage():
+                scope.routes = (*scope.routes, Route(name, self.variant))
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count the spending of an earlier process in the same place, in this scope only."""
@@ -838,6 +868,8 @@ class Scope:
     async def __aenter__(self) -> Scope:
         if self.loop is None and running_loop() is None:
             raise no_running_loop()
+        if self.parent is not None and self.parent.calls_at_once is not None:
+            await self._take_slot(self.parent.calls_at_once)
         self._token = _current.set(self)
         if self.budgets and (time := self.time_budget()) is not None:
             await time.__aenter__()
@@ -866,6 +898,18 @@ class Scope:
         finally:
             self.close(exc)
             _current.reset(self._token)
+            if self._slot is not None:
+                self._slot.release()
+
+    async def _take_slot(self, slots: asyncio.Semaphore) -> None:
+        """Wait until this call may run beside the others in its parent.
+
+        While the caller reads a stream there, the call does not wait: the stream may have the slot, and it
+        goes on only when the caller reads on.
+        """
+        if self.kind not in _AROUND_CALLS and not read_by_this_task():
+            await slots.acquire()
+            self._slot = slots
 
 
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:

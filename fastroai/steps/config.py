@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
@@ -113,7 +113,8 @@ class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, and defaults for its steps."""
 
     max_concurrency: int | None = None
-    """Most steps that may run at once; `None` for as many as the dependencies allow."""
+    """Most steps that may run at once; `None` for as many as the dependencies allow. For a flow, most calls
+    that its body makes at once. Not for routers: set it on their pipelines."""
     store: object = None
     """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or an object of your own
     with its five operations, sync or async. Nested pipelines use the store of the run around them."""
@@ -202,6 +203,32 @@ def check_on_error(on_error: OnError) -> None:
     """Refuse an invalid `on_error`. Raises `ConfigurationError`."""
     if on_error not in get_args(OnError):
         raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
+
+
+def own_settings(run: ExecutionConfig, own: StepConfig) -> StepConfig:
+    """Return the settings of a step that is a whole run: its own, else those of the run's config.
+
+    The budget of the run is not among them, because it holds inside of the step.
+    """
+    inherited: dict[str, Any] = {name: getattr(run, name) for name in settings_of_steps(run)}
+    if not (isinstance(own.retries, NotGiven) and isinstance(own.retry, NotGiven)):
+        inherited = {name: value for name, value in inherited.items() if not name.startswith("retr")}
+    for name in settings_of_steps(own):
+        inherited.pop(name, None)
+    return replace(own, **inherited)
+
+
+def settings_of_steps(config: ExecutionConfig) -> list[str]:
+    """Return the names of the settings that a config sets, but its budget."""
+    unset = ExecutionConfig()
+    names = [one.name for one in fields(ExecutionConfig) if one.name not in ("cost_budget", "budget")]
+    return [name for name in names if getattr(config, name) != getattr(unset, name)]
+
+
+def refuse_on_error(config: ExecutionConfig, of: str, why: str) -> None:
+    """Refuse the setting `on_error` of a kind of run that has no use for it. Raises `ConfigurationError`."""
+    if not isinstance(config.on_error, NotGiven):
+        raise ConfigurationError("on_error", config.on_error, f"no such setting in the config of {of}: {why}")
 
 
 def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:

@@ -109,6 +109,8 @@ class RecordedRun:
         """The last end of each call of a typed function that has ended, by place."""
         self.calls_in: dict[str, dict[str, facts.CallEnded]] = defaultdict(dict)
         """The same ends by the attempt around the call, in the order in which they came."""
+        self._charges_told: dict[str, int] = {}
+        """How many charges of each such call were on record before its last end."""
         self.runs_in: dict[str, dict[str, facts.StepStarted]] = defaultdict(dict)
         """The nested runs in which a step has started, by the attempt around them, then by place."""
         self.unsure: set[str] = set()
@@ -243,6 +245,7 @@ class RecordedRun:
         self._comes(entry.place, inside)
         inside.pop(entry.place, None)  # so that the order is that of the last ends
         self.calls[entry.place] = inside[entry.place] = entry
+        self._charges_told[entry.place] = len(self.charges(entry.place))
         if entry.failure is None:
             self._failed_calls.clear()
             self._runs_since.clear()
@@ -410,6 +413,10 @@ class RecordedRun:
     def charges(self, place: str = "") -> Sequence[Charge]:
         """Return the charges in a step or a nested pipeline, at any depth; by default, in the whole run."""
         return self._spent.get(place, ())
+
+    def charges_told(self, place: str) -> int:
+        """Return how many charges in a call, the first ones in `charges`, its ends on record include."""
+        return self._charges_told.get(place, 0)
 
     def agent_calls(self, place: str = "") -> int:
         """Return how many agent calls in a step or nested pipeline, by default in the run, sent a request."""

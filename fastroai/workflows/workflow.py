@@ -30,7 +30,7 @@ from fastroai.runtime import blocking
 from fastroai.runtime.facts import RunFinished
 from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
-from fastroai.steps.config import limits_in
+from fastroai.steps.config import limits_in, refuse_on_error
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
@@ -192,6 +192,8 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
     def __init__(
         self, workflow: Workflow, performers: Performers, workspace: Path | str | None, config: PipelineConfig
     ) -> None:
+        why = "the spec says what follows the failure of a step"
+        refuse_on_error(config, "a workflow", why)
         self.workflow, self.config = workflow, config
         self.name = workflow.name
         self._setup = WorkflowSetup.of(workflow.plan, performers, workspace, config)

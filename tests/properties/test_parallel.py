@@ -163,12 +163,12 @@ def performed(scenario: Scenario, *, as_race: bool) -> Ended:
         except Halted:
             return ("halted",)
         if scenario.require != 0 and (scenario.require != "all" or results):
-            return "returned", results
+            return "returned", [*results]
         fates = [member.fate for member in scenario.members]
-        assert results == [
+        assert results == tuple(
             Success(number) if fate == "returns" else Failure(errors[number])
             for number, fate in enumerate(fates)
-        ]
+        )
         return ("outcomes",)
 
     async def outside() -> None:

@@ -27,17 +27,22 @@ def judge(topic: str, arguments: tuple[tuple[str, ...], ...], converged: bool) -
     return converged
 
 
-def are_few(found: list[int]) -> bool:
+def are_few(found: tuple[int, ...]) -> bool:
     return sum(found) < 9
 
 
+def agree(found: tuple[int, str]) -> bool:
+    return found[0] == len(found[1])
+
+
 async def side_by_side() -> None:
-    assert_type(await parallel(count("a"), count("b")), list[int])
-    assert_type(await parallel(count("a"), require="any", validate=are_few), list[int])
-    assert_type(await parallel(count("a"), require=2), list[int])
+    assert_type(await parallel(count("a"), count("b")), tuple[int, int])
+    assert_type(await parallel(count("a")), tuple[int])
+    assert_type(await parallel(count("a"), require="any", validate=are_few), tuple[int, ...])
+    assert_type(await parallel(count("a"), require=2), tuple[int, ...])
     assert_type(await race(label("a"), label("b")), str)
     outcomes = await parallel(count("a"), require=0)
-    assert_type(outcomes, list[Success[int] | Failure])
+    assert_type(outcomes, tuple[Success[int] | Failure])
     for one in outcomes:
         if isinstance(one, Success):
             assert_type(one.value, int)
@@ -45,7 +50,44 @@ async def side_by_side() -> None:
         else:
             assert_type(one.error, Exception)
             assert_type(one.value, None)
-    assert_type(await parallel(parallel(count("a")), parallel(count("b"))), list[list[int]])
+    pairs = await parallel(parallel(count("a"), label("a")), parallel(count("b"), label("b")))
+    assert_type(pairs, tuple[tuple[int, str], tuple[int, str]])
+
+
+async def of_different_types() -> None:
+    number, text = await parallel(count("a"), label("a"))
+    assert_type(number, int)
+    assert_type(text, str)
+    assert_type(await parallel(count("a"), label("a"), require="all", validate=agree), tuple[int, str])
+    ten = await parallel(
+        count("1"),
+        label("2"),
+        count("3"),
+        label("4"),
+        count("5"),
+        label("6"),
+        count("7"),
+        label("8"),
+        count("9"),
+        label("10"),
+    )
+    assert_type(ten, tuple[int, str, int, str, int, str, int, str, int, str])
+    one, other = await parallel(count("a"), label("a"), require=0)
+    assert_type(one, Success[int] | Failure)
+    assert_type(other, Success[str] | Failure)
+    assert_type(await parallel(count("a"), label("a"), require="any"), tuple[int | str, ...])
+    assert_type(await parallel(count("a"), label("a"), require=1), tuple[int | str, ...])
+    assert_type(await race(count("a"), label("a")), int | str)
+
+
+async def of_iterables(texts: list[str]) -> None:
+    calls = [count(text) for text in texts]
+    assert_type(await parallel(*calls), tuple[int, ...])
+    assert_type(await parallel(*(label(text) for text in texts)), tuple[str, ...])
+    assert_type(await parallel(*calls, require=0), tuple[Success[int] | Failure, ...])
+    assert_type(await parallel(*calls, require=2, validate=are_few), tuple[int, ...])
+    assert_type(await parallel(count("a"), *calls), tuple[int, ...])
+    assert_type(await race(*calls), int)
 
 
 async def debates() -> None:
@@ -57,4 +99,5 @@ async def debates() -> None:
 
 def mistakes() -> None:
     parallel(count)  # type: ignore[call-overload]  # not called
-    race(count("a"), require=1)  # type: ignore[call-arg]
+    race(count("a"), require=1)  # type: ignore[call-overload]
+    parallel(count("a"), label("a"), validate=are_few)  # type: ignore[arg-type]  # of other results

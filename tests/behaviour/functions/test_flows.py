@@ -99,7 +99,36 @@ async def test_a_flow_that_failed_asks_anew_where_it_failed_and_nowhere_else(ser
     assert len(server.ledger.entries) == 4
     trace = await RunHistory(store).trace(RUN)
     assert [call.outcome for call in trace.calls] == ["success", "postcondition_failed", "success"]
-    assert trace.usage.cost_usd == listed_costs(server)
+    assert [call.requests for call in trace.calls] == [1, 2, 1]
+    assert sum(call.cost_usd for call in trace.calls) == trace.usage.cost_usd == listed_costs(server)
+    assert [(one.outcome, one.cost_usd) for one in triage.records] == [
+        (one.outcome, one.cost_usd) for one in trace.calls
+    ]
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_records_have_each_call_and_its_cost_once_after_a_resume_in_the_same_process(
+    server: ModelServer, written: bool
+) -> None:
+    classify = classifier(server)
+    server.rule(None, lambda request: sentiment())
+
+    @flow
+    async def triage(text: str) -> list[str]:
+        return [(await classify(text)).label, (await classify(f"{text} two")).label]
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await triage.run("one", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2), written=written))
+    sent = len(triage.records)
+    await triage.resume(RUN, store=store)
+    made_again = triage.records[sent:]
+    assert [call.requests for call in made_again] == ([] if written else [0])  # its answer is on record
+    assert len(classify.records) == len(triage.records)
+    assert sum(call.cost_usd for call in triage.records) == listed_costs(server)
+    trace = await RunHistory(store).trace(RUN)
+    assert [call.requests for call in trace.calls] == [1, 1]
+    assert sum(call.cost_usd for call in trace.calls) == listed_costs(server)
 
 
 async def test_a_failure_that_the_body_has_caught_is_the_same_again_at_no_cost(server: ModelServer) -> None:

@@ -46,10 +46,11 @@ async def test_attempts_on_record_are_not_made_again(server: ModelServer, model:
     first, cancelled, last = server.ledger.entries
     assert b"Previous attempt failed" not in first.raw_body
     assert last.body == cancelled.body, "the conversation goes on where it was"
-    record = kept_records()[-1]
-    assert (record.outcome, record.attempts) == ("success", 2)
-    assert record.cost_usd == listed_cost(first) + listed_cost(last)
-    assert not record.cost_complete, "the request that was cancelled counts at its bound"
+    before, record = kept_records()[-2:]
+    assert (before.outcome, record.outcome, record.attempts) == ("cancelled", "success", 2)
+    assert (before.cost_usd, record.cost_usd) == (listed_cost(first), listed_cost(last))
+    assert not before.cost_complete, "the request that was cancelled counts at its bound"
+    assert record.cost_complete
 
 
 async def test_members_on_record_are_not_asked_again(server: ModelServer) -> None:

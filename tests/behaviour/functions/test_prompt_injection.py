@@ -54,12 +54,18 @@ class Finding(BaseModel):
 
 
 def case_of(text: str) -> Case:
-    ticket = Ticket(id=1, body=text, notes=["a", text], author=text, fields={"b": text})
+    ticket = Ticket(id=1, body=text, notes=["a", text], author=text, fields={text: text})
     return Case(main=ticket, others=[None, ticket], raw={text: [text]})
 
 
 def data_of(text: str) -> dict[str, Any]:
-    ticket = {".body": text, ".notes[0]": "a", ".notes[1]": text, ".author": text, ".fields.b": text}
+    ticket: dict[str, Any] = {
+        ".body": text,
+        ".notes[0]": "a",
+        ".notes[1]": text,
+        ".author": text,
+        ".fields": {text: text},
+    }
     return {
         **{f"case.main{path}": value for path, value in ticket.items()},
         **{f"case.others[1]{path}": value for path, value in ticket.items()},

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from support.agents import paid_agent
 from support.interruptions import RUN, DyingStore, nth
+from support.virtual_time import in_virtual_time
 
-from fastroai import Pipeline, StepContext, step, trace_of
-from fastroai.errors import CompileError, FlowDiverged, RunStoreUnavailable
+from fastroai import FastroAgent, Pipeline, StepContext, budget_scope, compute, step, trace_of
+from fastroai.errors import CompileError, ConfigurationError, FlowDiverged, RunStoreUnavailable
+from fastroai.functions import parallel
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
 from fastroai.functions.configuring import configured
 from fastroai.functions.flows import flow
@@ -19,6 +24,7 @@ from fastroai.runtime.facts import CallEnded
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve
 from fastroai.store import MemoryRunStore, RunHistory
+from fastroai.usage import Budget
 
 PLAIN = resolve(StepConfig(), pipeline=PipelineConfig())
 
@@ -408,3 +414,84 @@ async def test_an_error_of_a_flow_has_the_trace_of_its_run_whoever_s_error_it_is
     trace = trace_of(raised.value)
     assert trace is not None
     assert (trace.run_id, trace.pipeline, trace.status) == ("r", "outer", "failed")
+
+
+class AtOnce:
+    """Counts how many calls run at once."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    async def __call__(self, prompt: str = "") -> str:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(1)
+        self.running -= 1
+        return "done"
+
+
+@in_virtual_time
+async def test_max_concurrency_bounds_all_calls_of_the_body_of_a_flow_but_not_those_inside_of_these() -> None:
+    at_once, inside = AtOnce(), AtOnce()
+    agent = paid_agent(1, before=at_once)
+
+    @compute
+    async def twice(number: int) -> str:
+        at_once.running += 1
+        at_once.most = max(at_once.most, at_once.running)
+        await asyncio.gather(leaf(number), leaf(-number))
+        at_once.running -= 1
+        return "done"
+
+    @compute
+    async def leaf(number: int) -> str:
+        return await inside()
+
+    @flow
+    async def nested(number: int) -> str:
+        return await twice(number)
+
+    @flow(config=PipelineConfig(max_concurrency=2))
+    async def wide() -> int:
+        async with budget_scope(Budget(usd=1)):
+            asked = [agent.run(str(number)) for number in range(3)]
+            await asyncio.gather(*asked, *(twice(number) for number in range(1, 4)))
+        await parallel(*(nested(number) for number in range(4, 8)))
+        return at_once.most
+
+    assert await wide() == 2
+    assert inside.most == 4
+    assert await wide() == 2, "each run counts for itself"
+
+
+@in_virtual_time
+async def test_a_call_while_the_body_reads_a_stream_waits_for_no_slot_that_the_stream_has() -> None:
+    async def speaks(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for word in ("one ", "two ", "three ", "four"):
+            await asyncio.sleep(1)
+            yield word
+
+    agent, inside = FastroAgent(FunctionModel(stream_function=speaks)), AtOnce()
+
+    @compute
+    async def leaf(number: int) -> str:
+        return await inside()
+
+    @flow(config=PipelineConfig(max_concurrency=1))
+    async def reads() -> list[str]:
+        found: list[str] = []
+        async with agent.run_stream("hello") as stream:
+            async for text in stream.stream_text():
+                found += [text, await leaf(len(found))]
+        return found
+
+    async with asyncio.timeout(60):
+        assert (await reads()).count("done") > 1
+
+
+def test_a_flow_has_no_on_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"on_error='continue'.*Catch the exception in its body"):
+
+        @flow(config=PipelineConfig(on_error="continue"))
+        async def carries_on() -> str:
+            return ""

@@ -120,7 +120,8 @@ VISIBLE_AND_HIDDEN: list[tuple[Any, Any, JsonValue]] = [
     (opaque[str] | None, None, ELIDED),
     (list[opaque[str]], [SECRET, SECRET], [ELIDED, ELIDED]),
     (opaque[list[str]], [SECRET], ELIDED),
-    (dict[str, opaque[str]], {"a": SECRET}, {"a": ELIDED}),
+    (dict[str, opaque[str]], {SECRET: "a"}, ELIDED),
+    (dict[str, opaque[str]], {}, {}),
     (dict[opaque[str], int], {SECRET: 1}, ELIDED),
     (tuple[str, opaque[str]], ("shown", SECRET), ["shown", ELIDED]),
     (tuple[opaque[str], ...], (SECRET,), [ELIDED]),
@@ -129,7 +130,8 @@ VISIBLE_AND_HIDDEN: list[tuple[Any, Any, JsonValue]] = [
     (Inner, {"note": SECRET}, {"note": ELIDED, "size": 1}),
     (Inner | None, {"note": SECRET}, {"note": ELIDED, "size": 1}),
     (list[Inner], [{"note": SECRET}], [{"note": ELIDED, "size": 1}]),
-    (dict[str, list[Inner]], {"a": [{"note": SECRET}]}, {"a": [{"note": ELIDED, "size": 1}]}),
+    (dict[str, list[Inner]], {"a": [{"note": SECRET}]}, ELIDED),
+    (list[dict[str, Inner]], [{}, {SECRET: {"note": "a"}}], [{}, ELIDED]),
     (opaque[Inner], {"note": SECRET}, ELIDED),
     (
         Both,
@@ -168,7 +170,8 @@ VISIBLE_AND_HIDDEN: list[tuple[Any, Any, JsonValue]] = [
     ),
     (Inner | int, 5, 5),
     (Inner | Plain, {"note": SECRET}, {"note": ELIDED, "size": 1}),
-    (Inner | Other, {"seen": "x"}, {"seen": ELIDED}),
+    (Inner | Other, {"seen": "x"}, ELIDED),
+    (Inner | dict[str, int], {SECRET: 1}, ELIDED),
     (Inner | str, SECRET, ELIDED),
     # Deeper than one level of a type that holds itself, all is data if any of it is.
     (Node, {"note": SECRET, "children": [{"note": SECRET}]}, {"note": ELIDED, "children": [ELIDED]}),
@@ -285,9 +288,10 @@ class Replaced(BaseModel):
         (list[ModelSerializer], [{"hidden": SECRET}], [ELIDED]),
         (Computed, {"hidden": SECRET}, {"hidden": ELIDED, "shown": "shown", "start": ELIDED}),
         (ComputedFromNothing, {}, {"shown": "shown", "long": "long shown", "said": ELIDED}),
-        (Extra, {"other": SECRET}, {"shown": "shown", "other": ELIDED}),
+        (Extra, {SECRET: SECRET}, ELIDED),
+        (Extra, {}, {"shown": "shown"}),
         (TypedExtra, {"other": 1}, {"shown": "shown", "other": 1}),
-        (ExtraKeys, {"shown": "shown", "other": SECRET}, {"shown": "shown", "other": ELIDED}),
+        (ExtraKeys, {"shown": "shown", SECRET: SECRET}, ELIDED),
         (SerializeAsAny[Plain], Plain(note=SECRET), ELIDED),
         (Outer, {"base": MoreOfIt()}, {"base": ELIDED}),
         (Inner, Sub(note=SECRET), {"note": ELIDED, "size": 1}),
@@ -303,7 +307,7 @@ def test_what_a_type_does_not_say_is_data(annotation: Any, value: Any, shown: Js
     ("value", "shown"),
     [
         ({"note": SECRET, "size": 1}, {"note": ELIDED, "size": 1}),
-        ({"other": SECRET, "size": [1]}, {"other": ELIDED, "size": [1]}),
+        ({SECRET: SECRET, "size": [1]}, ELIDED),
         ([{"note": SECRET}], [ELIDED]),
         (SECRET, ELIDED),
         ({"note": None}, {"note": ELIDED}),
@@ -317,7 +321,11 @@ def test_of_json_that_is_not_of_the_type_everything_is_left_out_that_could_be_op
 
 
 def test_each_place_has_a_path_of_its_own() -> None:
-    declared = DeclaredType(dict[str, dict[str, list[opaque[str]]]], "d")
+    parts = [TypedDict(f"T{number}", {key: list[opaque[str]]}) for number, key in enumerate(["b", "", "\n"])]  # type: ignore[misc,operator]  # pyright: ignore
+    whole = TypedDict(  # type: ignore[misc,operator]  # pyright: ignore
+        "Whole", {"a": parts[0], "a.b": parts[1], 'a"]["b': parts[0], "ü b": parts[2]}
+    )
+    declared = DeclaredType(whole, "d")
     value = {"a": {"b": ["1"]}, "a.b": {"": ["2"]}, 'a"]["b': {"b": ["3", "4"]}, "ü b": {"\n": ["5"]}}
     found: dict[str, JsonValue] = {}
     without_opaque(declared.json_of(value), declared.opacity, "d", found.setdefault)
@@ -375,6 +383,10 @@ class Swapped(BaseModel):
     other: str = Field(default="", alias="one")
 
 
+class Closed(Inner):
+    model_config = ConfigDict(extra="forbid")
+
+
 class DeepAlias(BaseModel):
     inner: Inner = Field(validation_alias=AliasPath("texts", 0))
 
@@ -401,6 +413,9 @@ class ManyAliases(BaseModel):
         (ManyAliases, {"texts": [SECRET]}, (("int_parsing", ("texts",)),)),
         (DeepAlias, {"texts": [{"note": [SECRET]}]}, (("string_type", ("texts",)),)),
         (Keyed, {"shown": "x", "hidden": [SECRET]}, (("string_type", ("hidden",)),)),
+        (dict[str, opaque[int]], {SECRET: "x"}, (("int_parsing", ()),)),
+        (dict[str, list[Inner]], {SECRET: [{"note": 5}]}, (("string_type", ()),)),
+        (Closed, {"note": "x", SECRET: 5}, (("extra_forbidden", ()),)),
     ],
 )
 def test_errors_about_opaque_values_do_not_quote_them(

@@ -59,9 +59,9 @@ class Members:
 @in_virtual_time
 async def test_all_results_are_in_the_order_of_the_coroutines() -> None:
     one = Members()
-    assert await parallel(one("a", 3), one("b", 1), one("c", 2)) == ["a", "b", "c"]
+    assert await parallel(one("a", 3), one("b", 1), one("c", 2)) == ("a", "b", "c")
     assert now() == 3
-    assert await parallel() == []
+    assert await parallel() == ()
 
 
 @in_virtual_time
@@ -92,11 +92,11 @@ async def test_failures_while_the_others_are_cancelled_are_notes_of_the_first() 
 async def test_a_number_takes_exactly_so_many_in_the_order_in_which_they_come() -> None:
     one = Members()
     members = [one("a", 3), one("b", 1, ValueError()), one("c", 2), one("d", 4), one("e", 5)]
-    assert await parallel(*members, require=2) == ["c", "a"]
+    assert await parallel(*members, require=2) == ("c", "a")
     assert now() == 3
     assert one.told[5:] == ["d is cancelled", "e is cancelled"]
-    assert await parallel(one("a", 2), one("b", 1), require=2) == ["b", "a"]
-    assert await parallel(one("a", 2), one("b", 1), require="any") == ["b"]
+    assert await parallel(one("a", 2), one("b", 1), require=2) == ("b", "a")
+    assert await parallel(one("a", 2), one("b", 1), require="any") == ("b",)
 
 
 @in_virtual_time
@@ -117,9 +117,9 @@ async def test_a_number_that_can_no_longer_be_met_fails_at_once() -> None:
 async def test_zero_takes_successes_and_failures_alike() -> None:
     one, error = Members(), ValueError("b")
     outcomes = await parallel(one("a", 3), one("b", 1, error), require=0)
-    assert outcomes == [Success("a"), Failure(error)]
+    assert outcomes == (Success("a"), Failure(error))
     assert [(one.ok, one.value, one.error) for one in outcomes] == [(True, "a", None), (False, None, error)]
-    assert await parallel(require=0) == []
+    assert await parallel(require=0) == ()
 
 
 @in_virtual_time
@@ -168,24 +168,24 @@ def test_each_member_has_a_copy_of_the_context(require: Any) -> None:
 
     async def run() -> list[Any]:
         SEEN.set("inside")
-        results: list[Any] = await parallel(member("a"), member("b"), require=require)
+        results = await parallel(member("a"), member("b"), require=require)
         assert SEEN.get() == "inside"
-        return results
+        return [*results]
 
     results = asyncio.run(run())
     assert [getattr(one, "value", one) for one in results][0] == "inside, a"
 
 
 @in_virtual_time
-async def test_validate_takes_the_list() -> None:
+async def test_validate_takes_the_tuple_of_results() -> None:
     one = Members()
-    assert await parallel(one("a", 1), validate=lambda found: found == ["a"]) == ["a"]
+    assert await parallel(one("a", 1), validate=lambda found: found == ("a",)) == ("a",)
     with pytest.raises(ParallelValidationFailed) as caught:
         await parallel(one("a", 1), one("b", 1), validate=lambda found: len(found) > 2)
     assert caught.value.violations == ("validate: len(results) > 2 (actual: 2)",)
     assert caught.value.outputs == ("a", "b")
 
-    def are_different(found: list[str]) -> None:
+    def are_different(found: tuple[str, ...]) -> None:
         """They differ."""
         if len({*found}) < len(found):
             raise ValueError("twice the same")
@@ -196,7 +196,7 @@ async def test_validate_takes_the_list() -> None:
         await parallel(one("a", 1, ValueError()), require=0, validate=lambda found: all(o.ok for o in found))
 
 
-async def is_async(found: list[str]) -> bool:
+async def is_async(found: tuple[str, ...]) -> bool:
     return True
 
 
@@ -280,7 +280,7 @@ async def test_a_member_that_waits_for_a_person_lets_the_others_end() -> None:
     one, halt = Members(), Halted()
     for require in ("all", 0, 2):
         with pytest.raises(Halted):
-            await parallel(one("a", 1, halt), one("b", 3), require=require)  # type: ignore[call-overload]
+            await parallel(one("a", 1, halt), one("b", 3), require=require)
     assert now() == 9
     assert not [text for text in one.told if "cancelled" in text]
     assert await race(one("a", 1, halt), one("b", 3)) == "b"
@@ -300,7 +300,7 @@ async def test_a_stop_of_a_budget_around_ends_all_and_that_of_a_member_is_its_fa
             await parallel(one("a", 1, stopped), one("b", 3), require=0)
         assert one.told[2:] == ["b is cancelled"]
         own = TokenBudgetExceeded(10, 10, scope_path=(*scope.path, "classify"))
-        assert await parallel(one("a", 1, own), one("b", 3), require=0) == [Failure(own), Success("b")]
+        assert await parallel(one("a", 1, own), one("b", 3), require=0) == (Failure(own), Success("b"))
 
 
 def test_an_interrupt_of_a_member_passes() -> None:

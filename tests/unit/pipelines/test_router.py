@@ -6,17 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    FallbackExceptionGroup,
+    ModelHTTPError,
+    UsageLimitExceeded,
+    UserError,
+)
 from support.agents import paid_agent
 from support.patience import PATIENCE
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time
 
-from fastroai import trace_of
+from fastroai import Graph, trace_of
 from fastroai.errors import (
+    BudgetExceeded,
     ConfigurationError,
+    ContractViolation,
     CostBudgetExceeded,
     MissingInputError,
     RunningLoopError,
+    RunStoreUnavailable,
     StepExecutionError,
     UnknownPipelineError,
 )
@@ -144,6 +154,16 @@ def test_only_pipelines_and_routers_can_be_registered(wrong: Any) -> None:
         Chooses().register_pipeline("a", wrong)
 
 
+def test_a_router_in_a_router_has_no_settings_that_only_a_run_or_a_step_can_have() -> None:
+    inner = Chooses("inner", config=PipelineConfig(retries=1, total_timeout=5, cost_budget=100))
+    with pytest.raises(
+        ConfigurationError, match="leaves out total_timeout, retries.* or on the pipelines of 'inner'"
+    ):
+        router(inner=inner)
+    bounded = Chooses("inner", config=PipelineConfig(cost_budget=100))
+    assert list(router(inner=bounded).pipelines) == ["inner"]
+
+
 # --- fallback ---
 
 
@@ -227,14 +247,100 @@ async def test_a_variant_that_took_too_long_falls_back() -> None:
     assert (await made.execute({"to": "slow"})).output == "quick"
 
 
+def refused(status: int) -> ModelHTTPError:
+    return ModelHTTPError(status, "model", {"error": "no"})
+
+
 @pytest.mark.parametrize(
     "error",
-    [MissingInputError("s", "text", ()), CostBudgetExceeded(1, 1)],
+    [
+        *(refused(status) for status in (400, 401, 403, 404, 413, 422, 429, 503)),
+        ContentFilterError("refused"),
+        ContractViolation("s", "output", ({"type": "t", "loc": (), "msg": "m"},), "data"),
+        ExceptionGroup("all", [refused(400), ValueError()]),
+        FallbackExceptionGroup("all", [refused(401), UserError("no key")]),
+        TimeoutError(),
+    ],
+    ids=repr,
+)
+async def test_a_failure_that_another_variant_may_survive_falls_back(error: Exception) -> None:
+    made = with_fallbacks(a=(failing(error), "b"), b=(answering("b"), None))
+    assert (await made.execute({"to": "a"})).routes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("fallback_on", "error", "falls_back"),
+    [
+        (LookupError, KeyError("x"), True),
+        (LookupError, ValueError("x"), False),
+        ([LookupError, ModelHTTPError], refused(400), True),
+        ((LookupError,), refused(400), False),
+        (lambda error: "again" in str(error), ValueError("again"), True),
+        (lambda error: "again" in str(error), ValueError("no"), False),
+        ([LookupError, lambda error: isinstance(error, TypeError)], TypeError(), True),
+        ([], ValueError(), False),
+        (BudgetExceeded, CostBudgetExceeded(1, 1, scope_path=("elsewhere",)), True),
+        (Exception, MissingInputError("s", "text", ()), True),
+        (Exception, RunStoreUnavailable("store", "it is away"), False),
+    ],
+)
+async def test_fallback_on_says_after_which_failures_a_fallback_runs(
+    fallback_on: Any, error: Exception, falls_back: bool
+) -> None:
+    made = Chooses("support", fallback_on=fallback_on)
+    made.register_pipeline("a", failing(error), fallback="b")
+    made.register_pipeline("b", answering("b"))
+    if falls_back:
+        assert (await made.execute({"to": "a"})).output == "b"
+    else:
+        with pytest.raises((StepExecutionError, RunStoreUnavailable)):
+            await made.execute({"to": "a"})
+
+
+async def test_fallback_on_matches_the_causes_of_a_failure() -> None:
+    error = ValueError("the desk is closed")
+    error.__cause__ = refused(404)
+    made = Chooses("support", fallback_on=[ModelHTTPError])
+    made.register_pipeline("a", failing(error), fallback="b")
+    made.register_pipeline("b", answering("b"))
+    assert (await made.execute({"to": "a"})).output == "b"
+
+
+async def test_no_fallback_runs_when_a_budget_around_the_router_stops_whatever_fallback_on_says() -> None:
+    made = Chooses("support", fallback_on=Exception, config=PipelineConfig(cost_budget=100))
+    made.register_pipeline("a", failing(ValueError("x"), 200), fallback="b")
+    made.register_pipeline("b", answering("b", 10))
+    with pytest.raises(CostBudgetExceeded):
+        await made.execute({"to": "a"})
+
+
+async def not_awaited(error: Exception) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("wrong", ["LookupError", 400, [LookupError, 5], asyncio.CancelledError, not_awaited])
+def test_fallback_on_is_made_of_exception_types_and_functions(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^fallback_on=.*: expected an exception type"):
+        Chooses("support", fallback_on=wrong)
+    with pytest.raises(ConfigurationError, match=r"^fallback_on="):
+        SplitPipeline[Any, Any]("split", key=lambda inputs, deps: "", fallback_on=wrong)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingInputError("s", "text", ()),
+        CostBudgetExceeded(1, 1),
+        ConfigurationError("model", "x", "another"),
+        UserError("no API key"),
+        UsageLimitExceeded("too many requests"),
+        ExceptionGroup("both", [refused(400), CostBudgetExceeded(1, 1)]),
+    ],
     ids=repr,
 )
 async def test_stops_and_mistakes_do_not_fall_back(error: BaseException) -> None:
     made = with_fallbacks(a=(failing(error), "b"), b=(answering("b"), None))
-    with pytest.raises((StepExecutionError, CostBudgetExceeded)):
+    with pytest.raises((StepExecutionError, CostBudgetExceeded, ExceptionGroup)):
         await made.execute({"to": "a"})
 
 
@@ -444,6 +550,49 @@ async def test_reports_have_the_cost_of_each_variant() -> None:
         "long": 5,
         "(no variant)": 3,
     }
+
+
+async def test_a_run_with_routers_as_steps_says_which_variants_they_tried_and_what_these_cost() -> None:
+    class Inner(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            return "formal"
+
+    @step
+    async def costs_nothing(ctx: StepContext) -> str:
+        return "free"
+
+    inner = Inner()
+    inner.register_pipeline("formal", answering("formal", 30))
+    made = with_fallbacks(first=(failing(ValueError("x")), "long"))
+    made.register_pipeline("long", inner)
+    free = router(free=Pipeline[Any, Any]("free", {"free": costs_nothing}))
+    ask, beside = made.as_step(lambda _: {"to": "first"}), free.as_step(lambda _: {"to": "free"})
+    pipeline = Pipeline[Any, Any]("p", {"ask": ask, "beside": beside}, {"beside": ["ask"]}, output_step="ask")
+    store = MemoryRunStore()
+
+    result = await pipeline.execute(run_id="r", store=store)
+
+    costs = {"first": 10, "long": 0, "long/formal": 30, "free": 0}
+    assert {name: used.cost_microcents for name, used in result.usage.by_variant.items()} == costs
+    assert result.routes == ("first", "long", "formal", "free")
+    resumed = await pipeline.resume("r", store=store)
+    assert resumed.usage.by_variant.keys() == {"first", "long/formal"}, "those that have spent something"
+    assert resumed.routes == ("first", "long", "formal")
+    graph = Graph[Any, Any]("g", nodes={"ask": ask})
+    assert (await graph.execute()).usage.by_variant["long/formal"].cost_microcents == 30
+    outer = router(outside=pipeline)
+    assert (await outer.execute({"to": "outside"})).routes == ("outside", "first", "long", "formal", "free")
+
+
+async def test_a_run_inside_a_variant_has_no_routes_of_its_own() -> None:
+    inside: list[Any] = []
+
+    @step
+    async def runs(ctx: StepContext) -> None:
+        inside.append(await answering("inner").execute())
+
+    await router(a=Pipeline[Any, Any]("a", {"runs": runs})).execute({"to": "a"})
+    assert inside[0].routes == ()
 
 
 async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:

@@ -1,0 +1,332 @@
+"""Every setting of every kind of run makes a difference, or is refused with an error that names its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pytest
+from support.agents import paid_agent
+from support.tracing import RecordingTracer
+from support.virtual_time import in_virtual_time, now
+
+from fastroai import (
+    BasePipeline,
+    Edge,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    StepConfig,
+    StepContext,
+    compute,
+    flow,
+    step,
+)
+from fastroai.errors import ConfigurationError, StepExecutionError
+from fastroai.functions import HumanReviewContext, await_human, parallel
+from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_scope
+from fastroai.steps import ExecutionConfig
+from fastroai.store import MemoryRunStore, RunHistory
+from fastroai.usage import Budget
+
+KINDS = ("pipeline", "graph", "router", "router as step", "flow")
+
+
+class Choice(BasePipeline[Any, Any, Any]):
+    async def route(self, inputs: Any, deps: Any) -> str:
+        if self.config.timeout:  # it bounds the code of the router itself
+            await asyncio.sleep(100)
+        return "only"
+
+
+Body = Callable[[StepContext[Any] | None], Awaitable[object]]
+
+
+def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
+    """A run of a kind with these settings, whose only work is `body`."""
+
+    @step
+    async def works(ctx: StepContext[Any]) -> Any:
+        return await body(ctx)
+
+    if kind == "step":
+        return Pipeline("p", {"works": works}, step_configs={"works": StepConfig(**settings)})
+    config = PipelineConfig(**settings)
+    if kind == "pipeline":
+        return Pipeline("p", {"works": works}, config=config)
+    if kind == "graph":
+        return Graph("g", nodes={"works": works}, config=config)
+    if kind == "flow":
+
+        @flow(config=config)
+        async def works_too() -> str:
+            return str(await body(None))
+
+        return works_too
+    router = Choice("r", config=config)
+    router.register_pipeline("only", Pipeline("p", {"works": works}))
+    return router if kind == "router" else Pipeline("outer", {"r": router.as_step()})
+
+
+async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) -> str:
+    """How a run ends: "returned", or the name of the exception that its body raised."""
+    made = door(kind, body, settings)
+    run = made.run if kind == "flow" else made.execute
+    try:
+        result = await run(tracer=tracer)
+    except Exception as error:
+        failure: BaseException = error
+    else:
+        failure = getattr(result, "error", None) or next(iter(getattr(result, "errors", {}).values()), None)
+        if failure is None or kind != "graph":
+            return "returned"
+    while isinstance(failure, StepExecutionError):
+        failure = failure.original_error
+    return type(failure).__name__
+
+
+# --- one function for each setting: what is observed with either of two values ---
+
+
+async def sleeps(ctx: StepContext[Any] | None) -> str:
+    await asyncio.sleep(100)
+    return "awake"
+
+
+async def pays(ctx: StepContext[Any] | None) -> str:
+    return str((await paid_agent(100).run("hello")).output)
+
+
+async def breaks(ctx: StepContext[Any] | None) -> str:
+    raise ValueError("broken")
+
+
+def breaking_once() -> Body:
+    attempts: list[int] = []
+
+    async def body(ctx: StepContext[Any] | None) -> str:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ConnectionRefusedError("not yet")
+        return "there"
+
+    return body
+
+
+@dataclass
+class Observed:
+    """What hooks and sinks were told."""
+
+    told: list[str] = field(default_factory=list)
+
+    async def tell(self, *facts: Any) -> None:
+        self.told.append("told")
+
+
+async def of_values(kind: str, body: Callable[[], Body], *values: dict[str, Any]) -> list[object]:
+    return [await ending(kind, body(), **one) for one in values]
+
+
+async def with_hook(kind: str, name: str, body: Callable[[], Body], **more: Any) -> list[object]:
+    observed = Observed()
+    await ending(kind, body(), **more)
+    before = len(observed.told)
+    await ending(kind, body(), **more, **{name: observed.tell})
+    return [before, len(observed.told)]
+
+
+async def traced(kind: str) -> list[object]:
+    spans: list[object] = []
+    for trace in (True, False):
+        tracer = RecordingTracer()
+        await ending(kind, pays, tracer=tracer, trace=trace)
+        spans.append(len(tracer.spans))
+    return spans
+
+
+async def delays(kind: str) -> list[object]:
+    seconds: list[object] = []
+    for delay in (0.0, 1_000.0):
+        began = now()
+        await ending(kind, breaking_once(), retries=1, retry_delay=delay)
+        seconds.append(now() - began > 0)
+    return seconds
+
+
+async def limited(kind: str) -> list[object]:
+    found: list[object] = []
+
+    async def body(ctx: StepContext[Any] | None) -> str:
+        scope = current_scope()
+        assert scope is not None
+        found.append(len(scope.provider_limits))
+        return "seen"
+
+    await ending(kind, body)
+    await ending(kind, body, provider_limits={"openai": ProviderLimit(max_concurrency=1)})
+    return found
+
+
+async def stored(kind: str) -> list[object]:
+    store = MemoryRunStore()
+    before = len(await listed(store))
+    await ending(kind, pays, store=store)
+    return [before, len(await listed(store))]
+
+
+async def listed(store: MemoryRunStore) -> list[Any]:
+    return [*(await RunHistory(store).list())]
+
+
+async def asked(kind: str) -> list[object]:
+    async def asks(ctx: StepContext[Any] | None) -> object:
+        if ctx is None:
+            return (await await_human(HumanReviewContext("Go on?"), bool)).value
+        return await ctx.ask("Go on?", bool)
+
+    observed = Observed()
+    await ending(kind, asks, store=MemoryRunStore())
+    before = len(observed.told)
+    await ending(kind, asks, store=MemoryRunStore(), sinks=[observed.tell])
+    return [before, len(observed.told)]
+
+
+async def kept(kind: str, *values: dict[str, Any]) -> list[object]:
+    """What the keeper of records is told; what it makes of that has tests of its own."""
+    keepers = [door(kind, pays, one)._keeper(MemoryRunStore()) for one in values]
+    return [(keeper.durability, keeper.terms, keeper.codec) for keeper in keepers]
+
+
+async def at_once(kind: str) -> list[object]:
+    return [await most_at_once(kind, limit) for limit in (None, 1)]
+
+
+async def most_at_once(kind: str, limit: int | None) -> int:
+    """How many of two steps or calls side by side ran at once."""
+    running: list[int] = []
+    most: list[int] = []
+
+    async def counts() -> str:
+        running.append(1)
+        most.append(len(running))
+        await asyncio.sleep(1)
+        running.pop()
+        return "done"
+
+    @step
+    async def one(ctx: StepContext[Any]) -> str:
+        return await counts()
+
+    @step
+    async def nothing(ctx: StepContext[Any]) -> str:
+        return ""
+
+    @compute
+    async def call(number: int) -> str:
+        return await counts()
+
+    config = PipelineConfig(max_concurrency=limit)
+
+    @flow(config=config)
+    async def both() -> list[str]:
+        return [*await parallel(call(1), call(2))]
+
+    if kind == "pipeline":
+        steps = {"a": one, "b": one, "end": nothing}
+        await Pipeline[Any, Any]("p", steps, {"end": ["a", "b"]}, config=config).execute()
+    elif kind == "graph":
+        nodes = {"begin": nothing, "a": one, "b": one, "end": nothing}
+        edges = [Edge("begin", "a"), Edge("begin", "b"), Edge("a", "end"), Edge("b", "end")]
+        await Graph[Any, Any]("g", nodes=nodes, edges=edges, config=config).execute()
+    else:
+        await both()
+    assert len(most) == 2
+    return max(most)
+
+
+class Reversing:
+    """A codec."""
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload[::-1]
+
+    decode = encode
+
+
+OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
+    "timeout": lambda kind: of_values(kind, lambda: sleeps, {"retries": 0}, {"retries": 0, "timeout": 1}),
+    "total_timeout": lambda kind: of_values(kind, lambda: sleeps, {}, {"total_timeout": 1}),
+    "retries": lambda kind: of_values(kind, breaking_once, {"retries": 0}, {"retries": 1, "retry_delay": 0}),
+    "retry_delay": delays,
+    "retry": lambda kind: of_values(
+        kind, breaking_once, {"retries": 0}, {"retry": RetryPolicy(max_retries=1, backoff=0)}
+    ),
+    "classifiers": lambda kind: of_values(
+        kind,
+        breaking_once,
+        {"retries": 1, "retry_delay": 0},
+        {"retries": 1, "retry_delay": 0, "classifiers": [lambda error, context: FailureClass.TERMINAL]},
+    ),
+    "cost_budget": lambda kind: of_values(kind, lambda: pays, {}, {"cost_budget": 1}),
+    "budget": lambda kind: of_values(kind, lambda: pays, {}, {"budget": Budget(microcents=1)}),
+    "trace": traced,
+    "on_error": lambda kind: of_values(kind, lambda: breaks, {}, {"on_error": "continue"}),
+    "on_step_start": lambda kind: with_hook(kind, "on_step_start", lambda: pays),
+    "on_step_success": lambda kind: with_hook(kind, "on_step_success", lambda: pays),
+    "on_step_failure": lambda kind: with_hook(kind, "on_step_failure", lambda: breaks, retries=0),
+    "on_retry": lambda kind: with_hook(kind, "on_retry", breaking_once, retries=1, retry_delay=0),
+    "max_concurrency": at_once,
+    "store": stored,
+    "durability": lambda kind: kept(kind, {}, {"durability": "async"}),
+    "lease": lambda kind: kept(kind, {}, {"lease": 7}),
+    "max_stall": lambda kind: kept(kind, {}, {"max_stall": 7}),
+    "codec": lambda kind: kept(kind, {}, {"codec": Reversing()}),
+    "sinks": asked,
+    "provider_limits": limited,
+}
+
+REFUSED = {
+    ("graph", "on_error"): "edges",
+    ("flow", "on_error"): "Catch the exception in its body",
+    ("router", "max_concurrency"): "set it on its pipelines",
+    ("router as step", "max_concurrency"): "set it on its pipelines",
+}
+"""Settings that a kind of run has no use for, with a part of the error."""
+
+OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec", "sinks"}
+"""Settings of the record, which nested runs share with the run around them."""
+
+EXAMPLES: dict[str, Any] = {"on_error": "continue", "max_concurrency": 4}
+
+
+def cases() -> list[Any]:
+    found = [("step", one.name) for one in fields(StepConfig)]
+    for kind in KINDS:
+        names = [one.name for one in fields(PipelineConfig)]
+        left_out = OF_THE_RUN_AROUND if kind == "router as step" else set()
+        found += [(kind, name) for name in names if name not in left_out]
+    return [pytest.param(kind, name, id=f"{name} of {kind}") for kind, name in found]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "name"), cases())
+@in_virtual_time
+async def test_every_setting_of_every_kind_of_run_makes_a_difference_or_is_refused(
+    kind: str, name: str
+) -> None:
+    if (part := REFUSED.get((kind, name))) is not None:
+        with pytest.raises((ConfigurationError, ValueError), match=part):
+            door(kind, pays, {name: EXAMPLES[name]})
+        return
+    one, other = await OBSERVED[name](kind)
+    assert one != other
+
+
+def test_no_setting_is_forgotten() -> None:
+    names = {one.name for one in fields(PipelineConfig)}
+    assert names == OBSERVED.keys()
+    assert {one.name for one in fields(StepConfig)} == {one.name for one in fields(ExecutionConfig)} <= names
+    assert {name for _, name in REFUSED} <= names
+    assert names >= OF_THE_RUN_AROUND
