@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
 
+from fastroai.contracts.brief import SHOWN_AS_IT_IS
+from fastroai.contracts.brief import plain as plain
 from fastroai.records import Usage
-
-_SHOWN_AS_IT_IS: Final = "\n\t"
-
-
-def plain(text: str) -> str:
-    """Return text without control characters: text of a model must not move the cursor or set a title."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in _SHOWN_AS_IT_IS else char.encode("unicode_escape").decode()
-        for char in text
-    )
 
 
 def plain_json(text: str) -> str:
     """Return the same JSON, with control characters written as JSON escapes."""
     return "".join(
-        char if char.isprintable() or char in _SHOWN_AS_IT_IS else json.dumps(char)[1:-1] for char in text
+        char if char.isprintable() or char in SHOWN_AS_IT_IS else json.dumps(char)[1:-1] for char in text
     )
 
 

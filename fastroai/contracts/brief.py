@@ -14,6 +14,18 @@ _LONGEST: Final = 200
 _MOST_FIELDS: Final = 6
 _MOST_BITS: Final = 200
 """Bits of the longest integer that is written out. Python refuses to write very long ones."""
+SHOWN_AS_IT_IS: Final = "\n\t"
+"""Control characters that a terminal may get."""
+
+
+def plain(text: str) -> str:
+    """Return text without control characters: text of a model must not move the cursor or set a title."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in SHOWN_AS_IT_IS else char.encode("unicode_escape").decode()
+        for char in text
+    )
 
 
 class _Brief(Repr):

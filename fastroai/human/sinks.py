@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from fastroai.contracts.brief import plain
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.facts import QuestionAsked, RunFinished
 from fastroai.runtime.threads import run_in_thread
@@ -26,7 +27,7 @@ def to_console(asked: Question) -> None:
     """Print a question, with the command that answers it, on standard error. This function is a sink."""
     to = f" to {asked.to}" if asked.to else ""
     lines = (f"question{to}: {asked.question}", f"  fastroai review answer {asked.id} ANSWER")
-    print("\n".join(lines), file=sys.stderr)
+    print(plain("\n".join(lines)), file=sys.stderr)
 
 
 def checked_sinks(sinks: Sequence[Sink]) -> tuple[Sink, ...]:

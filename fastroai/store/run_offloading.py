@@ -15,9 +15,9 @@ from fastroai.store.adapter import adapt_run_store
 from fastroai.store.checksums import REFERENCE
 from fastroai.store.headers import keys_with, run_of
 from fastroai.store.hints import UNHEARD, HintsChanges
-from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.payload_stores import PayloadStore
+from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.run_store import StoredKey, StoredValues
 
 LARGE: Final = 256 * 2**10
