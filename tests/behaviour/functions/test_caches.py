@@ -293,7 +293,7 @@ async def test_a_call_is_estimated_with_its_arguments(server: ModelServer, model
     short, long = await classify.estimate("fine"), await classify.estimate("fine " * 1_000, brief=True)
     assert short.upper_usd is not None
     assert 0 < short.lower_usd < short.expected_usd < long.expected_usd
-    assert server.ledger.entries == []
+    assert not server.ledger.entries
     await classify("fine")
     assert short.lower_usd <= kept_records()[-1].cost_usd <= short.upper_usd
     with pytest.raises(TypeError, match="breif"):
