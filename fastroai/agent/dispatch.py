@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import ModelAPIError, UserError
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT
@@ -439,11 +439,17 @@ async def _send_answer(
         if isinstance(settled.output, str):
             await send(StreamChunk(content=settled.output))
         return
-    async for response in streamed.stream_response(debounce_by=None):
-        await send(StreamChunk(response=response))
-        if response.state != "incomplete":
-            # The tools of the answer run next. This waits until the reader has validated all before.
-            await send(StreamChunk())
+    try:
+        async for response in streamed.stream_response(debounce_by=None):
+            await send(StreamChunk(response=response))
+            if response.state != "incomplete":
+                # The tools of the answer run next. This waits until the reader has validated all before.
+                await send(StreamChunk())
+    except ModelAPIError:
+        if not streamed.cancelled:
+            raise
+        await streamed.get_output()  # `cancel` has closed the connection while an event was awaited
+        await send(StreamChunk(response=streamed.response))
 
 
 def _settled(streamed: StreamedRunResult[AgentDepsT, OutputDataT]) -> AgentRunResult[OutputDataT] | None:
