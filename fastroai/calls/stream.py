@@ -313,14 +313,15 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def _last_until(self, until: float, taken: StreamChunk[OutputDataT]) -> StreamChunk[OutputDataT]:
         """Return the last chunk that comes until a time of the loop. The final one and errors come later."""
         while True:
+            limit = asyncio.timeout_at(until)
             try:
-                async with asyncio.timeout_at(until) as limit:
+                async with limit:
                     following = await self._next()
             except StopAsyncIteration:
                 return taken
             except Exception as error:
-                if not limit.expired():
-                    self._ahead = error
+                is_ours = limit.expired() and isinstance(error.__cause__, asyncio.CancelledError)
+                self._ahead = None if is_ours else error
                 return taken
             if following.is_final:
                 self._ahead = following
