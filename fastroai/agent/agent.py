@@ -6,6 +6,7 @@ import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
@@ -713,7 +714,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
         """Make a call whose answer is streamed. `run_stream` and `StepContext.run_stream` use it."""
-        return ChatStream(lambda send, on_scope: self._dispatcher.stream_chunks(call, send, on_scope))
+        output_type = self.agent.output_type if call.output_type is None else call.output_type
+        return ChatStream(partial(self._dispatcher.stream_chunks, call), is_text=output_type is str)
 
 
 def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOptions[Any]) -> AgentCall:

@@ -11,6 +11,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
@@ -18,6 +19,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
+from pydantic_ai.exceptions import ModelAPIError, UserError
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT
@@ -35,7 +37,7 @@ from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
-from fastroai.calls.stream import OnScope, ResponseEvent
+from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.facts import FailedAgentCall
@@ -299,9 +301,13 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return await attempt.respond(await attempt.ask())
 
     async def stream_chunks(
-        self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
+        self,
+        call: AgentCall,
+        send: Send[StreamChunk[OutputDataT]],
+        on_scope: OnScope,
+        on_streaming: OnStreaming,
     ) -> None:
-        """Make a streamed attempt at a call, and send its answer chunk by chunk."""
+        """Make a streamed attempt at a call, and send its answer as it grows, then the response."""
         if call.before is not None:
             call = await call.before(call)
         async with Attempt(self, call) as attempt:
@@ -310,14 +316,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
-                deliver: Send[StreamChunk[Any]] = attempt.outside_of_clock(send)
-                output_type = self.agent.output_type if call.output_type is None else call.output_type
-                if output_type is str:
-                    async for text in streamed.stream_text(delta=True, debounce_by=None):
-                        await deliver(StreamChunk(content=text))
-                else:
-                    async for chunk in _chunks_of_outputs(streamed):
-                        await deliver(chunk)
+                on_streaming(Streaming(streamed, copy_context()))
+                await _send_answer(streamed, attempt.outside_of_clock(send))
             response = await attempt.respond(streamed.result)
         if call.after is not None:
             call.after(response.new_messages())
@@ -431,16 +431,33 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         return loop_of(model)
 
 
-async def _chunks_of_outputs(
-    streamed: StreamedRunResult[AgentDepsT, Any],
-) -> AsyncGenerator[StreamChunk[OutputDataT]]:
-    written = 0
-    async for output in streamed.stream_output():
-        if isinstance(output, str):
-            yield StreamChunk(content=output[written:])
-            written = len(output)
-        else:
-            yield StreamChunk(output=output)
+async def _send_answer(
+    streamed: StreamedRunResult[AgentDepsT, OutputDataT], send: Send[StreamChunk[OutputDataT]]
+) -> None:
+    """Send an answer as it grows."""
+    if (settled := _settled(streamed)) is not None:  # without an answer that could be streamed
+        if isinstance(settled.output, str):
+            await send(StreamChunk(content=settled.output))
+        return
+    try:
+        async for response in streamed.stream_response(debounce_by=None):
+            await send(StreamChunk(response=response))
+            if response.state != "incomplete":
+                # The tools of the answer run next. This waits until the reader has validated all before.
+                await send(StreamChunk())
+    except ModelAPIError:
+        if not streamed.cancelled:
+            raise
+        await streamed.get_output()  # `cancel` has closed the connection while an event was awaited
+        await send(StreamChunk(response=streamed.response))
+
+
+def _settled(streamed: StreamedRunResult[AgentDepsT, OutputDataT]) -> AgentRunResult[OutputDataT] | None:
+    """Return the result of a run that has ended without a streamed answer; `None` for any other."""
+    try:
+        return streamed.result
+    except UserError:
+        return None
 
 
 @contextmanager

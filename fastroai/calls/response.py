@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
@@ -225,6 +225,8 @@ class StreamChunk(Generic[OutputDataT]):
     is_final: bool = False
     usage_data: ChatResponse[OutputDataT] | None = None
     """On the last chunk, the response that `run` would have returned."""
+    response: ModelResponse | None = field(default=None, repr=False)
+    """The answer of the model so far, as PydanticAI has it; `None` on the last chunk."""
 
 
 def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -> tuple[ToolCall, ...]:

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, nullcontext
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from pydantic import ValidationError
 from pydantic_ai import AgentRunResultEvent
-from pydantic_ai.messages import AgentStreamEvent
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    NativeToolCallPart,
+    TextPart,
+)
 from pydantic_ai.output import OutputDataT
+from pydantic_ai.result import StreamedRunResult
 
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
+from fastroai.runtime.tasks import end_task
 
 ItemT = TypeVar("ItemT")
+
+DEBOUNCE_BY: Final = 0.1
+"""Seconds for which methods of PydanticAI's streams put changes together by default."""
+_DIVISION: Final = "\n\n"
+_ELSEWHERE: Final = {
+    "result": "stream.response.result, once the stream has ended",
+    "timestamp": "stream.response.result.timestamp, once the stream has ended",
+    "run_id": "stream.response.run_id, once the stream has ended",
+    "conversation_id": "stream.response.result.conversation_id, once the stream has ended",
+    "metadata": "stream.response.result.metadata, once the stream has ended",
+    "workspace": "stream.response.result.workspace, once the stream has ended",
+    "validate_response_output": "stream.stream_output(), which validates the output so far",
+}
+"""Where to find what PydanticAI's stream has under these names."""
 
 OnText = Callable[[str], Awaitable[None]]
 OnScope = Callable[[Scope], None]
@@ -38,52 +66,286 @@ class SettledStream(PumpedStream[ItemT]):
         return Usage() if self._scope is None else self._scope.spent()
 
 
+@dataclass(frozen=True, slots=True)
+class Streaming(Generic[OutputDataT]):
+    """PydanticAI's stream of an answer, for the code that reads it in another task."""
+
+    result: StreamedRunResult[Any, OutputDataT]
+    context: Context
+    """The context variables of the call, whose budget pays for what validators of the output send."""
+
+    async def partial_output(self, response: ModelResponse) -> OutputDataT | None:
+        """Return the output in an answer so far, partially validated; `None` if there is none yet."""
+        try:
+            return await self._in_context(self.result.validate_response_output(response, allow_partial=True))
+        except (ValidationError, ModelRetry, UnexpectedModelBehavior):
+            return None
+
+    async def cancel(self) -> None:
+        """Stop the answer. Its stream ends with the text so far."""
+        await self._in_context(self.result.cancel())
+
+    async def _in_context(self, coroutine: Coroutine[Any, Any, ItemT]) -> ItemT:
+        task = asyncio.create_task(coroutine, context=self.context)
+        try:
+            return await task
+        finally:
+            await end_task(task)
+
+
+OnStreaming: TypeAlias = Callable[[Streaming[Any]], None]
+"""Function that is given PydanticAI's stream of a call when it opens."""
+
+
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):  # pyright: ignore[reportInvalidTypeArguments]
     """A streamed answer, as `StreamChunk`s. The last one is final, and has the whole response.
 
         async for chunk in agent.run_stream("Tell me a story"):
             print(chunk.content, end="")
 
-    Leaving the stream early ends the call and settles its cost.
+    Leaving the stream early ends the call and settles its cost. The methods of PydanticAI's stream read the
+    same answer: `stream_text`, `stream_output`, `stream_response`, `get_output`. Each takes up where the one
+    before it was left, in a block: `async with agent.run_stream(...) as stream`.
     """
 
-    def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]], OnScope], Awaitable[None]]) -> None:
-        super().__init__(produce)
+    def __init__(
+        self,
+        produce: Callable[[Send[StreamChunk[OutputDataT]], OnScope, OnStreaming], Awaitable[None]],
+        *,
+        is_text: bool,
+    ) -> None:
+        """Read what `produce` sends. With `is_text`, the output of the call is declared to be text."""
+        super().__init__(lambda send, on_scope: produce(send, on_scope, self._on_streaming))
         self.response: ChatResponse[OutputDataT] | None = None
         """The response that `run` would have returned; `None` until the final chunk was read."""
+        self._is_text = is_text
+        self._streaming: Streaming[OutputDataT] | None = None
+        self._ahead: StreamChunk[OutputDataT] | Exception | None = None
+        """What was read, and comes next."""
+        self._validated: ModelResponse | None = None
+        """The answer so far, as it was validated last."""
+        self._text = ""
+        """The text so far."""
         self._on_text: OnText | None = None
         self._clock: Clock | None = None
+
+    def _on_streaming(self, streaming: Streaming[OutputDataT]) -> None:
+        self._streaming = streaming
 
     def observe(self, *, on_text: OnText, clock: Clock | None) -> None:
         """Report text as it comes, and pause the clock of a step while it waits for the model. For steps."""
         self._on_text, self._clock = on_text, clock
 
-    async def stream_text(self, *, delta: bool = False) -> AsyncIterator[str]:
+    # --- as PydanticAI's StreamedRunResult ---
+
+    async def stream_text(
+        self, *, delta: bool = False, debounce_by: float | None = DEBOUNCE_BY
+    ) -> AsyncIterator[str]:
         """Iterate the text so far, or each new piece of it with `delta`, as PydanticAI's `stream_text` does.
 
+        Validators of the output see the whole text only.
+
+        Args:
+            delta: Whether to return new pieces instead of the text so far.
+            debounce_by: Seconds for which new pieces are put together; `None` to return each as it comes.
+
         Raises:
-            ConfigurationError: the output is structured; iterate the stream itself for its `output` so far.
+            ConfigurationError: the output is structured; `stream_output` has the output so far.
         """
-        text = ""
-        async for chunk in self:
-            if chunk.output is not None and not isinstance(chunk.output, str):
-                expected = "a stream of text; iterate the stream itself, whose chunks have the output so far"
-                raise ConfigurationError("stream_text", type(chunk.output).__name__, expected)
-            if chunk.content:
-                text += chunk.content
-                yield chunk.content if delta else text
+        if self._text:  # others have read the beginning
+            yield self._text
+        async with aclosing(self._pieces(debounce_by)) as pieces:
+            async for piece in pieces:
+                chunk = await self._chunk(piece)
+                self._check_is_text(chunk.output)
+                if chunk.content:
+                    yield chunk.content if delta else self._text
+        self._check_is_text(None if self.response is None else self.response.output)
+
+    def _check_is_text(self, output: object) -> None:
+        if output is not None and not isinstance(output, str):
+            expected = "a stream of text; stream_output() has the output so far"
+            raise ConfigurationError("stream_text", type(output).__name__, expected)
+
+    async def stream_output(self, *, debounce_by: float | None = DEBOUNCE_BY) -> AsyncIterator[OutputDataT]:
+        """Iterate the output so far, partially validated. The last one is the whole output.
+
+        Args:
+            debounce_by: Seconds for which changes are put together, as each is validated; `None` to validate
+                each change.
+        """
+        async with aclosing(self._pieces(debounce_by)) as pieces:
+            async for piece in pieces:
+                if (output := await self._partial_output(piece)) is not None:
+                    yield output
+        if self.response is not None:
+            yield self.response.output
+
+    async def stream_response(
+        self, *, debounce_by: float | None = DEBOUNCE_BY
+    ) -> AsyncIterator[ModelResponse]:
+        """Iterate the answer of the model so far. `state` is `"complete"` or `"interrupted"` at the end.
+
+        Args:
+            debounce_by: Seconds for which changes are put together; `None` to return each as it comes.
+        """
+        last: ModelResponse | None = None
+        async with aclosing(self._pieces(debounce_by)) as pieces:
+            async for piece in pieces:
+                if (last := piece.response) is not None:
+                    yield last
+        if last is None and self.response is not None:
+            yield self.response.result.response
+
+    async def get_output(self) -> OutputDataT:
+        """Read the stream to its end, and return the output."""
+        async with aclosing(self._pieces(DEBOUNCE_BY)) as pieces:
+            async for _ in pieces:
+                pass
+        if self.response is None:
+            raise ConfigurationError("get_output", ..., "a stream that was not left before its end")
+        return self.response.output
+
+    def all_messages(self) -> list[ModelMessage]:
+        """Return the history that was passed in, followed by the messages so far; none before the first read.
+
+        The answer is among them once it has ended.
+        """
+        return [] if self._streaming is None else self._streaming.result.all_messages()
+
+    def new_messages(self) -> list[ModelMessage]:
+        """Return the messages of this call so far; none before the first read."""
+        return [] if self._streaming is None else self._streaming.result.new_messages()
+
+    def all_messages_json(self) -> bytes:
+        """Return `all_messages` as JSON."""
+        return ModelMessagesTypeAdapter.dump_json(self.all_messages())
+
+    def new_messages_json(self) -> bytes:
+        """Return `new_messages` as JSON."""
+        return ModelMessagesTypeAdapter.dump_json(self.new_messages())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stream was read to its end."""
+        return self.response is not None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the answer was stopped by `cancel`."""
+        return self._streaming is not None and self._streaming.result.cancelled
+
+    async def cancel(self) -> None:
+        """Stop the answer: read on, and the stream ends with what had come until then.
+
+        To stop it without reading on, leave the stream.
+        """
+        if self._streaming is not None and self.response is None:
+            await self._streaming.cancel()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if (instead := _ELSEWHERE.get(name)) is not None:
+                raise AttributeError(f"a ChatStream has no {name!r}; there is {instead}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # --- parts ---
+
+    async def _pieces(self, debounce_by: float | None) -> AsyncGenerator[StreamChunk[OutputDataT]]:
+        """Iterate the chunks before the final one; then, outside of a block, close the stream."""
+        try:
+            while (taken := await self._take(debounce_by)) is not None:
+                if not taken.is_final:
+                    yield taken
+        finally:
+            if not self._entered:
+                await self.aclose()
 
     async def _receive(self) -> StreamChunk[OutputDataT]:
-        if self._clock is None:
-            chunk = await super()._receive()
-        else:
-            with self._clock.paused():
-                chunk = await super()._receive()
-        if chunk.is_final:
-            self.response = chunk.usage_data
-        elif chunk.content and self._on_text is not None:
-            await self._on_text(chunk.content)
-        return chunk
+        debounce_by = None if self._is_text else DEBOUNCE_BY
+        while (taken := await self._take(debounce_by)) is not None:
+            chunk = taken if taken.is_final else await self._chunk(taken)
+            if chunk.is_final or chunk.content or chunk.output is not None:
+                return chunk
+        raise StopAsyncIteration
+
+    async def _chunk(self, taken: StreamChunk[OutputDataT]) -> StreamChunk[OutputDataT]:
+        """Return a chunk with what is new in it: text, or the output so far."""
+        output = None if self._is_text else await self._partial_output(taken)
+        if isinstance(output, str):
+            return replace(taken, content=await self._new_text(output))
+        return taken if output is None else replace(taken, output=output)
+
+    async def _partial_output(self, taken: StreamChunk[OutputDataT]) -> OutputDataT | None:
+        """Return the output so far; `None` if it is not new, not valid yet, or about to come as a whole."""
+        before, answer = self._validated, taken.response
+        if answer is None or answer.state != "incomplete" or self._streaming is None:
+            return None
+        self._validated = answer
+        if before is not None and before.parts == answer.parts:
+            return None
+        return await self._streaming.partial_output(answer)
+
+    async def _new_text(self, text: str) -> str:
+        new = text.removeprefix(self._text)
+        self._text = text
+        if new and self._on_text is not None:
+            await self._on_text(new)
+        return new
+
+    async def _take(self, debounce_by: float | None) -> StreamChunk[OutputDataT] | None:
+        """Return what comes next, or the last of all that comes within some seconds; `None` at the end."""
+        with nullcontext() if self._clock is None else self._clock.paused():
+            try:
+                taken = await self._next()
+            except StopAsyncIteration:
+                return None
+            if debounce_by is not None and not taken.is_final:
+                taken = await self._last_until(asyncio.get_running_loop().time() + debounce_by, taken)
+        if taken.is_final:
+            self.response = taken.usage_data
+        elif self._is_text:
+            text = taken.content if taken.response is None else text_in(taken.response)
+            return replace(taken, content=await self._new_text(text))
+        return taken
+
+    async def _last_until(self, until: float, taken: StreamChunk[OutputDataT]) -> StreamChunk[OutputDataT]:
+        """Return the last chunk that comes until a time of the loop. The final one and errors come later."""
+        while True:
+            limit = asyncio.timeout_at(until)
+            try:
+                async with limit:
+                    following = await self._next()
+            except StopAsyncIteration:
+                return taken
+            except Exception as error:
+                is_ours = limit.expired() and isinstance(error.__cause__, asyncio.CancelledError)
+                self._ahead = None if is_ours else error
+                return taken
+            if following.is_final:
+                self._ahead = following
+                return taken
+            taken = following
+
+    async def _next(self) -> StreamChunk[OutputDataT]:
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Exception):
+            raise ahead
+        while ahead is None or not (ahead.is_final or ahead.content or ahead.response):
+            ahead = await anext(self._pump)
+        return ahead
+
+
+def text_in(answer: ModelResponse) -> str:
+    """Return the text of an answer. A tool of the provider that is called between two texts divides them."""
+    texts: list[str] = []
+    for part in answer.parts:
+        if isinstance(part, TextPart):
+            texts.append(part.content)
+        elif isinstance(part, NativeToolCallPart) and texts and texts[-1] != _DIVISION:
+            texts.append(_DIVISION)
+    return "".join(texts)
 
 
 @dataclass(frozen=True, slots=True)

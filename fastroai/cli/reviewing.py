@@ -16,6 +16,7 @@ from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import codec_at, json_value
 from fastroai.cli.text import local
 from fastroai.human import Inbox, send_message
+from fastroai.human.console import takes_text
 from fastroai.plain_text import plain
 from fastroai.store.history import RunHistory
 from fastroai.store.open_questions import Question
@@ -117,8 +118,7 @@ async def send(run_id: str, name: str, value: str, store: str, codec: str | None
 
 def _answer(asked: Question, text: str) -> JsonValue:
     """Return the text itself if the question asks for text. Otherwise parse it as JSON, if it is JSON."""
-    takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
-    return text if takes_text else _json_or_text(text)
+    return text if takes_text(text, asked) else _json_or_text(text)
 
 
 def _json_or_text(text: str) -> JsonValue:

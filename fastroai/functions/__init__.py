@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fastroai.errors import PostconditionFailed as PostconditionFailed
     from fastroai.errors import PreconditionFailed as PreconditionFailed
     from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.calling import KeptCall as KeptCall
+    from fastroai.functions.calling import call_records as call_records
     from fastroai.functions.computing import ComputeFunction as ComputeFunction
     from fastroai.functions.computing import compute as compute
     from fastroai.functions.configuring import Configuration as Configuration
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".calling": ("KeptCall", "call_records"),
         ".computing": ("ComputeFunction", "compute"),
         ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contracts": ("contract",),

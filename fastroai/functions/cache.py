@@ -24,7 +24,6 @@ from fastroai.errors import ConfigurationError, RevisionConflict, StoreUnavailab
 from fastroai.functions.flow_run import flow_run_of
 from fastroai.runtime import Scope
 from fastroai.runtime.options import check_count
-from fastroai.store.adapter import adapt_run_store
 from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, StoredKey
 
@@ -263,9 +262,9 @@ class GlobalCache(AnswerCache):
 
 
 @functools.lru_cache(maxsize=64)
-def global_cache(store: object, size: int, age: timedelta | float | None) -> GlobalCache:
+def global_cache(store: RunStore, size: int, age: timedelta | float | None) -> GlobalCache:
     """Return the cache in a store. All calls of this process share it, so that they wait for each other."""
-    return GlobalCache(adapt_run_store(store), size=size, age=age)
+    return GlobalCache(store, size=size, age=age)
 
 
 @functools.cache

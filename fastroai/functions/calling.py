@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
 from time import perf_counter
 from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
 
@@ -32,6 +33,7 @@ from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
 from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
 from fastroai.runtime.failures import leaves, note_agent_call
+from fastroai.runtime.labels import NO_LABELS, Labels, current_row
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunData, StepData, scope_of
@@ -54,6 +56,7 @@ KEPT: Final = 10_000
 
 _records: Final[deque[tuple[CallDraft, object, object]]] = deque(maxlen=KEPT)
 """Records with the signatures of the function and the innermost flow, because several can have one name."""
+_numbers: Final = count(1)
 _open: Final[dict[Scope, CallDraft]] = {}
 """The drafts of the calls that are running."""
 _NO_TRACER: Final = NoOpTracer()
@@ -105,6 +108,10 @@ class CallDraft:
     failure: FailureFacts | None = None
     duration_ms: float = 0.0
     spent: Usage | None = None
+    labels: Labels = NO_LABELS
+    row: int | None = None
+    index: int = 0
+    """The number of the call among those that have ended in this process."""
     _record: CallRecord | None = None
 
     @property
@@ -260,6 +267,7 @@ class _Performance(BaseStep[Any, T]):
         self.call, self.body, self.scope, self.place = call, body, scope, place
         self.flow, self.calls, self.known, self.restored = flow, calls, known, restored
         self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
+        self.draft.labels, self.draft.row = scope.labels, current_row.get()
         self.began = perf_counter()
 
     def perform(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
@@ -450,6 +458,7 @@ def _names_of(flow: FlowRun | None) -> tuple[str, str, str]:
 
 def _keep(draft: CallDraft, flow: FlowRun | None) -> None:
     """Keep the record of a call in this process. `flow` is the innermost flow around the call."""
+    draft.index = next(_numbers)
     _records.append((draft, draft.call.signature, None if flow is None else flow.signature))
 
 
@@ -462,3 +471,31 @@ def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
     if signature is not None:
         known = tuple([kept for kept in known if kept[1] is signature or kept[2] is signature])
     return tuple([draft.record for draft, _, _ in known])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCall:
+    """A call of a typed function that this process has made, and what tells it from the others."""
+
+    index: int
+    """Number of the call among those that have ended in this process, from 1."""
+    row: int | None
+    """Number, from 0, of the item of `ctx.map`, or of the coroutine of `parallel` or `race`, that made the
+    call; `None` outside of these."""
+    tags: tuple[str, ...]
+    """The tags of the runs and budget scopes around the call: your own labels."""
+    tenant: str | None
+    record: CallRecord
+    """What the call was, and how it ended."""
+
+
+def call_records(*, after: int = 0) -> tuple[KeptCall, ...]:
+    """Return the last 10,000 calls of typed functions in this process, in the order of their ends.
+
+    Outputs on record that a resumed run gives back are no calls.
+
+    Args:
+        after: Return only calls with a higher index: those that have ended since you looked last.
+    """
+    known = [one for one, _, _ in tuple(_records) if one.index > after]
+    return tuple([KeptCall(one.index, one.row, *one.labels, one.record) for one in known])

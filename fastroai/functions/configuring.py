@@ -19,6 +19,7 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.open_questions import Question
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage.tested_version import be_strict_when
 
@@ -33,8 +34,8 @@ class Settings(TypedDict, total=False):
     """The keyword arguments of `configure` and `configured`. `Configuration` explains them."""
 
     default_model: ModelLike | None
-    store: object
-    cache_store: object
+    store: RunStoreLike | None
+    cache_store: RunStoreLike | None
     cache_size: int
     cache_age: float | timedelta | None
     review_sink: Sink | None
@@ -50,10 +51,12 @@ class Configuration:
 
     default_model: ModelLike | None = None
     """The model of functions that name none."""
-    store: object = None
-    """Store of the runs of flows, and of questions that `await_human` asks outside of runs."""
-    cache_store: object = None
-    """Store of the answers of functions with `cache="global"`."""
+    store: RunStoreLike | None = None
+    """Store of the runs of flows, of questions that `await_human` asks outside of runs, and of answers of
+    functions with `cache="global"`: a `RunStore`, or the path or URL of one.
+    """
+    cache_store: RunStoreLike | None = None
+    """Store of the answers of functions with `cache="global"`, if that is not to be `store`."""
     cache_size: int = 10_000
     """Number of answers that this store keeps: those written last."""
     cache_age: float | timedelta | None = None
@@ -74,7 +77,7 @@ class Configuration:
     def __post_init__(self) -> None:
         _check_model(self.default_model)
         for option in ("store", "cache_store"):
-            _check_store(option, getattr(self, option))
+            object.__setattr__(self, option, _opened(option, getattr(self, option)))
         check_count("cache_size", self.cache_size, least=1, required=True)
         age = self.cache_age
         check_seconds("cache_age", age.total_seconds() if isinstance(age, timedelta) else age)
@@ -88,12 +91,12 @@ class Configuration:
         check_count("sample_n", self.sample_n, least=1, required=True)
 
 
-def _check_store(option: str, store: object) -> None:
-    if store is not None:
-        try:
-            adapt_run_store(store)
-        except ConfigurationError as error:
-            raise ConfigurationError(option, store, error.expected) from None
+def _opened(option: str, store: RunStoreLike | None) -> RunStore | None:
+    """Return the store of an option. Raises `ConfigurationError`, which names the option."""
+    try:
+        return None if store is None else adapt_run_store(store)
+    except ConfigurationError as error:
+        raise ConfigurationError(option, error.value, error.expected) from None
 
 
 def _check_model(model: object) -> None:

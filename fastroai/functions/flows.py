@@ -36,13 +36,15 @@ from fastroai.runs.openings import OnExisting, RunKeeper
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import Inputs
+from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
 from fastroai.runtime import current_scope, run_blocking
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.config import refuse_on_error, with_budget
 from fastroai.steps.context import scope_of
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
@@ -67,9 +69,10 @@ _OPTIONS: Final = frozenset(
         "busy_timeout",
         "reserve",
         "budget",
+        "on_event",
     }
 )
-"""Names of the options of `Flow.run`, which no parameter of a flow can have."""
+"""Names of the options of `Flow.run` and `Flow.stream`, which no parameter of a flow can have."""
 
 
 class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
@@ -85,9 +88,9 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         resolution = await triage.resume("ticket-42", store=store)
 
     It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
-    `get_state`; `execute` and `stream` take the arguments as a mapping. On resume, the body runs again: a
-    call that is on record returns its recorded output at no cost. So the body must make the same calls if it
-    gets the same outputs. If it makes others, `FlowDiverged` is raised.
+    `get_state`; `execute` and `execute_stream` take the arguments as a mapping. On resume, the body runs
+    again: a call that is on record returns its recorded output at no cost. So the body must make the same
+    calls if it gets the same outputs. If it makes others, `FlowDiverged` is raised.
 
     A flow that is called inside of another flow, a step or a node is a nested run: it is a part of the run
     around it, and of the budget of that run.
@@ -135,7 +138,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         self,
         *args: Any,
         run_id: str | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         tags: Collection[str] = (),
         tenant: str | None = None,
@@ -144,6 +147,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
         **kwargs: Any,
     ) -> T:
         """Run the flow with options of the run, which `execute` explains.
@@ -161,6 +165,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             busy_timeout: As in `execute`.
             reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
             budget: As in `execute`.
+            on_event: As in `execute`.
             **kwargs: As in a call.
 
         Raises:
@@ -168,9 +173,14 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
             RunExists: the store has a run with this id.
             CostBudgetExceeded: with `reserve`, a limit around the flow has less left than its quote.
         """
-        inputs, labels = self.signature.bind(args, kwargs), labels_of(tags, tenant)
         request: RunRequest[None] = RunRequest(
-            inputs, tracer=tracer, run_id=run_id, labels=labels, reserve=reserve, limits=limits_of(budget)
+            self.signature.bind(args, kwargs),
+            tracer=tracer,
+            listener=listener_of(on_event),
+            run_id=run_id,
+            labels=labels_of(tags, tenant),
+            reserve=reserve,
+            limits=limits_of(budget),
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
@@ -178,6 +188,48 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
         return run_blocking(
             lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"
+        )
+
+    def stream(  # type: ignore[override]  # as in `run`
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        store: RunStoreLike | None = None,
+        tracer: Tracer | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
+        reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
+    ) -> RunStream[T]:
+        """Run the flow as `run` does, with the same arguments, and iterate the events of the run.
+
+            async with triage.stream(text, run_id="ticket-42") as stream:
+                async for event in stream: ...
+            print(stream.result)
+
+        Leaving the iteration early cancels the run. `execute_stream` takes the arguments as a mapping.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+        """
+        return self.execute_stream(
+            self.signature.bind(args, kwargs),
+            tracer=tracer,
+            run_id=run_id,
+            store=store,
+            tags=tags,
+            tenant=tenant,
+            on_existing=on_existing,
+            on_busy=on_busy,
+            busy_timeout=busy_timeout,
+            reserve=reserve,
+            budget=budget,
+            on_event=on_event,
         )
 
     @property
@@ -192,7 +244,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     async def _begin(
         self,
         request: RunRequest[None],
-        store: object = None,
+        store: RunStoreLike | None = None,
         on_existing: OnExisting = "fail",
         busy: WhenBusy = DO_NOT_WAIT,
     ) -> T:

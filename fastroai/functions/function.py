@@ -7,7 +7,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import FunctionType
-from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias
+from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
@@ -20,7 +20,9 @@ from fastroai.functions.signature import Signature
 from fastroai.records import CallRecord
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
+from fastroai.steps.base import UNKNOWN_COST
 from fastroai.steps.config import resolve
+from fastroai.steps.estimating import nothing_paid
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
 
@@ -125,13 +127,32 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
                 context.get_input(name)  # raises, and says which inputs there are
         return self.signature.bind((), found)
 
-    async def estimate(self, context: StepContext[Any]) -> Quote:
-        """Estimate a call before it is made; for any prompt, if an argument is not known yet."""
-        return await self.quoted(context, no_arguments)
+    @overload
+    async def estimate(self, context: StepContext[Any], /) -> Quote: ...
+    @overload
+    async def estimate(self, *args: P.args, **kwargs: P.kwargs) -> Quote: ...
+    async def estimate(self, *args: Any, **kwargs: Any) -> Quote:
+        """Estimate the cost of a call with these arguments, without making it: `classify.estimate("text")`.
+
+        The quote says at least, expected, at most, and why. Given the context of a step, it is the quote of
+        this function as that step; for any prompt, if an argument is not known yet.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+            ContractViolation: an argument is not of the type of its parameter.
+        """
+        if not kwargs and len(args) == 1 and isinstance(args[0], StepContext):
+            return await self.quoted(args[0], no_arguments)
+        arguments = self.signature.bind(args, kwargs)
+        async with nothing_paid(self._config.limits):
+            return await self._quoted_with(arguments)
 
     async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
         """Estimate a call with the arguments that `find` returns."""
-        return self._within_budget(await super().estimate(context))
+        return await self._quoted_with({})
+
+    async def _quoted_with(self, arguments: Mapping[str, Any]) -> Quote:
+        return self._within_budget(Quote.unknown(UNKNOWN_COST))
 
     def _within_budget(self, quote: Quote) -> Quote:
         limits = self._config.limits

@@ -22,7 +22,7 @@ from fastroai.functions.configuring import configuration
 from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
 from fastroai.functions.function import FindArguments, Function, plain_function, without_options
 from fastroai.functions.inference import Inference
-from fastroai.functions.probabilistic import Probabilistic
+from fastroai.functions.probabilistic import Probabilistic, with_usage
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.schemas import hash_of
@@ -129,7 +129,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         elif self._declaration.stable:
             output = (await inference.answer(prompt, "")).output
         else:
-            output = Probabilistic(tuple([one.output for one in await inference.answers(prompt, "")]))
+            samples = Probabilistic(tuple([one.output for one in await inference.answers(prompt, "")]))
+            output = with_usage(samples, context.scope.spent())
         draft.is_cache_hit = draft.attempts == 0
         given: OutputT = output
         return given
@@ -144,8 +145,15 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             unknown = f"its arguments need the output of step {missing.step_id!r}"
         except ScopeClosedError:
             unknown = "code that finds its arguments calls a model"
+        return await self._quote(prompt, unknown, context.deps)
+
+    async def _quoted_with(self, arguments: Mapping[str, Any]) -> Quote:
+        return await self._quote(self._compiled(arguments).content, None, None)
+
+    async def _quote(self, prompt: list[str] | None, unknown: str | None, deps: object) -> Quote:
+        """Estimate a call with a prompt; for any prompt, if `unknown` says why it is not known."""
         declared, refinement = self._declaration, self._declaration.refinement
-        one = (await self._asker().quote(prompt, context.deps, unknown)).retried(declared.retries)
+        one = (await self._asker().quote(prompt, deps, unknown)).retried(declared.retries)
         members = 1 if self._quorum is None else self._quorum.members
         quote = one * (members * self._samples())
         if refinement is not None:
@@ -204,11 +212,12 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
                 return session_cache(scope_of(context))
             case "global":
                 settings = configuration()
-                if settings.cache_store is not None:
-                    return global_cache(settings.cache_store, settings.cache_size, settings.cache_age)
+                store: Any = settings.store if settings.cache_store is None else settings.cache_store
+                if store is not None:
+                    return global_cache(store, settings.cache_size, settings.cache_age)
                 if not self._warned:
                     self._warned = True
-                    advice = "configure(cache_store=SQLiteRunStore(...)) keeps them"
+                    advice = "configure(store='runs.db') keeps them"
                     warn_caller(
                         f"the answers of {self.name!r}, cache='global', end with this process: {advice}",
                         FastroAIWarning,
@@ -285,7 +294,7 @@ def infer(
         retries: Extra attempts if an answer is not of the type, or `ensure` does not hold; 3 unless given.
             Transport failures are retried separately.
         cache: Where answers are kept: `"session"`, as long as the outermost flow runs, or `"global"`, in the
-            store of `configure(cache_store=)`. A kept answer costs nothing, and must pass `ensure`.
+            store of `configure`. A kept answer costs nothing, and must pass `ensure`.
         stable: With False, the result is a `Probabilistic`: one sample, or `sample_n` in test mode.
         quorum: Number of members that answer side by side, under one budget.
         agree_on: The field of the output on which members must agree; without it, the whole output.

@@ -10,6 +10,7 @@ from fastroai.functions.flow_run import members_were_cancelled
 from fastroai.human.asking import is_halt
 from fastroai.runtime import current_scope
 from fastroai.runtime.failures import stops
+from fastroai.runtime.labels import current_row
 from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import no_running_loop, running_loop
 
@@ -63,6 +64,7 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
 
     async def run(number: int, member: Coroutine[Any, Any, T]) -> None:
         was_over = False
+        current_row.set(number)  # in the context of this task alone
         try:
             value = await member
             was_over = is_over()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeVar, overload
@@ -13,10 +14,12 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
+from fastroai.callers import warn_caller
 from fastroai.contracts import adapter_of
 from fastroai.errors import (
     ConfigurationError,
     FastroAIError,
+    FastroAIWarning,
     HumanTimeoutError,
     QuestionTimedOut,
     StepExecutionError,
@@ -26,19 +29,23 @@ from fastroai.functions.calling import note_review
 from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.schemas import digest
 from fastroai.human.answers import question_ref
-from fastroai.human.asking import Ask, json_schema_of, kept_log
+from fastroai.human.asking import Ask, PreparedAnswers, json_schema_of, kept_log
+from fastroai.human.console import ask_at_terminal, has_terminal
+from fastroai.human.inbox import Inbox
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN
-from fastroai.runs.openings import needed_store
+from fastroai.runs.openings import store_of
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import question_id
-from fastroai.runtime.scope import RUNS, current_tool_calls
+from fastroai.runtime.scope import RUNS, current_tool_calls, make_current
+from fastroai.runtime.tasks import end_task
 from fastroai.steps import StepContext, step
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.store.headers import read_header
-from fastroai.store.log import log_of
+from fastroai.store.log import run_of
+from fastroai.store.run_memory import process_run_store
 from fastroai.store.run_store import RunStore
 from fastroai.store.values import value_to_json
 
@@ -137,9 +144,10 @@ async def await_human(
     in the inbox, and `fastroai review` answers it. A question is known by its text, so the order in which
     parallel branches ask makes no difference.
 
-    Outside of runs this waits in the process. The question is in the inbox all the same, in the store that
-    `configure(store=...)` names. If the process ends, the question stays there, and nobody waits for the
-    answer: ask in a flow if the work has to go on.
+    Where no store keeps a run, this waits in the process. If `configure(store=...)` names a store, the
+    question is in its inbox. If the process ends, the question stays there, and nobody waits for the answer:
+    ask in a flow that a store keeps if the work has to go on. Without a store, a script asks at its terminal.
+    If there is none, `Inbox()` has the question, and code of this process answers it there.
 
     Args:
         context: The question, and the information that a person needs for it.
@@ -152,8 +160,7 @@ async def await_human(
 
     Raises:
         HumanTimeoutError: nobody answered in time.
-        ConfigurationError: no store keeps the question, or an option is invalid, such as one of `options`
-            that is not of the decision type.
+        ConfigurationError: an option is invalid, such as one of `options` that is not of the decision type.
         ValueNotStorable: the question, or one of `options`, cannot be stored.
     """
     if not isinstance(context, HumanReviewContext):
@@ -166,8 +173,10 @@ async def await_human(
         options = [_checked("options", one, decision_type) for one in options]
     review: _Review[Any] = _Review(context.as_question(), decision_type, options, timeout, after, to)
     scope = current_scope()
-    if scope is None or log_of(scope) is None:
-        return await review.outside_of_runs()
+    if scope is not None and (prepared := PreparedAnswers.around(scope)) is not None:
+        return review.prepared(prepared)
+    if scope is None or run_of(scope) is None:
+        return await review.in_process(scope)
     return review.decided(scope)
 
 
@@ -201,15 +210,7 @@ class _Review(Generic[T]):
         step_scope = next(
             one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS
         )
-        ask = Ask(
-            question=self.question,
-            answer_type=self.decision_type,
-            options=self.options,
-            timeout=self.timeout,
-            on_timeout=self.on_timeout,
-            to=self.to,
-            name=self._name(scope),
-        )
+        ask = self._ask(self._name(scope))
         place = step_place(step_scope)
         key = question_id(place, ask.name)
         review_id = question_ref(scope.run_id, key)
@@ -224,6 +225,17 @@ class _Review(Generic[T]):
         deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
         return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 
+    def _ask(self, name: str) -> Ask:
+        return Ask(
+            question=self.question,
+            answer_type=self.decision_type,
+            options=self.options,
+            timeout=self.timeout,
+            on_timeout=self.on_timeout,
+            to=self.to,
+            name=name,
+        )
+
     def _name(self, scope: Scope) -> str:
         """Return a name for the question that does not depend on order. Equal questions are numbered."""
         asks = next(one for one in scope.lineage() if one.kind == "step")
@@ -235,36 +247,71 @@ class _Review(Generic[T]):
         number = asks.count_child(f"question {name}")
         return name if number == 1 else f"{name}.{number}"
 
-    async def outside_of_runs(self) -> HumanDecision[T]:
-        """Ask in a separate run, and wait for its end."""
+    def prepared(self, answers: PreparedAnswers) -> HumanDecision[T]:
+        """Return the decision that a test has prepared."""
+        value: Any = answers.answer(self._ask("await_human"))
+        return HumanDecision(value, "", "", datetime.now(UTC), "")
+
+    async def in_process(self, scope: Scope | None) -> HumanDecision[T]:
+        """Ask in a separate run, outside of all scopes, and wait for its end."""
+        store = store_of(None, configuration().store) or process_run_store()
+        if store is process_run_store() and not has_terminal() and configuration().review_sink is None:
+            advice = "configure(review_sink=...) tells people, and Inbox() has the question"
+            warn_caller(f"nobody is told of a question to a person: {advice}", FastroAIWarning)
+        context = copy_context()
+        context.run(make_current, None)
+        asking = asyncio.create_task(self._asked_in(store), context=context)
+        try:
+            decision = await asking
+        finally:
+            await end_task(asking)
+        if scope is not None:
+            note_review(scope, decision.review_id)
+        return decision
+
+    async def _asked_in(self, store: RunStore) -> HumanDecision[T]:
         decisions: list[HumanDecision[T]] = []
 
         @step
         async def ask(ctx: StepContext[None]) -> None:
             decisions.append(self.decided(scope_of(ctx)))
 
-        store = needed_store(None, configuration().store)
         pipeline = Pipeline[None, Any, None](
             "await_human", {"ask": ask}, config=PipelineConfig(store=store, sinks=[tell_reviewers])
         )
         try:
             result = await pipeline.execute()
             while not decisions:
-                await self._answered(store, result.run_id, pipeline)
+                await _answered(store, result.run_id, pipeline)
                 result = await pipeline.resume(result.run_id)
         except StepExecutionError as error:
             raise error.original_error from None
         return decisions[0]
 
-    async def _answered(self, store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, Any]) -> None:
-        """Wait for an answer, or until its time is over. If this is cancelled, close the question."""
-        try:
-            while True:
-                found = await read_header(store, run_id)
-                if found.is_due:
-                    return
+
+async def _answered(store: RunStore, run_id: str, pipeline: Pipeline[Any, Any, Any]) -> None:
+    """Wait for an answer, or until its time is over. If this is cancelled, close the question."""
+    at_terminal = await _asked_at_terminal(run_id) if _is_at_terminal(store) else None
+    try:
+        while not (await read_header(store, run_id)).is_due:
+            if at_terminal is None:
                 await asyncio.sleep(EVERY)
-        except asyncio.CancelledError:
-            with suppress(FastroAIError):
-                await pipeline.cancel(run_id)
-            raise
+            elif (await asyncio.wait([at_terminal], timeout=EVERY))[0]:
+                at_terminal = at_terminal.result()
+    except asyncio.CancelledError:
+        with suppress(FastroAIError):
+            await pipeline.cancel(run_id)
+        raise
+    finally:
+        if at_terminal is not None:
+            await end_task(at_terminal)
+
+
+def _is_at_terminal(store: RunStore) -> bool:
+    return store is process_run_store() and has_terminal()
+
+
+async def _asked_at_terminal(run_id: str) -> asyncio.Task[None]:
+    inbox = Inbox()
+    (asked,) = await inbox.list(run_id=run_id)
+    return asyncio.create_task(ask_at_terminal(asked, inbox))

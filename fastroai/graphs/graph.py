@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +44,7 @@ from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, InputT, blocking_twin
 from fastroai.runs.turns import OnBusy, WhenBusy
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
@@ -52,7 +52,7 @@ from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.headers import check_run_id, read_header
 from fastroai.store.open_questions import Question, questions_of_run
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
@@ -323,7 +323,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         input: object = NOT_GIVEN,
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -332,6 +332,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -357,6 +358,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             busy_timeout: Seconds for which `on_busy` waits.
             reserve: As in `Pipeline.resume`.
             budget: As in `Pipeline.resume`.
+            on_event: As in `Pipeline.resume`.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
@@ -371,7 +373,14 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         request = RunRequest(
-            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            reserve=reserve,
+            limits=limits_of(budget),
         )
         answered = self._answered(answers, input, node, force)
         busy = WhenBusy(on_busy, busy_timeout)
@@ -388,7 +397,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         input: object = NOT_GIVEN,
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -397,22 +406,28 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(
-            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            reserve=reserve,
+            limits=limits_of(budget),
         )
         answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
-            lambda listener: self._resume(
-                replace(request, listener=listener), store, busy, force=force, also=answered
-            )
+            lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=answered)
         )
 
-    def driven(self, *, store: object = None) -> DrivenRuns:
+    def driven(self, *, store: RunStoreLike | None = None) -> DrivenRuns:
         """Return the runs of this graph whose nodes you run yourself. See `DrivenRuns`.
 
         Args:
@@ -421,7 +436,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         keeper = self._keeper(needed_store(store, self.config.store))
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
-    async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
+    async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
         """Return the questions that a paused run asks people, who can answer in any process.
 
         Raises:

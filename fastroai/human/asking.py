@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from fastroai.contracts import adapter_of
-from fastroai.errors import ConfigurationError, QuestionTimedOut
+from fastroai.errors import ConfigurationError, QuestionTimedOut, ValueNotStorable
 from fastroai.human.answers import question_ref
 from fastroai.records import NotGiven
 from fastroai.runtime import Scope
@@ -67,6 +68,37 @@ def json_schema_of(option: str, declared: object) -> dict[str, Any]:
     raise ConfigurationError(option, declared, "a type with a JSON Schema, such as bool")
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedAnswers:
+    """The answers that a test gives beforehand to the questions of a step, by their texts or names."""
+
+    answers: Mapping[str, object]
+
+    @staticmethod
+    def around(scope: Scope | None) -> PreparedAnswers | None:
+        """Return the answers that a scope has; `None` if people are asked."""
+        answers = None if scope is None else scope.answers
+        return answers if isinstance(answers, PreparedAnswers) else None
+
+    def answer(self, asked: Ask) -> object:
+        """Return the answer to a question, checked as that of a person is.
+
+        Raises:
+            ConfigurationError: there is no answer, or it is not of the type, or none of the options.
+        """
+        question = asked.question
+        text = question.get("question") if isinstance(question, Mapping) else question
+        name = next((one for one in (text, asked.name) if isinstance(one, str) and one in self.answers), None)
+        if name is None:
+            raise ConfigurationError("answers", tuple(self.answers), f"an answer to the question {text!r}")
+        try:
+            answer = value_to_json(self.answers[name], asked.answer_type, f"the answer to {name!r}")
+            return asked.read(answer, asked.options_in_json(f"the question {name!r}"))
+        except (ValueError, ValueNotStorable) as error:
+            given = {name: self.answers[name]}
+            raise ConfigurationError("answers", given, f"an answer that fits: {error}") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A question of a step, with its options and its timeout."""
@@ -93,12 +125,16 @@ class Ask:
     def answered(self, scope: Scope, place: str, visit: int) -> object:
         """Return the recorded answer for the step at a place. If there is none, put the question on record.
 
+        In a test, return the prepared answer.
+
         Raises:
             Halted: there is no answer yet.
             QuestionTimedOut: there is no answer, the time is over, and `on_timeout` is not given.
             ConfigurationError: no store keeps the run, or there is no JSON Schema of the answer.
             ValueNotStorable: the question, or an option, cannot be stored.
         """
+        if (prepared := PreparedAnswers.around(scope)) is not None:
+            return prepared.answer(self)
         log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
         before = run.recorded.asked.get(key)
@@ -123,11 +159,6 @@ class Ask:
         self, scope: Scope, key: str, visit: int, before: QuestionAsked | None, now: float
     ) -> QuestionAsked:
         what = f"the question of step {scope.name!r}"
-        options = None
-        if self.options is not None:
-            options = tuple(
-                value_to_json(one, self.answer_type, f"an option of {what}") for one in self.options
-            )
         deadline = None if self.timeout is None else now + self.timeout
         return QuestionAsked(
             scope.name,
@@ -138,14 +169,23 @@ class Ask:
             id=key,
             name=self.name,
             answer_schema=json_schema_of("answer_type", self.answer_type),
-            options=options,
+            options=self.options_in_json(what),
             deadline=deadline if before is None else before.deadline,
             to=self.to,
         )
 
+    def options_in_json(self, what: str) -> tuple[JsonValue, ...] | None:
+        """Return the options as a store keeps them. Raises `ValueNotStorable`."""
+        if self.options is None:
+            return None
+        return tuple(value_to_json(one, self.answer_type, f"an option of {what}") for one in self.options)
+
     def _taken(self, given: AnswerGiven, asked: QuestionAsked, codec: PayloadCodec | None) -> object:
         """Return an answer as a value of its type. Raises `ValueError`."""
-        stored = unseal(given.answer, codec)
-        if asked.options is not None and stored not in asked.options:
+        return self.read(unseal(given.answer, codec), asked.options)
+
+    def read(self, stored: JsonValue, options: Sequence[JsonValue] | None = None) -> object:
+        """Return an answer from its JSON. Raises `ValueError`."""
+        if options is not None and stored not in options:
             raise ValueError(f"{stored!r} is none of the options")
         return value_from_json(stored, self.answer_type)

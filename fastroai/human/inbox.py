@@ -17,7 +17,8 @@ from fastroai.store.index import Find
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore, largest_value
+from fastroai.store.run_memory import process_run_store
+from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
 from fastroai.store.runs import append_own, change_header, foresee
 from fastroai.store.unsealing import unseal_entry
 
@@ -35,14 +36,16 @@ class Inbox:
     The inbox needs no code of the pipelines. It keeps nothing in memory: each call reads the store.
     """
 
-    def __init__(self, store: object, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is the codec of the runs, if they have one.
+    def __init__(self, store: RunStoreLike | None = None, *, codec: PayloadCodec | None = None) -> None:
+        """Without a store, these are the questions of this process that no store keeps: see `await_human`.
+
+        `codec` is the codec of the runs, if they have one.
 
         Raises:
             ConfigurationError: `store` is not a store of runs, or `codec` is not a codec.
         """
         check_codec(codec)
-        self._store: RunStore = adapt_run_store(store)
+        self._store: RunStore = process_run_store() if store is None else adapt_run_store(store)
         self._codec = codec
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from fastroai.store.headers import check_run_id, first_due, mail_key, read_heade
 from fastroai.store.mailbox import post
 from fastroai.store.open_questions import asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, is_sealed, seal
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import change_header, foresee
 from fastroai.store.unsealing import unseal_payloads
 
@@ -34,7 +34,7 @@ def check_name(name: object) -> None:
 
 
 async def send_message(
-    run_id: str, name: str, value: object = None, *, store: object, codec: PayloadCodec | None = None
+    run_id: str, name: str, value: object = None, *, store: RunStoreLike, codec: PayloadCodec | None = None
 ) -> None:
     """Send a message to a run. A step of the run gets the message from `ctx.receive`.
 

@@ -45,7 +45,7 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
@@ -189,7 +189,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
     # --- running ---
 
-    def driven(self, *, store: object = None) -> DrivenRuns:
+    def driven(self, *, store: RunStoreLike | None = None) -> DrivenRuns:
         """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
 
         Args:

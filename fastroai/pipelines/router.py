@@ -206,11 +206,11 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     ) -> PipelineResult[OutputT]:
         async def routed() -> str:
             async with Clock(seconds, f"route of router {self.name!r}", of_attempt=True) as clock:
-                context.scope.add_clock(clock)
+                scope_of(context).add_clock(clock)
                 try:
                     name = await self.route(inputs, context.deps)
                 finally:
-                    context.scope.remove_clock(clock)
+                    scope_of(context).remove_clock(clock)
             self._named(name)
             return name
 

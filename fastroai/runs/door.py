@@ -6,7 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
@@ -47,15 +46,14 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
-from fastroai.runtime.budget_scopes import OnEvent
-from fastroai.runtime.events import harmless
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import seize
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
@@ -105,7 +103,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tags: Collection[str] = (),
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
@@ -113,6 +111,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> ResultT:
         """Run, and return the result. `run` is the same method.
 
@@ -143,6 +142,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 run draw on it, and the rest is given back when the run ends.
             budget: Limits on the spending of this run, beside those of the config and of everything around
                 it. A `Budget` is on record, so a resumed run keeps it; a `SpendLimit` is not.
+            on_event: Function that is called with all events of the run, text included. It may be async. Its
+                exceptions are logged. To read events at your own pace, use `stream`.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. The error has the outputs of
@@ -165,6 +166,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps,
             tracer,
             context,
+            listener_of(on_event),
             run_id=run_id,
             labels=labels,
             reserve=reserve,
@@ -177,7 +179,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
     @opening
-    def stream(
+    def execute_stream(
         self,
         inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
         deps: DepsT = None,  # type: ignore[assignment]
@@ -185,7 +187,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tags: Collection[str] = (),
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
@@ -193,8 +195,11 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> RunStream[ResultT]:
-        """Run, and iterate the events of the run. After the iteration, `stream.result` has the result.
+        """Run, and iterate the events of the run. `stream` is the same method.
+
+        After the iteration, `stream.result` has the result.
 
             async with pipeline.stream(inputs) as stream:
                 async for event in stream:
@@ -210,15 +215,16 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps,
             tracer,
             context,
+            listener_of(on_event),
             run_id=run_id,
             labels=labels,
             reserve=reserve,
             limits=limits_of(budget),
         )
         busy = WhenBusy(on_busy, busy_timeout)
-        return RunStream(
-            lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
-        )
+        return RunStream(lambda listener: self._begin(request.heard_by(listener), store, on_existing, busy))
+
+    stream = execute_stream
 
     # --- going on ---
 
@@ -229,7 +235,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         *,
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -238,6 +244,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> ResultT:
         """Resume a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -264,6 +271,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                 little left, the run stays as it was.
             budget: Limits on the spending of the run, in place of those that `execute` was given; by default,
                 the run keeps these. Earlier spending counts, and all other limits hold as before.
+            on_event: As in `execute`, with the events of the rest of the run.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -276,7 +284,14 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             RunFromOlderVersion: an earlier version of FastroAI has written the record.
         """
         request = RunRequest(
-            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            reserve=reserve,
+            limits=limits_of(budget),
         )
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=self._answers(answers))
@@ -290,7 +305,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         *,
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -299,19 +314,25 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         busy_timeout: float = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> RunStream[ResultT]:
         """Resume a run, as `resume` does, and iterate the events of its rest.
 
         Events of steps that finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(
-            inputs, deps, tracer, context, run_id=run_id, reserve=reserve, limits=limits_of(budget)
+            inputs,
+            deps,
+            tracer,
+            context,
+            listener_of(on_event),
+            run_id=run_id,
+            reserve=reserve,
+            limits=limits_of(budget),
         )
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
-            lambda listener: self._resume(
-                replace(request, listener=listener), store, busy, force=force, also=also
-            )
+            lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=also)
         )
 
     @forking
@@ -323,11 +344,12 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
         new_run_id: str | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
     ) -> ResultT:
         """Start a new run with the work of another run up to a point, at no cost, and continue differently.
 
@@ -351,6 +373,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             tracer: As in `execute`.
             context: As in `execute`.
             budget: As in `execute`.
+            on_event: As in `execute`.
 
         Raises:
             RunNotFound: the store has no such run.
@@ -362,7 +385,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         check_mapping(inputs)
         if outputs is not None and not isinstance(outputs, Mapping):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        request = RunRequest(None, deps, tracer, context, limits=limits_of(budget))
+        request = RunRequest(None, deps, tracer, context, listener_of(on_event), limits=limits_of(budget))
         keeper = request.limiting(self._keeper(needed_store(store, self.config.store)))
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(request.opened_by(opening))
@@ -381,7 +404,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         self,
         *,
         deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
@@ -420,7 +443,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         self,
         *,
         deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
@@ -461,7 +484,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         seconds: float,
         *,
         deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
+        store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
@@ -487,7 +510,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     # --- messages ---
 
-    async def send(self, run_id: str, name: str, value: object = None, *, store: object = None) -> None:
+    async def send(
+        self, run_id: str, name: str, value: object = None, *, store: RunStoreLike | None = None
+    ) -> None:
         """Send a message to a run, which `ctx.receive` in one of its steps returns.
 
         `fastroai.send_message` does the same without the code of the pipeline, and its docs say more.
@@ -503,7 +528,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     # --- watching and stopping ---
 
-    async def get_state(self, run_id: str, *, store: object = None) -> RunSnapshot:
+    async def get_state(self, run_id: str, *, store: RunStoreLike | None = None) -> RunSnapshot:
         """Return the state of a run of any process: its status, outputs, running steps and open questions.
 
         Raises:
@@ -512,7 +537,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return await self._history(store).state(run_id)
 
-    def follow(self, run_id: str, *, after: int = 0, store: object = None) -> FollowedRun:
+    def follow(self, run_id: str, *, after: int = 0, store: RunStoreLike | None = None) -> FollowedRun:
         """Iterate the facts of a run with their positions, live, whichever process runs it.
 
             async for position, fact in pipeline.follow(run_id, after=last_position): ...
@@ -521,7 +546,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return self._history(store).follow(run_id, after=after)
 
-    async def pause(self, run_id: str, *, store: object = None) -> None:
+    async def pause(self, run_id: str, *, store: RunStoreLike | None = None) -> None:
         """Let a running run finish its current steps, and halt; `resume` continues it.
 
         Call it in any process that reaches the store: a run in another process notices it within a second.
@@ -535,7 +560,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         await self._signal(run_id, "pause", store)
 
-    async def interrupt(self, run_id: str | None = None, *, store: object = None) -> None:
+    async def interrupt(self, run_id: str | None = None, *, store: RunStoreLike | None = None) -> None:
         """Let the process of a run give it up, so that `recover` resumes it in another process.
 
             await pipeline.interrupt()  # all its runs in this process, before that ends
@@ -558,7 +583,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         else:
             await self._signal(run_id, "interrupt", store)
 
-    async def cancel(self, run_id: str, *, store: object = None) -> None:
+    async def cancel(self, run_id: str, *, store: RunStoreLike | None = None) -> None:
         """Stop a run at once; its result has `status="cancelled"` and all partial work.
 
         Call it in any process, as `pause`. It also cancels a run that is paused, has failed, or whose process
@@ -576,7 +601,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         self,
         which: Literal["interrupted", "due"],
         deps_for: DepsFor[DepsT] | None,
-        store: object,
+        store: RunStoreLike | None,
         tracer: Tracer | None,
         context: MutableMapping[str, Any] | None,
         on_event: OnEvent | None,
@@ -591,13 +616,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps_for=deps_for,
             tracer=tracer,
             context=context,
-            listener=None if on_event is None else harmless(on_event, "on_event"),
+            listener=listener_of(on_event),
         )
 
     async def _begin(
         self,
         request: RunRequest[DepsT],
-        store: object = None,
+        store: RunStoreLike | None = None,
         on_existing: OnExisting = "fail",
         busy: WhenBusy = DO_NOT_WAIT,
     ) -> ResultT:
@@ -614,7 +639,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     async def _resume(
         self,
         request: RunRequest[DepsT],
-        store: object,
+        store: RunStoreLike | None,
         busy: WhenBusy,
         *,
         force: bool,
@@ -663,10 +688,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             recorded, answers, found.now, codec=self.config.codec
         )
 
-    def _history(self, store: object) -> RunHistory:
+    def _history(self, store: RunStoreLike | None) -> RunHistory:
         return RunHistory(needed_store(store, self.config.store), codec=self.config.codec)
 
-    async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
+    async def _signal(self, run_id: str, signal: Signal, store: RunStoreLike | None) -> None:
         check_run_id(run_id)
         if not self._heed(run_id, signal):
             await asyncio.sleep(0)  # let the task of a run begin that was started just now

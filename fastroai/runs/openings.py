@@ -53,7 +53,7 @@ from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, is_sealed_definition, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import MemoryRunStore
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
 from fastroai.store.unsealing import unseal_log, unseal_texts
@@ -443,13 +443,13 @@ async def _copy(store: RunStore, header: RunHeader) -> RunStore:
     return copy
 
 
-def store_of(given: object, configured: object) -> RunStore | None:
+def store_of(given: RunStoreLike | None, configured: RunStoreLike | None) -> RunStore | None:
     """Return the run store to use: the given one, else the configured one, adapted; `None` without either."""
     store = configured if given is None else given
     return None if store is None else adapt_run_store(store)
 
 
-def needed_store(given: object, configured: object) -> RunStore:
+def needed_store(given: RunStoreLike | None, configured: RunStoreLike | None) -> RunStore:
     """Return the run store to use, as `store_of` does. Raises `ConfigurationError` if there is none."""
     store = store_of(given, configured)
     if store is None:

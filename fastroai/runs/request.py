@@ -22,7 +22,7 @@ from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
 from fastroai.usage.limits import Limits, together
 
@@ -58,6 +58,10 @@ class RunRequest(Generic[DepsT]):
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request with an opening, and with the inputs of that opening."""
         return replace(self, inputs=opening.inputs, opening=opening)
+
+    def heard_by(self, listener: Listener) -> RunRequest[DepsT]:
+        """Return the request with another listener to its events, beside the one that it has."""
+        return replace(self, listener=both(self.listener, listener))
 
     def tracer_of(self, parent: Scope | None) -> Tracer | None:
         """Return the tracer of the request, else that of the run around."""
@@ -96,7 +100,10 @@ class RunRequest(Generic[DepsT]):
         )
 
     def begun(
-        self, store: object, configured: object, keeper: Callable[[RunStore], RunKeeper]
+        self,
+        store: RunStoreLike | None,
+        configured: RunStoreLike | None,
+        keeper: Callable[[RunStore], RunKeeper],
     ) -> RunRequest[DepsT]:
         """Return the checked request for a new run, which is on record if the call or the config has a store.
 

@@ -16,8 +16,9 @@ from fastroai.runs.openings import OnExisting
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
-from fastroai.runtime.budget_scopes import OnEvent
+from fastroai.runtime.events import OnEvent
 from fastroai.store.history import RunSummary
+from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike
 
@@ -43,7 +44,7 @@ class OpenOptions(TypedDict, total=False):
 
     context: MutableMapping[str, Any] | None
     run_id: str | None
-    store: object
+    store: RunStoreLike | None
     tags: Collection[str]
     tenant: str | None
     on_existing: OnExisting
@@ -51,6 +52,7 @@ class OpenOptions(TypedDict, total=False):
     busy_timeout: float
     reserve: Reserve | None
     budget: BudgetLike | None
+    on_event: OnEvent | None
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -58,7 +60,7 @@ class ResumeOptions(TypedDict, total=False):
 
     inputs: Inputs | None
     answers: Inputs | None
-    store: object
+    store: RunStoreLike | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     force: bool
@@ -66,6 +68,7 @@ class ResumeOptions(TypedDict, total=False):
     busy_timeout: float
     reserve: Reserve | None
     budget: BudgetLike | None
+    on_event: OnEvent | None
 
 
 class ForkOptions(TypedDict, total=False):
@@ -75,16 +78,17 @@ class ForkOptions(TypedDict, total=False):
     inputs: Inputs | None
     outputs: Inputs | None
     new_run_id: str | None
-    store: object
+    store: RunStoreLike | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     budget: BudgetLike | None
+    on_event: OnEvent | None
 
 
 class WakeOptions(TypedDict, total=False):
     """The keyword arguments of methods that resume many runs, described in `FrontDoor.recover`."""
 
-    store: object
+    store: RunStoreLike | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     on_event: OnEvent | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, RequestRecord, Usage, exact_sum, usd_to_microcents
-from fastroai.runtime.events import harmless
-from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.ledger import NO_LIMIT, Account, Room
 from fastroai.runtime.scope import Scope, current_scope
@@ -22,8 +21,6 @@ from fastroai.usage.limits import limits_of
 if TYPE_CHECKING:
     from fastroai.tracing import Tracer
     from fastroai.usage import BudgetLike
-
-OnEvent = Callable[[RunEvent], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +188,6 @@ def budget_scope(
         ConfigurationError: an invalid budget, tag or tenant.
     """
     parent = current_scope()
-    listener = None if on_event is None else harmless(on_event, "on_event")
     scope = Scope(
         "budget",
         name,
@@ -199,7 +195,7 @@ def budget_scope(
         limits=None if budget is None else limits_of(budget),
         deps=deps,
         tracer=tracer,
-        listener=listener,
+        listener=listener_of(on_event),
         labels=labels_of(tags, tenant),
     )
     scope.count_for_itself()

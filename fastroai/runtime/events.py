@@ -121,6 +121,9 @@ class CircuitClosed(RunEvent):
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]
 """Async function that takes each event of a run as it happens. The run waits while it awaits."""
 
+OnEvent: TypeAlias = Callable[[RunEvent], Awaitable[None] | None]
+"""Function of a user that takes each event of a run as it happens. Its exceptions are logged."""
+
 
 def on_this_loop(listener: Listener) -> Listener:
     """Return a listener that calls `listener` on the loop that runs here, for events from any loop."""
@@ -165,6 +168,11 @@ def harmless(handler: Callable[[Any], object], name: str) -> Listener:
             logger.exception("%s failed on %s; the run is not affected", name, type(event).__name__)
 
     return listen
+
+
+def listener_of(on_event: OnEvent | None) -> Listener | None:
+    """Return the listener for the `on_event=` of a run; `None` without one."""
+    return None if on_event is None else harmless(on_event, "on_event")
 
 
 def of_warnings(handler: Callable[[Any], object], is_own: Callable[[BudgetWarning], bool]) -> Listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from fastroai.errors import ConfigurationError
@@ -26,6 +27,9 @@ class Labels(NamedTuple):
 
 
 NO_LABELS: Final = Labels()
+
+current_row: Final[ContextVar[int | None]] = ContextVar("fastroai_row", default=None)
+"""The number, from 0, of the item of `ctx.map`, or the coroutine of `parallel` or `race`, that runs here."""
 
 
 def labels_of(tags: Collection[str], tenant: str | None) -> Labels:

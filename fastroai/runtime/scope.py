@@ -156,6 +156,7 @@ class Scope:
         "account",
         "agent_run",
         "all_ceilings",
+        "answers",
         "attempt",
         "budgets",
         "calls_at_once",
@@ -285,6 +286,8 @@ class Scope:
         """Whether a store keeps the run that this scope is a part of."""
         self.once: object = None if parent is None else parent.once
         """The register of side effects of the run that this scope is a part of."""
+        self.answers: object = None if parent is None else parent.answers
+        """The answers to questions that a test has prepared for this scope."""
         self.agent_run: object = None if parent is None else parent.agent_run
         """The meter's data of the innermost agent run that this scope is a part of."""
         self.flow_run: object = None if parent is None else parent.flow_run

@@ -6,7 +6,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -31,6 +31,9 @@ OutputT = TypeVar("OutputT", default=Any)
 # A step that needs less of the deps, or nothing, fits where more is given.
 DepsT_contra = TypeVar("DepsT_contra", default=Any, contravariant=True)
 OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
+
+UNKNOWN_COST: Final = "arbitrary code, which may call models; give it a budget, or an estimate() of its own"
+"""The reason for the quote of a step that gives no estimate."""
 
 StepFunction: TypeAlias = (
     "Callable[[StepContext[DepsT]], Awaitable[OutputT]] | Callable[[StepContext[DepsT]], OutputT]"
@@ -81,9 +84,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
         inputs and the deps, but no outputs of other steps, and nothing can be spent. Count the retries too:
         `quote.retried(context.config.retries)`.
         """
-        return Quote.unknown(
-            "arbitrary code, which may call models; give it a budget, or an estimate() of its own"
-        )
+        return Quote.unknown(UNKNOWN_COST)
 
 
 class FunctionStep(BaseStep[DepsT, OutputT]):

@@ -30,6 +30,7 @@ from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, check_codec
+from fastroai.store.run_store import RunStoreLike
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import NO_LIMITS, Limits, limits_of, together
 
@@ -115,9 +116,9 @@ class PipelineConfig(ExecutionConfig):
     max_concurrency: int | None = None
     """Most steps that may run at once; `None` for as many as the dependencies allow. For a flow, most calls
     that its body makes at once. Not for routers: set it on their pipelines."""
-    store: object = None
-    """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or an object of your own
-    with its five operations, sync or async. Nested pipelines use the store of the run around them."""
+    store: RunStoreLike | None = None
+    """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or the path or URL of one,
+    such as `"runs.db"`. Nested pipelines use the store of the run around them."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
     lease: float = DEFAULT_TERMS.seconds
@@ -137,7 +138,7 @@ class PipelineConfig(ExecutionConfig):
         super().__post_init__()
         check_count("max_concurrency", self.max_concurrency, least=1)
         if self.store is not None:
-            adapt_run_store(self.store)
+            object.__setattr__(self, "store", adapt_run_store(self.store))
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
         self.lease_terms  # noqa: B018  # checks them

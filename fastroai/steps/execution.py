@@ -14,6 +14,7 @@ from fastroai.calls.call import no_agent
 from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.runtime.crossings import refuse_if_crossed
+from fastroai.runtime.labels import current_row
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
@@ -186,15 +187,19 @@ def map_step(
         )
         restore_spending(scope)
         inputs = MappingProxyType({**data.inputs, "item": item})
-        async with scope:
-            return await run_step(
-                step,
-                scope=scope,
-                data=StepData(data.run, inputs, data.outputs, reader=reader),
-                deps=context.deps,
-                config=config,
-                contract=contract,
-                used=attempts_used(scope),
-            )
+        around = current_row.set(index)
+        try:
+            async with scope:
+                return await run_step(
+                    step,
+                    scope=scope,
+                    data=StepData(data.run, inputs, data.outputs, reader=reader),
+                    deps=context.deps,
+                    config=config,
+                    contract=contract,
+                    used=attempts_used(scope),
+                )
+        finally:
+            current_row.reset(around)
 
     return run_one

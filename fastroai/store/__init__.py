@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastroai.store.run_redis import RedisRunStore as RedisRunStore
     from fastroai.store.run_sqlite import SQLiteRunStore as SQLiteRunStore
     from fastroai.store.run_store import RunStore as RunStore
+    from fastroai.store.run_store import RunStoreLike as RunStoreLike
     from fastroai.store.run_store import StoredKey as StoredKey
     from fastroai.store.run_store import StoredValues as StoredValues
     from fastroai.store.snapshot import RunSnapshot as RunSnapshot
@@ -60,7 +61,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".run_postgres": ("PostgresRunStore",),
         ".run_redis": ("RedisRunStore",),
         ".run_sqlite": ("SQLiteRunStore",),
-        ".run_store": ("RunStore", "StoredKey", "StoredValues"),
+        ".run_store": ("RunStore", "RunStoreLike", "StoredKey", "StoredValues"),
         ".snapshot": ("RunSnapshot",),
         ".spend_postgres": ("PostgresSpendStore",),
         ".spend_redis": ("RedisSpendStore",),

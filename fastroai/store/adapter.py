@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
+from fastroai.store.opening import shared_run_store
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, largest_value
 from fastroai.store.workers import Workers
 
@@ -21,14 +22,15 @@ def adapt_run_store(store: object) -> RunStore:
     """Return the store itself if its methods are async; otherwise an adapter that calls them in one thread.
 
     Calls in that thread never overlap. A call that is cancelled after it has begun runs to its end, before
-    the next one begins.
+    the next one begins. For a path or URL, this returns the store there, as `open_run_store` does; all who
+    name a store by its place share one, and it is closed when nobody uses it any more.
 
     Raises:
-        ConfigurationError: the store lacks an operation of `RunStore`.
+        ConfigurationError: the store lacks an operation of `RunStore`, or the text is no place of a store.
+        MissingExtraError: the client of the database at the URL is not installed.
     """
     if isinstance(store, str | os.PathLike):
-        expected = "a store: for a path or a URL, open_run_store(...)"
-        raise ConfigurationError("store", type(store).__name__, expected)  # a password can be in a URL
+        return shared_run_store(store)  # pyright: ignore[reportUnknownArgumentType]
     methods = [getattr(store, name, None) for name in _OPERATIONS]
     missing = [name for name, method in zip(_OPERATIONS, methods, strict=True) if not callable(method)]
     if missing or isinstance(store, type):

@@ -34,7 +34,6 @@ from fastroai.store.headers import (
     keys_of_id,
     keys_with,
     read_header,
-    read_log,
 )
 from fastroai.store.index import PREFIX as INDEX
 from fastroai.store.index import (
@@ -49,7 +48,8 @@ from fastroai.store.index import (
 )
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, masked, unseal_text
-from fastroai.store.run_store import LeavesOrphans, RunStore
+from fastroai.store.reads_runs import read_trace
+from fastroai.store.run_store import LeavesOrphans, RunStoreLike
 from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ class RunHistory:
     It keeps nothing in memory: each call reads the store.
     """
 
-    def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
-        """Read the runs of a store. `codec` is that of the runs, if any; without it, data stays sealed.
+    def __init__(self, store: RunStoreLike, *, codec: PayloadCodec | None = None) -> None:
+        """Read the runs of a store, or of that at a path or URL.
+
+        `codec` is that of the runs, if any; without it, data stays sealed.
 
         Raises:
             ConfigurationError: `store` is no store of runs, or `codec` is no codec.
@@ -227,13 +229,13 @@ class RunHistory:
 
     async def trace(self, run_id: str) -> RunTrace:
         """Return what happened in a run, as far as it is on record. Raises as `header`."""
-        return await self._trace(await self.header(run_id))
+        return await read_trace(self._store, await self.header(run_id), self._codec)
 
     async def state(self, run_id: str) -> RunSnapshot:
         """Return how far a run is. Raises as `header`."""
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
-        trace = await self._trace(found.header)
+        trace = await read_trace(self._store, found.header, self._codec)
         # The log was read later, so it decides. Only the header says whether a process has the run.
         has_died = trace.ended is None and found.is_interrupted
         is_held = trace.ended is not None and found.is_running  # it cannot be resumed yet
@@ -243,17 +245,6 @@ class RunHistory:
             trace=trace,
             questions=tuple(Question.of(one, found.header) for one in asked),
         )
-
-    async def _trace(self, header: RunHeader) -> RunTrace:
-        from fastroai.store.trace import RunTrace
-        from fastroai.store.unsealing import unseal_entry, unseal_log
-
-        run_id = header.run_id
-        entries = await read_log(self._store, header)
-        try:
-            return RunTrace(unseal_log(run_id, entries, lambda entry: unseal_entry(entry, self._codec)))
-        except ConfigurationError:
-            raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not") from None
 
     def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
         """Iterate the facts of a run with their positions, as they are put on record, in any process.
@@ -499,14 +490,6 @@ def _unreadable(run_id: str, error: Exception) -> RunSummary:
         updated_at=None,
         error=str(error),
     )
-
-
-class ReadsRuns:
-    """A base class for stores of runs, so that `await store.trace(run_id)` works."""
-
-    async def trace(self: RunStore, run_id: str) -> RunTrace:
-        """Return what happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
-        return await RunHistory(self).trace(run_id)
 
 
 def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from typing import TYPE_CHECKING, Final, Literal
+from weakref import WeakValueDictionary
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.address import Address
@@ -26,6 +28,11 @@ _OPTION: Final = re.compile(
 )
 
 
+_lock: Final = threading.Lock()
+_shared: Final[WeakValueDictionary[tuple[str, str], RunStore]] = WeakValueDictionary()
+"""Stores that somebody has named by their places. They are closed when nobody uses them any more."""
+
+
 def open_run_store(place: str | os.PathLike[str]) -> RunStore:
     """Make the store of runs at a path (`runs.db`), `sqlite:///absolute/path`, or URL of Redis or PostgreSQL.
 
@@ -45,6 +52,22 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
 
         return PostgresRunStore(where)
     return SQLiteRunStore(where)
+
+
+def shared_run_store(place: str | os.PathLike[str]) -> RunStore:
+    """Return the store at a path or URL that everyone in this process shares who names it by that place.
+
+    Raises:
+        ConfigurationError: the place is neither a path nor such a URL.
+        MissingExtraError: the client of the database is not installed.
+    """
+    kind, where = kind_and_place(place)
+    at = kind, os.path.abspath(where) if kind == "sqlite" else where
+    with _lock:
+        store = _shared.get(at)
+        if store is None:
+            store = _shared[at] = open_run_store(place)
+    return store
 
 
 def open_payload_store(place: str) -> PayloadStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from fastroai.errors import RevisionConflict
 from fastroai.forks import ForkGate
 from fastroai.store.clock import utc_now
 from fastroai.store.hints import Waiters, wait_for
-from fastroai.store.history import ReadsRuns
+from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.run_arguments import (
     KeyRange,
     check_largest_value,
@@ -125,3 +126,9 @@ class MemoryRunStore(ReadsRuns):
             self._held[name] = _Held()
             insort(self._keys, name)
         return self._held[name]
+
+
+@functools.cache
+def process_run_store() -> MemoryRunStore:
+    """Return the store of this process, for runs that wait in it and that no other store keeps."""
+    return MemoryRunStore()

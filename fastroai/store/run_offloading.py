@@ -15,10 +15,10 @@ from fastroai.store.adapter import adapt_run_store
 from fastroai.store.checksums import REFERENCE
 from fastroai.store.headers import keys_with, run_of
 from fastroai.store.hints import UNHEARD, HintsChanges
-from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.payload_stores import PayloadStore
-from fastroai.store.run_store import StoredKey, StoredValues
+from fastroai.store.reads_runs import ReadsRuns
+from fastroai.store.run_store import RunStoreLike, StoredKey, StoredValues
 
 LARGE: Final = 256 * 2**10
 """Bytes above which a value is kept elsewhere."""
@@ -39,7 +39,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
     largest_value = None
     """The store takes a value of any number of bytes."""
 
-    def __init__(self, store: object, payloads: PayloadStore, *, above: int = LARGE) -> None:
+    def __init__(self, store: RunStoreLike, payloads: PayloadStore, *, above: int = LARGE) -> None:
         """Put a payload store beside a store of runs.
 
         Args:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
-from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
+from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.run_arguments import (
     KeyRange,
     check_largest_value,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
-from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
+from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.redis_server import RedisServer, check_prefix
 from fastroai.store.run_arguments import (
     KeyRange,

@@ -11,8 +11,8 @@ from typing import Final
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.clock import utc_now
 from fastroai.store.connections import Connections
-from fastroai.store.history import ReadsRuns
 from fastroai.store.kept_at import KeptAt
+from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.run_arguments import (
     KeyRange,
     check_largest_value,

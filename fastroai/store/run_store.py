@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 LONGEST_KEY: Final = 512
 """Most characters of a key."""
@@ -96,6 +97,10 @@ class RunStore(Protocol):
     async def delete(self, key: str) -> None:
         """Delete a key, if it exists. It starts again at revision 0."""
         ...
+
+
+RunStoreLike: TypeAlias = RunStore | str | os.PathLike[str]
+"""A store of runs, or the place of one as `open_run_store` takes it: a path such as `"runs.db"`, or a URL."""
 
 
 @runtime_checkable

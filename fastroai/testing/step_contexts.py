@@ -10,6 +10,7 @@ from typing import Any
 
 from typing_extensions import TypeVar
 
+from fastroai.human.asking import PreparedAnswers
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps import PipelineConfig, StepConfig, StepContext
 from fastroai.steps.attempt import AttemptState
@@ -29,6 +30,7 @@ async def step_context(
     deps: DepsT = None,  # type: ignore[assignment]  # as the default of the type variable says
     *,
     outputs: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | None = None,
     context: MutableMapping[str, Any] | None = None,
     config: StepConfig | None = None,
     step_id: str = "step",
@@ -45,6 +47,8 @@ async def step_context(
         inputs: The values that the step reads with `ctx.get_input`.
         deps: The `ctx.deps` of the step.
         outputs: Outputs of the steps that it depends on, by step id.
+        answers: Answers to what the step asks people, with `ctx.ask` or `await_human`: by the text of the
+            question, or by its `name=`. They are checked as those of people are.
         context: The `ctx.shared` of the step.
         config: Settings for the calls of agents in the step, and its budget.
         step_id: The id of the step.
@@ -54,6 +58,7 @@ async def step_context(
     seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
     seen.values.update(before)
     async with Scope("pipeline", "test", parent=current_scope()) as run:
+        run.answers = PreparedAnswers(dict(answers or {}))
         shared = Shared.of(context)
         data = StepData(
             RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen

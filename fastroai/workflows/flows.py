@@ -40,7 +40,7 @@ from fastroai.store.adapter import adapt_run_store
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory, RunSummary
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStoreLike
 from fastroai.store.values import value_to_json
 from fastroai.usage import CostCalculator
 from fastroai.usage.references import provider_and_name
@@ -157,7 +157,7 @@ class WorkflowRuns:
 
     def __init__(
         self,
-        store: RunStore,
+        store: RunStoreLike,
         *,
         calculator: CostCalculator | None = None,
         workspace: Path | str | None = None,

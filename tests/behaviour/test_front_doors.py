@@ -128,12 +128,12 @@ ROUTERS = ("BasePipeline", "SplitPipeline")
 
 
 @asynccontextmanager
-async def halted_in_the_middle(desk: Desk) -> AsyncIterator[Any]:
-    """A run `r` of which the first step has finished and the second was cancelled."""
+async def halted_in_the_middle(desk: Desk, run_id: str = "r") -> AsyncIterator[Any]:
+    """A run of which the first step has finished and the second was cancelled."""
     door = desk.door
-    run = asyncio.create_task(door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store))
+    run = asyncio.create_task(door.run({"text": "tea"}, "Ada", run_id=run_id, store=desk.store))
     await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
-    await door.cancel("r")
+    await door.cancel(run_id)
     assert (await run).status == "cancelled"
     assert desk.take() == ["first", "second"]
     desk.leave.set()
@@ -241,6 +241,46 @@ async def stream(desk: Desk) -> None:
     assert isinstance(seen[-1], RunFinished)
     assert "second" in [one.step_id for one in seen if isinstance(one, StepFinished)]
     assert events.result.output == "tea for Ada"
+
+
+async def on_event(desk: Desk) -> None:
+    desk.leave.set()
+    heard = list[RunEvent]()
+
+    async def listen(event: RunEvent) -> None:
+        heard.append(event)
+        raise ValueError("a listener that fails does not matter")
+
+    result = await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store, on_event=listen)
+    assert (result.output, heard[0].run_id) == ("tea for Ada", "r")
+    assert isinstance(heard[0], RunStarted)
+    assert isinstance(heard[-1], RunFinished)
+    heard.clear()
+    options: dict[str, Any] = {"on_event": heard.append}
+    await asyncio.to_thread(desk.door.run_sync, {"text": "tea"}, "Ada", **options)
+    assert isinstance(heard[-1], RunFinished)
+    heard.clear()
+    async with desk.door.stream({"text": "tea"}, "Ada", **options) as events:
+        assert [event async for event in events] == heard
+    at = "route/one/second" if desk.kind in ROUTERS else "second"
+    options |= {"store": desk.store, "deps": "Bob"}
+    forked = await desk.door.fork("r", at=at, **options)
+    assert heard[-1].run_id == forked.run_id
+    desk.take()
+    async with halted_in_the_middle(Desk(desk.kind, desk.place, desk.store), "s") as door:
+        heard.clear()
+        await door.resume("s", **options)
+        assert isinstance(heard[-1], RunFinished)
+        assert [one.step_id for one in heard if isinstance(one, StepStarted)][-1] == "second"
+
+
+async def store_by_its_path(desk: Desk) -> None:
+    desk.leave.set()
+    path = Path(desk.place)
+    assert (await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=path)).output == "tea for Ada"
+    assert (await desk.door.get_state("r", store=str(path))).status == "finished"
+    assert [run.run_id for run in await RunHistory(path).list()] == ["r"]
+    assert (await desk.door.run(on_existing="return", run_id="r", store=desk.store)).output == "tea for Ada"
 
 
 async def resume(desk: Desk) -> None:
@@ -468,10 +508,12 @@ async def wake_every(desk: Desk) -> None:
 POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`run`, `execute`": run_and_execute,
     "`run_id=`, `store=`": run_id_and_store,
+    "`store=` by its path": store_by_its_path,
     "`execute(tags=, tenant=)`": tags_and_tenant,
     "`execute(on_existing=)`": on_existing,
     "`on_busy=`": on_busy,
     "`stream`": stream,
+    "`on_event=`": on_event,
     "`resume`": resume,
     "`resume(inputs=)`": resume_with_inputs,
     "`resume_stream`": resume_stream,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypedDict, assert_type
 
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from fastroai import (
     Graph,
     GraphResult,
     Pipeline,
+    PipelineConfig,
     PipelineResult,
     Quote,
     SplitPipeline,
@@ -21,6 +23,7 @@ from fastroai import (
 )
 from fastroai.graphs import GraphStream
 from fastroai.pipelines import PipelineStream
+from fastroai.store import RunStoreLike
 
 
 class Deps: ...
@@ -66,6 +69,11 @@ async def outputs() -> None:
     assert_type(await pipeline.execute(Ticket(text="a"), Deps()), PipelineResult[str])
     assert_type(pipeline.run_sync({"text": "a"}, Deps()), PipelineResult[str])
     assert_type(pipeline.stream({"text": "a"}, Deps()), PipelineStream[str])
+    assert_type(pipeline.run_sync({"text": "a"}, Deps(), store="a.db", on_event=print), PipelineResult[str])
+    pipeline.run_sync({"text": "a"}, Deps(), store=5)  # type: ignore[call-overload]
+    pipeline.run_sync({"text": "a"}, Deps(), on_event=5)  # type: ignore[call-overload]
+    assert_type(PipelineConfig(store=Path("a.db")).store, RunStoreLike | None)
+    PipelineConfig(store=5)  # type: ignore[arg-type]
     assert_type(await pipeline.resume("r", deps=Deps(), inputs={"text": "b"}), PipelineResult[str])
     assert_type(await pipeline.fork("r", at="needy", deps=Deps()), PipelineResult[str])
     assert_type(pipeline.estimate_sync({"text": "a"}, Deps()), Quote)

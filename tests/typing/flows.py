@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Literal, assert_type
 
 from fastroai import Budget, Pipeline, PipelineConfig, flow, opaque
@@ -47,7 +48,10 @@ async def awaited() -> None:
     assert_type(await triage.resume("ticket-42"), list[str])
     assert_type(await triage.execute({"text": "text"}), list[str])
     assert_type(triage.records, tuple[CallRecord, ...])
-    async with triage.stream({"text": "text"}) as stream:
+    assert_type(await triage.run("text", store="runs.db", on_event=print), list[str])
+    async with triage.stream("text", run_id="ticket-42", store=Path("runs.db")) as stream:
+        assert_type(stream.result, list[str] | None)
+    async with triage.execute_stream({"text": "text"}) as stream:
         assert_type(stream.result, list[str] | None)
     Pipeline("p", {"triage": triage.as_step()})
     assert_type(await await_human(HumanReviewContext("Send it?"), bool), HumanDecision[bool])

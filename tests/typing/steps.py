@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, assert_type
 
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
 from fastroai import (
     BaseStep,
     ChatResponse,
@@ -113,6 +115,16 @@ async def asks(ctx: StepContext[Deps]) -> int:
     async for chunk in stream:
         assert_type(chunk.content, str)
     assert_type(stream.response, ChatResponse[str] | None)
+    async with ctx.run_stream(number_agent, "how many?") as numbers:
+        async for number in numbers.stream_output(debounce_by=None):
+            assert_type(number, int)
+        async for text in numbers.stream_text(delta=True, debounce_by=0.2):
+            assert_type(text, str)
+        async for answer in numbers.stream_response():
+            assert_type(answer, ModelResponse)
+        assert_type(await numbers.get_output(), int)
+        assert_type(numbers.new_messages(), list[ModelMessage])
+        await numbers.get_outptu()  # type: ignore[attr-defined]
     await ctx.run(number_agent, "how many?", retry=2)  # type: ignore[arg-type]
     assert_type(await ctx.map(number_agent, ["a"], concurrency=2), list[ChatResponse[int]])
     assert_type(await ctx.map(with_deps, range(3)), list[int])

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 
 from fastroai import Budget, Graph, Node, Pipeline, StepConfig, StepContext, compute, contract, infer, refine
 from fastroai.functions import CompiledPrompt, ComputeFunction, InferFunction, Probabilistic
+from fastroai.records import Usage
+from fastroai.usage import Quote
 
 
 @contract
@@ -75,7 +77,8 @@ async def calls() -> None:
     assert_type(await classify(text="a", brief=False), Sentiment)
     assert_type(await count("a"), int)
     assert_type(await sampled("a"), Probabilistic[Sentiment])
-    assert_type((await sampled("a")).most_likely, Sentiment)
+    assert_type((await sampled("a")).most_likely(), Sentiment)
+    assert_type((await sampled("a")).assert_stable(), Sentiment)
     assert_type((await sampled("a")).sample(), Sentiment)
     assert_type((await sampled("a")).samples, tuple[Sentiment, ...])
     assert_type(await counts("a"), Probabilistic[list[int]])
@@ -87,6 +90,9 @@ async def calls() -> None:
     assert_type(await asyncio.gather(classify("a"), count("b")), tuple[Sentiment, int])
     assert_type(await asyncio.create_task(count("a")), int)
     assert_type(classify.compile("a"), CompiledPrompt)
+    assert_type(await classify.estimate("a", brief=False), Quote)
+    await classify.estimate("a", breif=False)  # type: ignore[call-overload]
+    assert_type((await sampled("a")).usage, Usage)
 
     # The declared parameters are those of a call.
     await classify()  # type: ignore[call-arg]

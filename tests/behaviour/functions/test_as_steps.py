@@ -20,6 +20,7 @@ from fastroai import (
     Pipeline,
     StepConfig,
     StepContext,
+    budget_scope,
     compute,
     infer,
     step,
@@ -33,7 +34,7 @@ from fastroai.errors import (
     PreconditionFailed,
     StepExecutionError,
 )
-from fastroai.functions import Function
+from fastroai.functions import Function, call_records, parallel
 from fastroai.functions.calling import kept_records
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 from fastroai.usage import Quote
@@ -333,3 +334,31 @@ async def test_an_agent_is_made_once_for_a_function_and_model(
     await classify("b")
 
     assert len(made) == 1
+
+
+async def test_each_call_of_the_process_is_told_with_its_index_its_row_and_its_labels() -> None:
+    before = call_records()[-1].index if call_records() else 0
+
+    @step
+    async def all_of_them(ctx: StepContext[None]) -> list[str]:
+        return await ctx.map(shout.as_step({"text": "item"}), ["a", "b"], concurrency=1)
+
+    await shout("alone")
+    await parallel(shout("first"), shout("second"))
+    with budget_scope(tags=["row-17"], tenant="ada"):
+        await shout("labelled")
+    await Pipeline("p", {"all": all_of_them}).run(tags=["mapped"])
+
+    calls = call_records(after=before)
+    assert [one.index for one in calls] == [*range(before + 1, before + 7)]
+    told = {one.record.inputs["text"]: (one.row, one.tags, one.tenant) for one in calls}
+    assert told == {
+        "alone": (None, (), None),
+        "first": (0, (), None),
+        "second": (1, (), None),
+        "labelled": (None, ("row-17",), "ada"),
+        "a": (0, ("mapped",), None),
+        "b": (1, ("mapped",), None),
+    }
+    assert call_records(after=calls[-1].index) == ()
+    assert [one.record for one in calls] == list(shout.records[-6:])

@@ -264,3 +264,37 @@ async def test_a_budget_that_asks_for_shorter_answers_shares_none(server: ModelS
     first, second = server.ledger.entries
     assert "max_output_tokens" not in first.body
     assert second.body["max_output_tokens"] == 50
+
+
+async def test_answers_are_kept_in_the_store_of_runs_unless_another_is_named(
+    server: ModelServer, model: Model, tmp_path: Path
+) -> None:
+    @infer(intent="Classify", model=model, cache="global")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    with configured(store=tmp_path / "runs.db"):
+        await classify("fine")
+    with configured(store=str(tmp_path / "runs.db")):
+        await classify("fine")
+    assert len(server.ledger.entries) == 1
+    with configured(store=tmp_path / "runs.db", cache_store=tmp_path / "answers.db"):
+        await classify("fine")
+    assert len(server.ledger.entries) == 2
+
+
+async def test_a_call_is_estimated_with_its_arguments(server: ModelServer, model: Model) -> None:
+    @infer(intent="Classify", model=model, retries=0)
+    async def classify(text: str, *, brief: bool = False) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    short, long = await classify.estimate("fine"), await classify.estimate("fine " * 1_000, brief=True)
+    assert short.upper_usd is not None
+    assert 0 < short.lower_usd < short.expected_usd < long.expected_usd
+    assert not server.ledger.entries
+    await classify("fine")
+    assert short.lower_usd <= kept_records()[-1].cost_usd <= short.upper_usd
+    with pytest.raises(TypeError, match="breif"):
+        await classify.estimate("fine", breif=True)  # type: ignore[call-overload]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -37,6 +38,7 @@ from fastroai.errors import (
     usage_of,
 )
 from fastroai.functions import configured, parallel
+from fastroai.pipelines import RunEvent
 from fastroai.runtime.facts import CallEnded, RequestSent
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
@@ -369,7 +371,7 @@ async def test_a_flow_can_be_cancelled_watched_and_recovered(server: ModelServer
     async def triage(text: str) -> str:
         return (await classify(text)).label
 
-    async with triage.stream({"text": "one"}, run_id="s", store=store) as stream:
+    async with triage.stream("one", run_id="s", store=store) as stream:
         events = [event async for event in stream]
     assert stream.result == "positive"
     assert sum(isinstance(event, CallEnded) for event in events) == 1
@@ -615,3 +617,20 @@ async def test_the_quote_of_a_function_with_a_body_is_its_budget() -> None:
 
     quote = await Pipeline("p", {"search": search}).estimate({"text": "one"})
     assert quote.upper_usd == Decimal("0.02")
+
+
+async def test_a_flow_is_streamed_with_the_arguments_with_which_it_is_run(tmp_path: Path) -> None:
+    @flow(config=PipelineConfig(store=tmp_path / "runs.db"))
+    async def repeat(text: str, *, times: int = 2) -> str:
+        return text * times
+
+    heard = list[RunEvent]()
+    async with repeat.stream("ab", times=3, run_id="r", on_event=heard.append) as stream:
+        assert [event async for event in stream] == heard
+    async with repeat.execute_stream({"text": "ab"}, run_id="s") as stream:
+        assert [event.run_id async for event in stream][-1] == "s"
+    assert stream.result == "abab"
+    assert await repeat.run("ab", times=3, run_id="r", on_existing="return") == "ababab"
+    assert {run.run_id for run in await RunHistory(tmp_path / "runs.db").list()} == {"r", "s"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tiems'"):
+        repeat.stream("ab", tiems=3)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pytest
 
 from fastroai import Inbox, flow
-from fastroai.errors import ConfigurationError, FlowStopped, HumanTimeoutError, ValueNotStorable
+from fastroai.errors import (
+    ConfigurationError,
+    FastroAIWarning,
+    FlowStopped,
+    HumanTimeoutError,
+    ValueNotStorable,
+)
 from fastroai.functions import HumanDecision, HumanReviewContext, await_human, configured, people
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.open_questions import Question
@@ -183,8 +191,77 @@ async def test_a_question_outside_of_runs_that_nobody_waits_for_any_more_is_clos
     assert await Inbox(store).list() == ()
 
 
-async def test_without_a_store_nobody_can_be_asked() -> None:
-    with pytest.raises(ConfigurationError, match="store"):
-        await await_human(REFUND, bool)
-    with pytest.raises(ConfigurationError, match="store"):
-        await refund(80)
+@pytest.mark.parametrize("in_a_flow", [False, True])
+async def test_without_a_store_the_process_waits_and_its_inbox_has_the_question(
+    monkeypatch: pytest.MonkeyPatch, in_a_flow: bool
+) -> None:
+    monkeypatch.setattr(people, "EVERY", 0.01)
+    told = asyncio.Queue[Question]()
+
+    @flow
+    async def decide() -> bool:
+        return (await await_human(REFUND, bool)).value
+
+    async def ask() -> bool:
+        return (await await_human(REFUND, bool)).value
+
+    with configured(review_sink=told.put_nowait):
+        waiting = asyncio.create_task(decide() if in_a_flow else ask())
+        asked = await told.get()
+        assert [one.id for one in await Inbox().list()] == [asked.id]
+        await Inbox().answer(asked.id, False)
+        assert await waiting is False
+    assert await Inbox().list() == ()
+
+
+async def test_a_question_of_which_nobody_is_told_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(people, "EVERY", 0.01)
+    with pytest.warns(FastroAIWarning, match=r"configure\(review_sink=\.\.\.\) tells people"):
+        waiting = asyncio.create_task(await_human(REFUND, bool))
+        while not (questions := await Inbox().list()):
+            await asyncio.sleep(0)
+    await Inbox().answer(questions[0].id, True)
+    assert (await waiting).value is True
+
+
+@pytest.mark.skipif(os.name != "posix", reason="lines of a Windows console cannot be awaited")
+async def test_a_script_asks_at_its_terminal_until_an_answer_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(people, "EVERY", 0.01)
+    keyboard, terminal = os.openpty()
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(keyboard, b"perhaps\nyes\n3\n")
+        decision = await await_human(HumanReviewContext("Ship\x1b[2J it?"), Literal["yes", "no"])
+        number = await await_human(HumanReviewContext("How many?"), int)
+    os.close(keyboard)
+    assert (decision.value, number.value) == ("yes", 3)
+    shown = capsys.readouterr().err
+    assert "question: Ship\\x1b[2J it?" in shown
+    assert shown.count("answer: ") == 3
+    assert await Inbox().list() == ()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="lines of a Windows console cannot be awaited")
+async def test_questions_at_a_terminal_come_one_after_the_other_and_may_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(people, "EVERY", 0.01)
+    keyboard, terminal = os.openpty()
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        first = asyncio.create_task(await_human(HumanReviewContext("First?"), bool))
+        while len(await Inbox().list()) < 1:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(await_human(HumanReviewContext("Second?"), bool))
+        while len(await Inbox().list()) < 2:
+            await asyncio.sleep(0)
+        assert "Second?" not in capsys.readouterr().err
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        os.write(keyboard, b"true\n")
+        assert (await second).value is True
+    os.close(keyboard)
+    assert await Inbox().list() == ()

@@ -194,12 +194,16 @@ async def test_one_sample_is_taken_in_production_and_several_in_test_mode(
     with configured(test_mode=True, sample_n=4):
         several = await classify("fine")
 
-    assert several.most_likely.label == "positive"
+    assert several.most_likely().label == "positive"
     assert several.sample() in several.samples
-    several.assert_stable(0.75, on="label")
-    with pytest.raises(StabilityAssertionError, match="75% of 4 samples agree on 'label', and 90% must"):
+    assert several.assert_stable(0.75, on="label").label == "positive"
+    with pytest.raises(
+        StabilityAssertionError, match="75% of 4 samples agree on 'label', and 90% must"
+    ) as raised:
         several.assert_stable(on=["label"])
     record = kept_records()[-1]
+    assert raised.value.usage.cost_usd == several.usage.cost_usd == record.cost_usd
+    assert raised.value.usage.request_count == 4
     assert len(record.members) == 4
     assert record.cost_usd == listed_costs(server)
 

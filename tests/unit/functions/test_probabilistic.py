@@ -19,9 +19,9 @@ class Verdict:
 
 
 def test_the_most_likely_sample_is_the_one_that_most_others_equal() -> None:
-    assert Probabilistic(("b", "a", "c", "a")).most_likely == "a"
-    assert Probabilistic(("b", "a", "a", "b")).most_likely == "b", "the earlier of two"
-    assert Probabilistic(("only",)).most_likely == "only"
+    assert Probabilistic(("b", "a", "c", "a")).most_likely() == "a"
+    assert Probabilistic(("b", "a", "a", "b")).most_likely() == "b", "the earlier of two"
+    assert Probabilistic(("only",)).most_likely() == "only"
 
 
 def test_a_sample_is_drawn_from_all() -> None:
@@ -64,3 +64,10 @@ def test_it_can_be_stored_by_its_type() -> None:
     answer = Probabilistic((Verdict("good", "x"),))
 
     assert adapter.validate_json(adapter.dump_json(answer)) == answer
+
+
+def test_stable_samples_give_the_most_likely_one() -> None:
+    answer = Probabilistic((Verdict("bad", "x"), Verdict("good", "y"), Verdict("good", "z")))
+
+    assert answer.assert_stable(0.5, on="label") == Verdict("good", "y")
+    assert answer.usage.request_count == 0, "no call has given them"

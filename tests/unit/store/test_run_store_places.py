@@ -1,9 +1,11 @@
 """How a store of runs is named, adapted and opened; what none of them takes."""
 
 import asyncio
+import gc
 import os
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from support.patience import PATIENCE
 from support.run_stores import KINDS, AsyncStore, OpenStore, PlainStore, run_stores
 
 from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.pipelines import PipelineConfig
 from fastroai.store import (
     MemoryRunStore,
     PostgresRunStore,
@@ -313,3 +316,26 @@ def forked(open_store: OpenStore) -> None:
     assert asyncio.run(store.read("k")).values == (b"parent", b"child", b"parent")
     if hasattr(store, "aclose"):
         asyncio.run(store.aclose())
+
+
+async def test_all_who_name_a_place_share_a_store_until_nobody_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = PipelineConfig(store="runs.db")
+    store = adapt_run_store(tmp_path / "runs.db")
+    assert config.store is store is adapt_run_store(f"sqlite://{tmp_path / 'runs.db'}")
+    await store.append("key", [b"one"], revision=0)
+    opened = weakref.ref(store)
+    del config, store
+    gc.collect()
+    assert opened() is None
+    assert (await adapt_run_store("runs.db").read("key")).values == (b"one",)
+    monkeypatch.chdir(tmp_path.parent)
+    assert repr(adapt_run_store("runs.db")) == f"SQLiteRunStore({str(tmp_path.parent / 'runs.db')!r})"
+
+
+@pytest.mark.parametrize("place", ["ftp://host/runs", "redis:host", "", ":memory:"])
+def test_a_text_that_is_no_place_is_refused_where_the_store_is_named(place: str) -> None:
+    with pytest.raises(ConfigurationError):
+        PipelineConfig(store=place)

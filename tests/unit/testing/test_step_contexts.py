@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 from support.agents import paid_agent
 
 from fastroai import BaseStep, CostBudgetExceeded, StepConfig, StepContext, step
-from fastroai.errors import MissingDependencyError, MissingInputError, ScopeClosedError
+from fastroai.errors import ConfigurationError, MissingDependencyError, MissingInputError, ScopeClosedError
+from fastroai.functions import HumanReviewContext, await_human
 from fastroai.runtime import current_scope
 from fastroai.testing import step_context
 
@@ -69,3 +71,35 @@ async def test_it_is_over_when_the_block_is_left() -> None:
         pass
     with pytest.raises(ScopeClosedError):
         await ctx.run(paid_agent(), "late")
+
+
+@step
+async def refund(ctx: StepContext) -> str:
+    amount = await ctx.ask("How much?", int, name="amount")
+    if not await ctx.ask("Are you sure?", bool):
+        return "nothing"
+    decision = await await_human(HumanReviewContext("Who pays?", trigger="a refund"), Literal["us", "them"])
+    return f"{decision.value} pay {amount}"
+
+
+async def test_answers_of_people_are_given_by_question_or_by_name() -> None:
+    async with step_context(answers={"amount": 80, "Are you sure?": True, "Who pays?": "us"}) as ctx:
+        assert await refund(ctx) == "us pay 80"
+    async with step_context(answers={"How much?": 80, "Are you sure?": False}) as ctx:
+        assert await refund(ctx) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, "expected an answer to the question 'How much\\?'"),
+        ({"amount": "many"}, "expected an answer that fits"),
+        ({"amount": 1, "Are you sure?": True, "Who pays?": "nobody"}, "expected an answer that fits"),
+    ],
+)
+async def test_answers_that_are_missing_or_do_not_fit_are_refused(
+    answers: dict[str, object], said: str
+) -> None:
+    async with step_context(answers=answers) as ctx:
+        with pytest.raises(ConfigurationError, match=said):
+            await refund(ctx)
