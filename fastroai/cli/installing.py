@@ -85,7 +85,7 @@ def _target(scope: str, project: Path, command: str | None) -> Target:
         raise ConfigurationError("--command", command, f"words as in a shell ({error})") from error
     if not words:
         raise ConfigurationError("--command", command, "a command, as in 'uv run fastroai'")
-    return Target("project" if scope == "project" else "user", root, words)
+    return Target("project" if scope == "project" else "user", root, words, is_named=command is not None)
 
 
 def _record(target: Target) -> Record:
@@ -119,7 +119,10 @@ def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_js
                 "client": setup.client.name,
                 "scope": setup.target.scope,
                 "dry_run": dry_run,
-                "files": [{"path": str(one.path), "change": one.word} for one in changes],
+                "files": [
+                    {"path": str(one.path), "change": one.word, **({"kept": one.kept} if one.kept else {})}
+                    for one in changes
+                ],
             }
             for setup, changes in worked_out
         ]
@@ -128,11 +131,9 @@ def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_js
     for setup, changes in worked_out:
         print(f"{setup.client.title} ({setup.target.scope}){', dry run' if dry_run else ''}:")
         for one in changes:
-            if one.was_edited:
-                print(f"  kept       {one.path} (it was edited)")
-            elif one.is_needed:
-                print(f"  {one.word:<10} {one.path}")
-        if not any(one.is_needed or one.was_edited for one in changes):
+            if one.is_needed or one.kept:
+                print(f"  {one.word:<10} {one.path}{f' ({one.kept})' if one.kept else ''}")
+        if not any(one.is_needed or one.kept for one in changes):
             print("  nothing to do")
         if dry_run:
             print("".join(one.diff() for one in changes if one.is_needed), end="")

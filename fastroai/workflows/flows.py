@@ -46,6 +46,7 @@ from fastroai.usage.references import provider_and_name
 from fastroai.workflows.answering import ended_of, next_of, rejected
 from fastroai.workflows.answers import (
     AuditAnswer,
+    AwaitGate,
     Committed,
     ErrorAnswer,
     ErrorType,
@@ -285,9 +286,20 @@ class WorkflowRuns:
 
     @_answered
     async def gate_resolve(
-        self, flow_id: str, step_id: str, outcome: str, rationale: str = "", resolved_by: str = "human"
+        self,
+        flow_id: str,
+        step_id: str,
+        outcome: str,
+        rationale: str = "",
+        resolved_by: str = "human",
+        *,
+        seen: AwaitGate | None = None,
     ) -> NextAnswer:
-        """Resolve a gate: approve, revise or kill."""
+        """Resolve a gate: approve, revise or kill.
+
+        `seen` is the gate as it was shown to the person who decides. If it asks in another round or about
+        other inputs by now, the answer is a `conflict`, and the gate still waits.
+        """
         async with self._opened(flow_id) as call:
             full = _known_step(call, step_id)
             _, step = call.spec(full)
@@ -298,6 +310,7 @@ class WorkflowRuns:
                 self._runs.resume(call.told)
                 await call.follow()
             _check_due(call, step_id, full)
+            _check_seen(call, full, seen)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse(
                     "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
@@ -599,6 +612,16 @@ def _check_due(call: FlowCall, step_id: str, full: str) -> None:
         _check_goes_on(call)
         message = f"Step {step_id!r} is not due. {_told_due(call)}"
         raise refuse("step_not_due", message, step_id, *_short_ids(call))
+
+
+def _check_seen(call: FlowCall, full: str, seen: AwaitGate | None) -> None:
+    """Refuse a decision on a gate that asks something else by now than the person has seen."""
+    now = call.machine.flow_of(full).round, call.machine.inputs(full)
+    if seen is not None and (seen.round, seen.inputs) != now:
+        message = (
+            f"Gate {seen.step_id!r} was answered meanwhile, and asks anew. Read it with resume, decide again."
+        )
+        raise refuse("conflict", message, seen.step_id)
 
 
 def _check_goes_on(call: FlowCall) -> None:

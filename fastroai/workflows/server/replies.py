@@ -11,7 +11,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import ConfigDict, RootModel, ValidationError, create_model
 
 from fastroai.workflows.answers import (
@@ -82,7 +82,9 @@ class AnswerTool(Tool):
     """A tool that refuses unknown arguments, and reports invalid arguments in an answer, as other errors."""
 
     @classmethod
-    def of(cls, function: Callable[..., Awaitable[CallToolResult]], hints: ToolAnnotations) -> AnswerTool:
+    def of(
+        cls, function: Callable[..., Awaitable[CallToolResult | InputRequiredResult]], hints: ToolAnnotations
+    ) -> AnswerTool:
         """Return a tool made of a function. The docstring of the function tells agents what the tool does."""
         name, description = f"{PREFIX}{function.__name__}", inspect.getdoc(function)
         tool = cls.from_function(function, name=name, description=description, annotations=hints)
