@@ -69,8 +69,8 @@ Who: TypeAlias = Annotated[
     str,
     WithJsonSchema(TypeAdapter(Decider).json_schema()),
     Field(
-        description="Who has decided: `human` only if a person has told you so in this session. It is on record "
-        "as `human` if the operator trusts this client, and as `agent` otherwise."
+        description="Who has decided: `human` only if a person has told you so in this session. It is on "
+        "record as `human` if the operator trusts this client, and as `agent` otherwise."
     ),
 ]
 Reason: TypeAlias = Annotated[str, Field(description="Why; it is kept on record.")]
@@ -90,9 +90,10 @@ async def plan(
 ) -> Next:
     """Begin a flow of a workflow spec, and get its first step.
 
-    Do what the answer says, and report each step with fastroai_step_done. Keep `flow_id`: with it, a flow
-    goes on in another session (fastroai_resume). The status of an answer says what is next. `execute_step`:
-    do the step as `intent` says, with `inputs`, and report it. `await_gate`: a person decides, with
+    Do what the answer says, and report each step with the tool that `next_call` names. Keep `flow_id`: with
+    it, a flow goes on in another session (fastroai_resume). The status of an answer says what is next.
+    `execute_step`: do the step as `intent` says, with `inputs`, and report it; `contract`, `output_schema`
+    and `ensure` say what must hold of the result. `await_gate`: a person decides, with
     fastroai_gate_resolve. `execute_flow`: do as `child_step` says. `complete`, `failed`, `killed`: the flow
     is over. `error`: nothing has changed, and `message` says what to do instead.
     """
@@ -103,6 +104,8 @@ async def step_done(
     call: Call, flow_id: FlowId, step_id: StepId, result: Result, usage: Usage = None
 ) -> NextOrQuestion:
     """Report the result of a step. It is checked, and the answer is the next step.
+
+    If `next_call` of the step is `iteration_start`, begin its loop with fastroai_iteration_start first.
 
     `schema_failed` or `ensure_failed`: the result was not accepted. Mend what `violations` say, do the step
     again and report it again; `retries_remaining` says how often you may. Report what you have really done:
