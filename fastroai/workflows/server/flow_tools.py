@@ -111,7 +111,9 @@ async def step_done(
     again and report it again; `retries_remaining` says how often you may. Report what you have really done:
     the checks look at files, too.
     """
-    return await with_user(call, lambda: desk_of(call).runs.step_done(flow_id, step_id, result, usage))
+    return await with_user(
+        call, flow_id, lambda: desk_of(call).runs.step_done(flow_id, step_id, result, usage)
+    )
 
 
 async def skip_step(call: Call, flow_id: FlowId, step_id: StepId, reason: Reason = "") -> NextOrQuestion:
@@ -119,7 +121,7 @@ async def skip_step(call: Call, flow_id: FlowId, step_id: StepId, reason: Reason
 
     Use it only for a step that the situation makes pointless, and say why. A gate can't be skipped.
     """
-    return await with_user(call, lambda: desk_of(call).runs.skip_step(flow_id, step_id, reason))
+    return await with_user(call, flow_id, lambda: desk_of(call).runs.skip_step(flow_id, step_id, reason))
 
 
 async def resume(call: Call, flow_id: FlowId) -> NextOrQuestion:
@@ -127,7 +129,7 @@ async def resume(call: Call, flow_id: FlowId) -> NextOrQuestion:
 
     Use it in a new session, after a `conflict`, and whenever you are not sure where the flow is.
     """
-    return await with_user(call, lambda: desk_of(call).runs.resume(flow_id))
+    return await with_user(call, flow_id, lambda: desk_of(call).runs.resume(flow_id))
 
 
 async def gate_resolve(
@@ -150,9 +152,11 @@ async def gate_resolve(
     """
     desk = desk_of(call)
     if outcome is None:
-        return await with_user(call, lambda: _at_gate(desk.runs, flow_id, step_id))
+        return await with_user(call, flow_id, lambda: _at_gate(desk.runs, flow_id, step_id))
     who = _on_record(resolved_by, desk.trusts_client)
-    return await with_user(call, lambda: desk.runs.gate_resolve(flow_id, step_id, outcome, rationale, who))
+    return await with_user(
+        call, flow_id, lambda: desk.runs.gate_resolve(flow_id, step_id, outcome, rationale, who)
+    )
 
 
 def _on_record(said: str, trusts_client: bool) -> str:

@@ -56,14 +56,18 @@ Act: TypeAlias = Callable[[], Awaitable[NextAnswer]]
 """Carries out a call, and returns what is to be done next."""
 
 
-async def with_user(call: Call, act: Act) -> CallToolResult | InputRequiredResult:
-    """Carry out a call. If it leads to a gate, ask the user of the client to decide there.
+async def with_user(call: Call, flow_id: str, act: Act) -> CallToolResult | InputRequiredResult:
+    """Carry out a call about a flow. If it leads to a gate, ask the user of the client to decide there.
 
     What the call has done is on record before the question is put. So whatever goes wrong with the question,
     the result says where the flow is, and is no error.
     """
     if call.request_state is not None:  # the client comes back with the decision: the call was carried out
-        answer = _ANSWER.validate_json(call.request_state)
+        try:
+            answer = _ANSWER.validate_json(call.request_state)
+        except ValidationError:  # a server of another version has asked
+            logger.warning("a question at a gate of flow %r is not one of this version", flow_id)
+            return reply(await desk_of(call).runs.resume(flow_id))
         given = (call.input_responses or {}).get(_QUESTION)
         return reply(await _settled(call, answer, given))
     answer = await act()

@@ -14,6 +14,7 @@ from support.workflow_specs import ARTICLE, DRAFT
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.store import SQLiteRunStore
+from fastroai.workflows.answers import AwaitGate
 from fastroai.workflows.server.app import GATE_RULE
 from fastroai.workflows.server.install.texts import instructions, skill_texts
 
@@ -244,6 +245,15 @@ async def test_a_store_that_fails_while_the_user_decides_leaves_the_flow_at_the_
         monkeypatch.undo()
         audit = await call("audit", flow_id=gate["flow_id"])
     assert [step["outcome"] for step in audit["trace"]] == ["succeeded", "open"]
+
+
+async def test_a_question_of_another_version_of_the_server_leaves_the_flow_at_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AwaitGate, "model_dump_json", lambda _: '{"status": "await_gate", "of": "later"}')
+    async with server_here(tmp_path, elicitation_callback=answering(APPROVED)[0]) as call:
+        _, gate = await at_gate(call)
+    assert (gate["status"], gate["step_id"]) == ("await_gate", "ship")
 
 
 async def test_another_server_understands_what_the_first_one_has_sealed(tmp_path: Path) -> None:
