@@ -481,7 +481,8 @@ def serve(
         bool,
         typer.Option(
             "--trust-client",
-            help="Decisions at gates that the client asks its user for are on record as human.",
+            help="Believe the client and its agent that a person has decided at a gate: it is on record as "
+            "human, and not as agent.",
         ),
     ] = False,
     codec: Codec = None,

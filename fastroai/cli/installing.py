@@ -86,7 +86,7 @@ def _target(scope: str, project: Path, command: str | None) -> Target:
         raise ConfigurationError("--command", command, f"words as in a shell ({error})") from error
     if not words:
         raise ConfigurationError("--command", command, "a command, as in 'uv run fastroai'")
-    return Target("project" if scope == "project" else "user", root, words)
+    return Target("project" if scope == "project" else "user", root, words, is_named=command is not None)
 
 
 def _record(target: Target) -> Record:
@@ -120,7 +120,10 @@ def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_js
                 "client": setup.client.name,
                 "scope": setup.target.scope,
                 "dry_run": dry_run,
-                "files": [{"path": str(one.path), "change": one.word} for one in changes],
+                "files": [
+                    {"path": str(one.path), "change": one.word, **({"kept": one.kept} if one.kept else {})}
+                    for one in changes
+                ],
             }
             for setup, changes in worked_out
         ]
@@ -129,11 +132,10 @@ def _show(worked_out: Iterable[tuple[Setup, list[Change]]], dry_run: bool, as_js
     for setup, changes in worked_out:
         print(f"{setup.client.title} ({setup.target.scope}){', dry run' if dry_run else ''}:")
         for one in changes:
-            if one.was_edited:
-                print(f"  kept       {plain_line(str(one.path))} (it was edited)")
-            elif one.is_needed:
-                print(f"  {one.word:<10} {plain_line(str(one.path))}")
-        if not any(one.is_needed or one.was_edited for one in changes):
+            if one.is_needed or one.kept:
+                why = f" ({plain_line(one.kept)})" if one.kept else ""
+                print(f"  {one.word:<10} {plain_line(str(one.path))}{why}")
+        if not any(one.is_needed or one.kept for one in changes):
             print("  nothing to do")
         if dry_run:
             print(plain("".join(one.diff() for one in changes if one.is_needed)), end="")

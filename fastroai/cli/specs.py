@@ -13,6 +13,7 @@ from fastroai.cli.reading import print_json
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError, nearest_hint
 from fastroai.plain_text import plain
+from fastroai.workflows.answers import DeclaredField
 from fastroai.workflows.spec.catalog import CatalogEntry, find_specs
 from fastroai.workflows.spec.document import WorkflowSpec
 from fastroai.workflows.spec.drawing import draw_flow
@@ -108,8 +109,7 @@ def _entry(entry: CatalogEntry) -> JsonValue:
         "description": entry.description,
         "path": str(entry.path),
         "input": {
-            name: {"type": field.type, "required": field.required, "default": field.default}
-            for name, field in entry.inputs.items()
+            name: DeclaredField.of(field).model_dump(mode="json") for name, field in entry.inputs.items()
         },
     }
 

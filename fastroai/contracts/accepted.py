@@ -64,6 +64,10 @@ class Accepted:
             parts = {name: NotRequired[hints[field]] for name, field in self._field_of.items()}
             self._parts, self._strict = _adapter(_typed_dict(parts)), False
 
+    def read(self, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the inputs that are checked: those whose names are declared."""
+        return {name: inputs[name] for name in self.names if name in inputs}
+
     def check(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return the values as pydantic converts them, with defaults for missing ones.
 

@@ -23,7 +23,7 @@ def checked_inputs(accepts: Accepted | None, inputs: Mapping[str, object], name:
     """
     if accepts is None:
         return inputs
-    read = {name: inputs[name] for name in accepts.names if name in inputs}
+    read = accepts.read(inputs)
     try:
         return {**inputs, **accepts.check(read)}
     except Exception as error:  # from pydantic, or any exception of a validator of the user

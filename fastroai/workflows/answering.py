@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from fastroai.runtime.facts import RunFinished, StepSkipped
 from fastroai.workflows.answers import (
     AwaitGate,
+    DeclaredField,
     EndStatus,
     ErrorAnswer,
     ExecuteFlow,
@@ -20,9 +21,10 @@ from fastroai.workflows.answers import (
 )
 from fastroai.workflows.auditing import duration_ms, records_of
 from fastroai.workflows.calls import FlowCall
+from fastroai.workflows.machine.iterations import Loop
 from fastroai.workflows.machine.machine import SKIP_IF
 from fastroai.workflows.machine.state import FlowState
-from fastroai.workflows.spec.document import StepSpec
+from fastroai.workflows.spec.document import IterationSpec, StepSpec
 
 _ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "killed", "failed": "failed"}
 
@@ -120,17 +122,21 @@ def _step(
     spec = call.driven.plan.spec
     function = spec.functions.get(step.function) if step.function is not None else None
     contract = spec.contracts.get(step.output_contract) if step.output_contract is not None else None
+    fields = {} if contract is None else contract.fields
     loop, iteration = record.loop, step.iteration
     return ExecuteStep(
         status=status,
         **_common(call, step_id),
+        next_call=_next_call(iteration, loop, state.visit),
         step_mode="inline" if function is None else "function",
         intent=step.intent if function is None else function.intent,
         inputs=call.machine.inputs(step_id),
         output_contract=step.output_contract,
-        output_fields={} if contract is None else {name: one.type for name, one in contract.fields.items()},
+        output_fields={name: one.type for name, one in fields.items()},
+        contract={name: DeclaredField.of(one) for name, one in fields.items()},
         ensure=tuple(one.text for one in step.ensure),
         attempt=state.attempt,
+        max_attempts=step.attempts,
         retries_remaining=step.attempts - state.attempt + 1,
         function=step.function,
         mode=None if function is None else function.mode,
@@ -152,6 +158,16 @@ def _step(
             dry_streak=loop.dry_streak,
         ),
     )
+
+
+def _next_call(
+    iteration: IterationSpec | None, loop: Loop | None, visit: int
+) -> Literal["step_done", "iteration_start", "iteration_report"]:
+    if iteration is None:
+        return "step_done"
+    if loop is not None and loop.is_active:
+        return "iteration_report"
+    return "iteration_start" if loop is None or loop.visit != visit else "step_done"
 
 
 def _model(step: StepSpec, of_function: str | None) -> str | None:

@@ -12,10 +12,15 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from fastroai.workflows.spec.document import GatePolicy, Mode
+from fastroai.workflows.spec.document import FieldSpec, FieldType, GatePolicy, Mode
 
 ResolvedBy: TypeAlias = Literal["human", "agent", "system"]
-"""The one who decided at a gate: a person, an agent, or the system."""
+"""The one who decided at a gate, as far as FastroAI knows.
+
+`human`: a person, whose decision came through the inbox, the command line, the caller's own program or a
+trusted MCP client. `agent`: an agent, or somebody whose decision an agent has reported. `system`: the policy
+of the gate, or the end of its time.
+"""
 
 GateOutcome: TypeAlias = Literal["approve", "revise", "kill"]
 
@@ -66,7 +71,7 @@ this name. `flow_exists`: the store already has a flow with this id. `flow_not_f
 with this id. `not_a_workflow`: the run is one of a pipeline or graph. `flow_running`: another process runs
 the flow. `flow_ended`: nothing is due in the flow any more. `flow_unreadable`: the record of the flow is
 damaged. `conflict`: another call changed the flow first; nothing of this call is on record, so read the flow
-with `resume` and decide again. `store_unavailable`: the store fails.
+with `resume` and decide again. `store_unavailable`: the store fails; read the flow before another attempt.
 
 `step_not_found`, `step_not_due`: `available` has the steps that are due. `invalid_result`, `invalid_usage`:
 the value is not JSON, is too large, or does not have the form that is asked for.
@@ -88,6 +93,30 @@ class Answer(BaseModel):
     def to_json(self) -> dict[str, JsonValue]:
         """Return the answer as plain data, without fields that have their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class DeclaredField(Answer):
+    """A field of a contract, or an input of a flow, as the spec declares it."""
+
+    type: FieldType
+    required: bool
+    """Whether a value must be given."""
+    values: tuple[JsonValue, ...] | None = None
+    """The only values that are allowed; null: all values of the type."""
+    default: JsonValue = None
+    """The value of an input that is not given."""
+    description: str = ""
+
+    @classmethod
+    def of(cls, field: FieldSpec) -> DeclaredField:
+        """Return a field of a spec in the form that answers have."""
+        return cls(
+            type=field.type,
+            required=field.required and not field.has_default,
+            values=field.values,
+            default=field.default,
+            description=field.description,
+        )
 
 
 class Skipped(Answer):
@@ -131,22 +160,30 @@ class LoopState(Answer):
 
 
 class ExecuteStep(_Next):
-    """Do the step, then report its result with `step_done`.
+    """Do the step, then report its result with the call that `next_call` names.
 
     As `ensure_failed` or `schema_failed`: the last result was not accepted, for the reasons in `violations`.
     Do the step again.
     """
 
     status: Literal["execute_step", "ensure_failed", "schema_failed"]
+    next_call: Literal["step_done", "iteration_start", "iteration_report"]
+    """The call that is due. A step with `max_iterations` is repeated: `iteration_start` begins that,
+    `iteration_report` takes the result of each iteration, and `step_done` the result of the step.
+    """
     step_mode: Literal["function", "inline"]
     intent: str
     inputs: dict[str, JsonValue]
     output_contract: str | None
     output_fields: dict[str, str]
     """The types of the fields of the result, by name."""
+    contract: dict[str, DeclaredField] = Field(default_factory=dict)
+    """The fields of the result, as the contract of the step declares them."""
     ensure: tuple[str, ...]
     """Conditions that the result has to meet."""
     attempt: int
+    max_attempts: int
+    """Attempts in all, the first included."""
     retries_remaining: int
     """Attempts that are left, this one included, in every version of specs."""
     function: str | None = None
@@ -155,8 +192,9 @@ class ExecuteStep(_Next):
     model: str | None = None
     context: str = ""
     output_schema: dict[str, JsonValue] | None = None
-    """JSON Schema of the result."""
+    """JSON Schema that the result must match, beside its contract."""
     max_iterations: int | None = None
+    """Maximum number of iterations; null: the step is not repeated."""
     exit_criterion: str | None = None
     accumulate: str | None = None
     loop: LoopState | None = None
@@ -374,7 +412,10 @@ class Problem(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The call changed nothing. `message` says what to do instead."""
+    """The call changed nothing. `message` says what to do instead.
+
+    If the store fails while it writes (`store_unavailable`), nobody knows whether the call is on record.
+    """
 
     status: Literal["error"]
     error_type: ErrorType

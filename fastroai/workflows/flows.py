@@ -47,6 +47,7 @@ from fastroai.usage.references import provider_and_name
 from fastroai.workflows.answering import ended_of, next_of, rejected
 from fastroai.workflows.answers import (
     AuditAnswer,
+    AwaitGate,
     Committed,
     ErrorAnswer,
     ErrorType,
@@ -132,7 +133,10 @@ def _error_of(raised: FastroAIError, flow_id: str | None) -> ErrorAnswer:
         case RunCorrupt() | RunFromNewerVersion() | RunFromOlderVersion():
             return error("flow_unreadable", str(raised), flow_id=flow_id)
         case RunStoreUnavailable():
-            message = f"The store fails, and nothing of this call is on record: {raised}. Try again later."
+            message = (
+                f"The store fails: {raised}. When it is back, read the flow with resume before you call "
+                "again, as this call may be on record."
+            )
             return error("store_unavailable", message, flow_id=flow_id)
         case ConfigurationError() | ValueNotStorable():
             return error("invalid_input", str(raised), flow_id=flow_id)
@@ -240,14 +244,13 @@ class WorkflowRuns:
             flows = self._specs.load(text, None).plan.spec.flows
             hint = nearest_hint(str(flow), flows)
             raise refuse("unknown_flow", f"The spec has no flow {flow!r}.{hint}", None, *flows) from None
-        given = {name: _json(value, f"input {name!r}", "invalid_input") for name, value in inputs.items()}
-        if problems := input_problems(plan.entry.flow, given):
+        if problems := input_problems(plan.entry.flow, inputs):
             raise refuse("invalid_input", "; ".join(problems), None, *plan.entry.flow.input)
         name = plan.entry.flow.name
         opened = RunStarted(
             part=facts.Part(run_id, name, (name,)),
             definition=define(plan, width=1),
-            inputs=self._keeper.stored(with_defaults(plan.entry.flow, given)),
+            inputs=self._keeper.stored(with_defaults(plan.entry.flow, inputs)),
             timestamp=self._clock(),
         )
         told = self._runs.begun(opened)
@@ -288,9 +291,20 @@ class WorkflowRuns:
 
     @_answered
     async def gate_resolve(
-        self, flow_id: str, step_id: str, outcome: str, rationale: str = "", resolved_by: str = "human"
+        self,
+        flow_id: str,
+        step_id: str,
+        outcome: str,
+        rationale: str = "",
+        resolved_by: str = "human",
+        *,
+        seen: AwaitGate | None = None,
     ) -> NextAnswer:
-        """Resolve a gate: approve, revise or kill."""
+        """Resolve a gate: approve, revise or kill.
+
+        `seen` is the gate as it was shown to the person who decides. If it asks in another round or about
+        other inputs by now, the answer is a `conflict`, and the gate still waits.
+        """
         async with self._opened(flow_id) as call:
             full = _known_step(call, step_id)
             _, step = call.spec(full)
@@ -301,6 +315,7 @@ class WorkflowRuns:
                 self._runs.resume(call.told)
                 await call.follow()
             _check_due(call, step_id, full)
+            _check_seen(call, full, seen)
             if outcome not in (outcomes := get_args(GateOutcome)):
                 raise refuse(
                     "invalid_outcome", f"{outcome!r} is not an outcome of this gate.", step_id, *outcomes
@@ -604,8 +619,27 @@ def _due_step(call: FlowCall, step_id: str) -> str:
 def _check_due(call: FlowCall, step_id: str, full: str) -> None:
     if full not in call.due:
         _check_goes_on(call)
-        message = f"Step {step_id!r} is not due. {_told_due(call)}"
+        stage = "is over" if _is_over(call, full) else "is not due"
+        message = f"Step {step_id!r} {stage}. {_told_due(call)}"
         raise refuse("step_not_due", message, step_id, *_short_ids(call))
+
+
+def _is_over(call: FlowCall, full: str) -> bool:
+    """Return whether a step has been done, skipped or decided in this round."""
+    plan, step = call.spec(full)
+    flow = call.machine.state.flows.get(plan.path)
+    state = None if flow is None else flow.steps.get(step.id)
+    return state is not None and state.stage == "over"
+
+
+def _check_seen(call: FlowCall, full: str, seen: AwaitGate | None) -> None:
+    """Refuse a decision on a gate that asks something else by now than the person has seen."""
+    now = call.machine.flow_of(full).round, call.machine.inputs(full)
+    if seen is not None and (seen.round, seen.inputs) != now:
+        message = (
+            f"Gate {seen.step_id!r} was answered meanwhile, and asks anew. Read it with resume, decide again."
+        )
+        raise refuse("conflict", message, seen.step_id)
 
 
 def _check_goes_on(call: FlowCall) -> None:
@@ -623,8 +657,13 @@ def _short_ids(call: FlowCall) -> tuple[str, ...]:
 
 
 def _told_due(call: FlowCall) -> str:
-    due = _short_ids(call)
-    return f"Due: {', '.join(map(repr, due))}." if due else "Nothing is due."
+    due = [
+        f"gate {call.short_id(one)!r}, where a person decides: resolve it with gate_resolve"
+        if call.spec(one)[1].gate is not None
+        else repr(call.short_id(one))
+        for one in call.due
+    ]
+    return f"Due: {', '.join(due)}." if due else "Nothing is due."
 
 
 def _iteration(call: FlowCall, step_id: str, full: str) -> IterationSpec:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Never, NotRequired
+from typing import Any, ClassVar, Never
 
 from pydantic import JsonValue
 from pydantic_ai.models import Model
 from typing_extensions import Unpack
 
-from fastroai.contracts.accepted import Accepted
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import (
     BudgetExceeded,
@@ -40,12 +39,13 @@ from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import TAG, define, width_in
+from fastroai.workflows.inputs import FlowInputs
 from fastroai.workflows.performing import Agents, Callables, Performers
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import first_divergence
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.run import WorkflowRun, WorkflowSetup
-from fastroai.workflows.spec.document import FieldSpec, FieldType, WorkflowSpec
+from fastroai.workflows.spec.document import FieldSpec, WorkflowSpec
 from fastroai.workflows.spec.drawing import draw_flow
 from fastroai.workflows.spec.reading import load_spec
 
@@ -199,7 +199,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
         self._setup = WorkflowSetup.of(workflow.plan, performers, workspace, config)
         budget = workflow.plan.entry.flow.budget
         limits = together(limits_of(budget), limits_in(config))
-        self._accepts = Accepted({name: _type_of(field) for name, field in workflow.inputs.items()})
+        self._accepts = FlowInputs(workflow.plan.entry.flow)
         steps = dict.fromkeys(workflow.plan.steps, self._setup.config.hooks)
         self._limits = limits
         self._execution = Execution(
@@ -276,19 +276,3 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
-
-
-_TYPES: Final[Mapping[FieldType, Any]] = {
-    "string": str,
-    "number": float,
-    "integer": int,
-    "boolean": bool,
-    "array": list[JsonValue],
-    "object": dict[str, JsonValue],
-}
-
-
-def _type_of(field: FieldSpec) -> Any:
-    """Return the type of an input. An input that may be missing may also be null."""
-    of = _TYPES[field.type] if field.values is None else Literal[tuple(field.values)]
-    return of if field.required and not field.has_default else NotRequired[of | None]

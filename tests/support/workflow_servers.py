@@ -49,10 +49,10 @@ class Tools:
     async def __call__(self, tool: str, **arguments: JsonValue) -> Flow:
         """Call `fastroai_<tool>`, and return its answer; the text of it must say the same."""
         result = await self.client.call_tool(f"fastroai_{tool}", arguments)
-        assert not result.is_error, result.content
         (text,) = result.content
         assert isinstance(text, mcp_types.TextContent)
         assert result.structured_content == json.loads(text.text)
+        assert result.is_error == (result.structured_content["status"] == "error")
         return result.structured_content
 
 

@@ -46,10 +46,12 @@ def calls_of(tools: Tools) -> Any:
 async def test_a_flow_over_stdio_answers_as_the_scenario_says(scenario: Scenario, tmp_path: Path) -> None:
     root, clock = workspace(scenario, tmp_path), Clock()
     if scenario.waits:  # a process of its own would have its own time
-        async with server_here(tmp_path, workspace=root, clock=clock, mode="legacy") as tools:
+        async with server_here(
+            tmp_path, workspace=root, clock=clock, mode="legacy", trusts_client=True
+        ) as tools:
             await run_scenario(scenario, calls_of(tools), clock.passes)
         return
-    async with ForkedServer(tmp_path, "--workspace", str(root)).tools() as tools:
+    async with ForkedServer(tmp_path, "--workspace", str(root), "--trust-client").tools() as tools:
         await run_scenario(scenario, calls_of(tools))
 
 
@@ -60,7 +62,7 @@ async def test_a_flow_survives_a_kill_after_each_call(scenario: Scenario, tmp_pa
     root = workspace(scenario, tmp_path)
 
     async def do(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        server = ForkedServer(tmp_path, "--workspace", str(root))
+        server = ForkedServer(tmp_path, "--workspace", str(root), "--trust-client")
         async with server.tools() as tools:
             answer = await calls_of(tools)(name, arguments)
             server.kill()

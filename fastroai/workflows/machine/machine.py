@@ -457,6 +457,10 @@ class WorkflowMachine:
         """Skip a step that was entered."""
         flow, (_, step), position = self.flow_of(step_id), self.plan.steps[step_id], self._keys[step_id][-1]
         record = self.record(step_id)
+        if record.violations or record.loop is not None:  # its attempts stay on record
+            record.outcome = "skipped"
+            record = Record("skip", step.id)
+            flow.records.append(record)
         record.type, record.outcome, record.skip_reason = "skip", "skipped", reason
         flow.outputs[step.id] = {"output": None}
         self._decided.append(self._skipped(step_id, cause, visit))

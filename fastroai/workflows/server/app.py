@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Final
 
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
+from mcp.server.mcpserver.resources import Resource, TextResource
 from mcp_types import ToolAnnotations
 
 from fastroai.version import __version__
 from fastroai.workflows.server import document_tools, flow_tools
 from fastroai.workflows.server.desk import Desk
-from fastroai.workflows.server.replies import AnswerTool
+from fastroai.workflows.server.replies import SCHEMAS, AnswerTool, schemas
 
 NAME: Final = "fastroai"
 
-INSTRUCTIONS: Final = """\
+SPEC_FORMAT: Final = "fastroai://spec-format"
+"""URI of the resource that describes the format of specs."""
+
+GATE_RULE: Final = """\
+At a gate a person decides, and nobody decides for them. Call fastroai_gate_resolve without `outcome` \
+first: a client that can ask its user does so. If the answer is still `await_gate`, show the person what \
+there is to decide, wait for the answer, and call fastroai_gate_resolve with it and `resolved_by: human`. \
+The audit says `human` if the decision has reached FastroAI from the person, or if the operator trusts this \
+client; otherwise it says `agent`, because you have reported it."""
+"""The rule for gates. The instructions that are installed, the tool and the documentation say the same."""
+
+INSTRUCTIONS: Final = f"""\
 Workflows keep long work honest: a spec in YAML says which steps there are and what must hold of each \
 result. This server tracks where a flow is, checks every result, stops at gates where a person decides, and \
 keeps an audit.
 
-1. Write a spec, or take one (fastroai_list_workflows), and check it with fastroai_validate.
+1. Write a spec (the resource {SPEC_FORMAT} has every key), or take one (fastroai_list_workflows), and check \
+it with fastroai_validate.
 2. fastroai_plan begins a flow and answers with the first step.
-3. Do the step, report it with fastroai_step_done, and do as the answer says, until the status is complete, \
-failed or killed.
-4. At `await_gate`, call fastroai_gate_resolve without an outcome, so that the user decides.
+3. Do the step, report it with the tool that `next_call` names, and do as the answer says, until the status \
+is complete, failed or killed.
+4. {GATE_RULE}
 5. fastroai_audit tells what happened, at any time. fastroai_resume goes on in another session."""
 
 _SECONDS_TO_DECIDE: Final = 24 * 3600.0
@@ -55,6 +70,28 @@ _TOOLS: Final = (
 )
 
 
+def _resources(tools: Iterable[AnswerTool]) -> list[Resource]:
+    spec_format = (files("fastroai.workflows.server") / "spec_format.md").read_text(encoding="utf-8")
+    return [
+        TextResource(
+            uri=SPEC_FORMAT,
+            name="spec-format",
+            title="The format of workflow specs",
+            description="Every key of a spec in YAML, its expressions and its limits, with an example.",
+            mime_type="text/markdown",
+            text=spec_format,
+        ),
+        TextResource(
+            uri=SCHEMAS,
+            name="answer-schemas",
+            title="The JSON Schemas of all answers",
+            description="All fields of the answers of the tools, in `$defs` by the titles in output schemas.",
+            mime_type="application/schema+json",
+            text=json.dumps(schemas(tools)),
+        ),
+    ]
+
+
 def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
     """Return a server for the flows of a desk.
 
@@ -66,12 +103,14 @@ def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
     async def opened(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
         yield desk
 
+    tools = [AnswerTool.of(function, hints) for function, hints in _TOOLS]
     return MCPServer(
         NAME,
         title="FastroAI workflows",
         version=__version__,
         instructions=INSTRUCTIONS,
-        tools=[AnswerTool.of(function, hints) for function, hints in _TOOLS],
+        resources=_resources(tools),
+        tools=[*tools],
         lifespan=opened,
         log_level="WARNING",
         request_state_security=RequestStateSecurity(keys=[key], ttl=_SECONDS_TO_DECIDE),

@@ -19,7 +19,7 @@ class Desk:
     workspace: Path
     """The only directory whose files the tools read."""
     trusts_client: bool
-    """Whether a decision that the client obtains at a gate counts as one of a person."""
+    """Whether the record believes the client, and the agent in it, that a person has decided at a gate."""
 
 
 Call: TypeAlias = Context[Desk, Any]

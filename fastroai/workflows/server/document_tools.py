@@ -11,7 +11,7 @@ from mcp_types import CallToolResult
 from pydantic import Field, RootModel
 
 from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError
-from fastroai.workflows.answers import Answer, ErrorAnswer, Problem, error
+from fastroai.workflows.answers import Answer, DeclaredField, ErrorAnswer, Problem, error
 from fastroai.workflows.server.desk import Call, desk_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
 from fastroai.workflows.spec import catalog, drafting, speckit
@@ -46,8 +46,8 @@ class FoundWorkflow(Answer):
 
     name: str
     description: str
-    input: dict[str, str]
-    """The types of its inputs, by name."""
+    input: dict[str, DeclaredField]
+    """Its inputs, by name."""
     path: str
     """Path of the file in the workspace."""
 
@@ -99,6 +99,7 @@ async def validate(call: Call, spec: Spec) -> Annotated[CallToolResult, Validate
     """Check a workflow spec, and get everything that is wrong with it, with line and column.
 
     Do this before fastroai_plan. Where `valid` is true, `flows` says in which order the steps will be done.
+    The resource fastroai://spec-format has every key of a spec.
     """
     try:
         found = await run_sync(load_spec, spec)
@@ -170,7 +171,7 @@ def _listed(workspace: Path, folder: str) -> WorkflowList | ErrorAnswer:
         FoundWorkflow(
             name=entry.name,
             description=entry.description,
-            input={name: field.type for name, field in entry.inputs.items()},
+            input={name: DeclaredField.of(field) for name, field in entry.inputs.items()},
             path=entry.path.relative_to(workspace).as_posix(),
         )
         for entry in found.entries

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from mcp.server.mcpserver import Resolve
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, InputRequiredResult
 from pydantic import Field, JsonValue, TypeAdapter, WithJsonSchema
 
 from fastroai.workflows.answers import (
@@ -16,8 +15,9 @@ from fastroai.workflows.answers import (
     awaited_gate,
     error,
 )
+from fastroai.workflows.flows import WorkflowRuns
 from fastroai.workflows.server.desk import Call, desk_of
-from fastroai.workflows.server.gates import Decided, deciding, is_second_round, settled
+from fastroai.workflows.server.gates import with_user
 from fastroai.workflows.server.replies import (
     AuditResult,
     CommitResult,
@@ -29,6 +29,9 @@ from fastroai.workflows.server.replies import (
 
 _LONGEST_ID: Final = 5_000
 """Maximum number of characters in an id. Ids of flows inside of flows are paths."""
+
+Decider: TypeAlias = Literal["human", "agent"]
+"""Who has decided at a gate, as an agent can say."""
 
 FlowId: TypeAlias = Annotated[
     str,
@@ -64,11 +67,15 @@ Outcome: TypeAlias = Annotated[
 ]
 Who: TypeAlias = Annotated[
     str,
-    WithJsonSchema(TypeAdapter(ResolvedBy).json_schema()),
-    Field(description="Who has decided: `human` only if a person has told you so in this session."),
+    WithJsonSchema(TypeAdapter(Decider).json_schema()),
+    Field(
+        description="Who has decided: `human` only if a person has told you so in this session. It is on "
+        "record as `human` if the operator trusts this client, and as `agent` otherwise."
+    ),
 ]
 Reason: TypeAlias = Annotated[str, Field(description="Why; it is kept on record.")]
 Next: TypeAlias = Annotated[CallToolResult, NextResult]
+NextOrQuestion: TypeAlias = Annotated[CallToolResult, NextResult] | InputRequiredResult
 
 
 async def plan(
@@ -83,97 +90,87 @@ async def plan(
 ) -> Next:
     """Begin a flow of a workflow spec, and get its first step.
 
-    Do what the answer says, and report each step with fastroai_step_done. Keep `flow_id`: with it, a flow
-    goes on in another session (fastroai_resume). The status of an answer says what is next. `execute_step`:
-    do the step as `intent` says, with `inputs`, and report it. `await_gate`: a person decides, with
+    Do what the answer says, and report each step with the tool that `next_call` names. Keep `flow_id`: with
+    it, a flow goes on in another session (fastroai_resume). The status of an answer says what is next.
+    `execute_step`: do the step as `intent` says, with `inputs`, and report it; `contract`, `output_schema`
+    and `ensure` say what must hold of the result. `await_gate`: a person decides, with
     fastroai_gate_resolve. `execute_flow`: do as `child_step` says. `complete`, `failed`, `killed`: the flow
     is over. `error`: nothing has changed, and `message` says what to do instead.
     """
     return reply(await desk_of(call).runs.plan(spec, flow, inputs))
 
 
-async def _reported(
-    call: Call, flow_id: str, step_id: str, result: JsonValue, usage: dict[str, JsonValue] | None
-) -> NextAnswer:
-    runs = desk_of(call).runs
-    if is_second_round(call):
-        return await runs.resume(flow_id)
-    return await runs.step_done(flow_id, step_id, result, usage)
-
-
 async def step_done(
-    call: Call,
-    flow_id: FlowId,
-    step_id: StepId,
-    result: Result,
-    answer: Annotated[NextAnswer, Resolve(_reported)],
-    decided: Annotated[Decided, Resolve(deciding(_reported))],
-    usage: Usage = None,
-) -> Next:
+    call: Call, flow_id: FlowId, step_id: StepId, result: Result, usage: Usage = None
+) -> NextOrQuestion:
     """Report the result of a step. It is checked, and the answer is the next step.
+
+    If `next_call` of the step is `iteration_start`, begin its loop with fastroai_iteration_start first.
 
     `schema_failed` or `ensure_failed`: the result was not accepted. Mend what `violations` say, do the step
     again and report it again; `retries_remaining` says how often you may. Report what you have really done:
     the checks look at files, too.
     """
-    return reply(await settled(call, answer, decided))
+    return await with_user(
+        call, flow_id, lambda: desk_of(call).runs.step_done(flow_id, step_id, result, usage)
+    )
 
 
-async def _skipped(call: Call, flow_id: str, step_id: str, reason: str) -> NextAnswer:
-    runs = desk_of(call).runs
-    if is_second_round(call):
-        return await runs.resume(flow_id)
-    return await runs.skip_step(flow_id, step_id, reason)
-
-
-async def skip_step(
-    call: Call,
-    flow_id: FlowId,
-    step_id: StepId,
-    answer: Annotated[NextAnswer, Resolve(_skipped)],
-    decided: Annotated[Decided, Resolve(deciding(_skipped))],
-    reason: Reason = "",
-) -> Next:
+async def skip_step(call: Call, flow_id: FlowId, step_id: StepId, reason: Reason = "") -> NextOrQuestion:
     """Leave the step out that is due, and get the next one. Its output is null for later steps.
 
     Use it only for a step that the situation makes pointless, and say why. A gate can't be skipped.
     """
-    return reply(await settled(call, answer, decided))
+    return await with_user(call, flow_id, lambda: desk_of(call).runs.skip_step(flow_id, step_id, reason))
 
 
-async def _resumed(call: Call, flow_id: str) -> NextAnswer:
-    return await desk_of(call).runs.resume(flow_id)
-
-
-async def resume(
-    call: Call,
-    flow_id: FlowId,
-    answer: Annotated[NextAnswer, Resolve(_resumed)],
-    decided: Annotated[Decided, Resolve(deciding(_resumed))],
-) -> Next:
+async def resume(call: Call, flow_id: FlowId) -> NextOrQuestion:
     """Get what is due now in a flow that was begun before, or how it has ended.
 
     Use it in a new session, after a `conflict`, and whenever you are not sure where the flow is.
     """
-    return reply(await settled(call, answer, decided))
+    return await with_user(call, flow_id, lambda: desk_of(call).runs.resume(flow_id))
 
 
-async def _resolved(
+async def gate_resolve(
     call: Call,
-    flow_id: str,
-    step_id: str,
-    outcome: str | None,
-    rationale: str,
-    resolved_by: str,
-) -> NextAnswer:
-    runs = desk_of(call).runs
-    if outcome is not None and not is_second_round(call):
-        return await runs.gate_resolve(flow_id, step_id, outcome, rationale, resolved_by)
+    flow_id: FlowId,
+    step_id: StepId,
+    outcome: Outcome = None,
+    rationale: Reason = "",
+    resolved_by: Who = "agent",
+) -> NextOrQuestion:
+    """Resolve a gate, at which the flow waits for a person to decide.
+
+    At a gate a person decides, and nobody decides for them. Call fastroai_gate_resolve without `outcome`
+    first: a client that can ask its user does so. If the answer is still `await_gate`, show the person what
+    there is to decide, wait for the answer, and call fastroai_gate_resolve with it and `resolved_by: human`.
+    The audit says `human` if the decision has reached FastroAI from the person, or if the operator trusts
+    this client; otherwise it says `agent`, because you have reported it.
+
+    `revise` goes back to the step in `on_revise`, in a new round.
+    """
+    desk = desk_of(call)
+    if outcome is None:
+        return await with_user(call, flow_id, lambda: _at_gate(desk.runs, flow_id, step_id))
+    who = _on_record(resolved_by, desk.trusts_client)
+    return await with_user(
+        call, flow_id, lambda: desk.runs.gate_resolve(flow_id, step_id, outcome, rationale, who)
+    )
+
+
+def _on_record(said: str, trusts_client: bool) -> str:
+    """Return who has decided, according to the record, if an agent says `said`."""
+    is_believed = said == "human" and trusts_client
+    return "agent" if said in get_args(ResolvedBy) and not is_believed else said
+
+
+async def _at_gate(runs: WorkflowRuns, flow_id: str, step_id: str) -> NextAnswer:
+    """Return the answer of a flow that waits at a gate; an error if it does not wait there."""
     answer = await runs.resume(flow_id)
-    if answer.status == "error" or is_second_round(call):
-        return answer
     gate = awaited_gate(answer)
-    if gate is not None and _path(gate.flow_id, gate.step_id) == _path(flow_id, step_id):
+    is_there = gate is not None and _path(gate.flow_id, gate.step_id) == _path(flow_id, step_id)
+    if is_there or answer.status == "error":
         return answer
     waiting = () if gate is None else (gate.step_id,)
     message = f"step {step_id!r} is no gate that waits for a decision; fastroai_resume says what is due"
@@ -184,25 +181,6 @@ def _path(flow_id: str, step_id: str) -> str:
     """Return the path of a step in its run, given the id of its flow or of a flow around it."""
     _, _, around = flow_id.partition("/")
     return f"{around}.{step_id}" if around else step_id
-
-
-async def gate_resolve(
-    call: Call,
-    flow_id: FlowId,
-    step_id: StepId,
-    answer: Annotated[NextAnswer, Resolve(_resolved)],
-    decided: Annotated[Decided, Resolve(deciding(_resolved))],
-    outcome: Outcome = None,
-    rationale: Reason = "",
-    resolved_by: Who = "agent",
-) -> Next:
-    """Resolve a gate, at which the flow waits for a person to decide.
-
-    Call it without `outcome` first: a client that can ask its user does so. If the answer is still
-    `await_gate`, it can't: ask the user yourself, and call it with what they decided. Do not decide on
-    their behalf. `revise` goes back to the step in `on_revise`, in a new round.
-    """
-    return reply(await settled(call, answer, decided))
 
 
 async def check_timeouts(call: Call, flow_id: FlowId) -> Annotated[CallToolResult, TimeoutResult]:

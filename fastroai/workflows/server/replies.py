@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ConfigDict, RootModel, ValidationError, create_model
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, JsonValue, RootModel, ValidationError, create_model
+from pydantic.json_schema import models_json_schema
 
 from fastroai.workflows.answers import (
     Answer,
@@ -27,6 +28,8 @@ from fastroai.workflows.answers import (
 
 PREFIX: Final = "fastroai_"
 """Prefix of the names of all tools."""
+SCHEMAS: Final = "fastroai://answer-schemas"
+"""URI of the resource with the JSON Schemas of all answers."""
 
 _MOST_PROBLEMS: Final = 20
 """Maximum number of arguments that one error names."""
@@ -69,7 +72,42 @@ def reply(answer: Answer) -> CallToolResult:
     """Return an answer as the result of a tool, both as data and as text."""
     data = answer.to_json()
     text = TextContent(type="text", text=json.dumps(data, ensure_ascii=False))
-    return CallToolResult(content=[text], structured_content=data)
+    is_error = isinstance(answer, ErrorAnswer)
+    return CallToolResult(content=[text], structured_content=data, is_error=is_error)
+
+
+def schemas(tools: Iterable[AnswerTool]) -> dict[str, JsonValue]:
+    """Return the JSON Schemas of all answers of some tools, by name in `$defs`."""
+    models: list[type[BaseModel]] = [tool.fn_metadata.output_model for tool in tools]
+    _, schema = models_json_schema([(one, "validation") for one in dict.fromkeys(models)])
+    return schema
+
+
+def _in_brief(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each kind of answer has at least, of the JSON Schema of a tool's answers.
+
+    Clients get the schemas of all tools at once, and resolve no reference to another document. So the whole
+    schemas, of which most are those of several tools, are in a resource.
+    """
+    kinds = [schema["$defs"][one["$ref"].rpartition("/")[2]] for one in schema.get("anyOf", ())] or [schema]
+    return {
+        "type": "object",
+        "description": f"{schema['description']} All fields are in the resource {SCHEMAS}.",
+        "oneOf": [
+            {
+                "title": kind["title"],
+                "properties": {
+                    "status": {
+                        key: kind["properties"]["status"][key]
+                        for key in ("const", "enum")
+                        if key in kind["properties"]["status"]
+                    }
+                },
+                "required": kind["required"],
+            }
+            for kind in kinds
+        ],
+    }
 
 
 class _NoOthers(ArgModelBase):
@@ -82,7 +120,9 @@ class AnswerTool(Tool):
     """A tool that refuses unknown arguments, and reports invalid arguments in an answer, as other errors."""
 
     @classmethod
-    def of(cls, function: Callable[..., Awaitable[CallToolResult]], hints: ToolAnnotations) -> AnswerTool:
+    def of(
+        cls, function: Callable[..., Awaitable[CallToolResult | InputRequiredResult]], hints: ToolAnnotations
+    ) -> AnswerTool:
         """Return a tool made of a function. The docstring of the function tells agents what the tool does."""
         name, description = f"{PREFIX}{function.__name__}", inspect.getdoc(function)
         tool = cls.from_function(function, name=name, description=description, annotations=hints)
@@ -90,6 +130,8 @@ class AnswerTool(Tool):
         strict = create_model(name, __base__=(_NoOthers, tool.fn_metadata.arg_model))
         tool.fn_metadata.arg_model = strict
         tool.parameters = strict.model_json_schema(by_alias=True)
+        assert tool.fn_metadata.output_schema is not None
+        tool.fn_metadata.output_schema = _in_brief(tool.fn_metadata.output_schema)
         return tool
 
     async def run(

@@ -78,7 +78,12 @@ async def test_a_spec_that_takes_long_to_read_does_not_keep_other_calls_waiting(
 
 async def test_the_specs_of_a_folder_are_listed_with_what_is_wrong_with_others(tmp_path: Path) -> None:
     (folder := tmp_path / "flows").mkdir()
-    (folder / "article.workflow.yaml").write_text(ARTICLE)
+    tone = "tone: {type: string, values: [warm, dry], default: dry, description: How it sounds.}"
+    (folder / "article.workflow.yaml").write_text(
+        ARTICLE.replace("    topic: {type: string}\n", f"    topic: {{type: string}}\n    {tone}\n").replace(
+            "input: {topic: {type: string}}", f"input: {{topic: {{type: string}}, {tone}}}"
+        )
+    )
     (folder / "broken.stratum.yaml").write_text("version: 0.2")
     (folder / "notes.yaml").write_text("no spec")
     async with server_here(tmp_path) as call:
@@ -88,7 +93,16 @@ async def test_the_specs_of_a_folder_are_listed_with_what_is_wrong_with_others(t
     assert article == {
         "name": "article",
         "description": "Writes an article that somebody approves.",
-        "input": {"topic": "string"},
+        "input": {
+            "topic": {"type": "string", "required": True},
+            "tone": {
+                "type": "string",
+                "required": False,
+                "values": ["warm", "dry"],
+                "default": "dry",
+                "description": "How it sounds.",
+            },
+        },
         "path": "flows/article.workflow.yaml",
     }
     (broken,) = answer["errors"]

@@ -14,6 +14,12 @@ from support.patience import PATIENCE
 from support.workflow_servers import Flow, Tools, answering, server_here
 from support.workflow_specs import ARTICLE, DRAFT
 
+from fastroai.errors import RunStoreUnavailable
+from fastroai.store import SQLiteRunStore
+from fastroai.workflows.answers import AwaitGate
+from fastroai.workflows.server.app import GATE_RULE
+from fastroai.workflows.server.install.texts import instructions, skill_texts
+
 BOTH = pytest.mark.parametrize("mode", ["auto", "legacy"])
 """Questions in the answer of a call, since 2026-07-28; and questions in mid-call, before."""
 
@@ -73,6 +79,38 @@ async def test_the_decision_is_one_of_a_person_if_the_operator_trusts_the_client
     async with server_here(tmp_path, trusts_client=True, mode=mode, elicitation_callback=user) as call:
         flow, _ = await at_gate(call)
         assert await decision(call, flow) == ("approve", "human", "well written")
+
+
+@pytest.mark.parametrize(
+    ("trusts_client", "said", "on_record"),
+    [
+        (False, "human", "agent"),
+        (False, "agent", "agent"),
+        (False, "system", "agent"),
+        (True, "human", "human"),
+        (True, "agent", "agent"),
+        (True, "system", "agent"),
+    ],
+)
+async def test_an_agent_alone_cannot_put_a_person_on_record(
+    tmp_path: Path, trusts_client: bool, said: str, on_record: str
+) -> None:
+    async with server_here(tmp_path, trusts_client=trusts_client) as call:
+        flow, _ = await at_gate(call)
+        await call("gate_resolve", flow_id=flow, step_id="ship", outcome="approve", resolved_by=said)
+        assert await decision(call, flow) == ("approve", on_record, "")
+
+
+async def test_every_text_for_agents_and_people_has_the_same_rule_for_gates(tmp_path: Path) -> None:
+    async with server_here(tmp_path) as call:
+        told = call.client.instructions
+        tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
+    page = Path(__file__).parents[3] / "docs" / "guides" / "workflow-server.md"
+    tool = tools["fastroai_gate_resolve"].description
+    for text in (told, tool, instructions(), page.read_text().replace("\n> ", " ")):
+        assert GATE_RULE.replace("`", "") in " ".join((text or "").replace("`", "").split())
+    for text in (told, tool, instructions(), *skill_texts().values()):
+        assert (text or "").count("resolved_by") <= 1, "and no other"
 
 
 @BOTH
@@ -146,7 +184,98 @@ async def test_a_gate_that_somebody_else_has_resolved_meanwhile_stays_so(tmp_pat
         await elsewhere("gate_resolve", flow_id=flow, step_id="ship", outcome="kill", resolved_by="human")
         killed.set()
         assert (await waiting)["status"] == "killed"
-        assert await decision(call, flow) == ("kill", "human", "")
+        assert await decision(call, flow) == ("kill", "agent", "")
+
+
+async def errs(*_: Any) -> mcp_types.ErrorData:
+    return mcp_types.ErrorData(code=-32603, message="there is no user here")
+
+
+async def says(content: dict[str, Any] | None) -> mcp_types.ElicitResult:
+    return mcp_types.ElicitResult(action="accept", content=content)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user"),
+    [
+        ("legacy", errs),
+        *((mode, lambda *_: says(None)) for mode in ("auto", "legacy")),
+        *((mode, lambda *_: says({"outcome": "maybe"})) for mode in ("auto", "legacy")),
+        *((mode, lambda *_: says({"rationale": "good"})) for mode in ("auto", "legacy")),
+    ],
+)
+async def test_a_question_that_fails_leaves_the_flow_at_the_gate(
+    tmp_path: Path, mode: str, user: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        flow, gate = await at_gate(call)
+        assert (gate["status"], gate["step_id"]) == ("await_gate", "ship")
+        assert (await call("resume", flow_id=flow))["status"] == "await_gate"
+        assert (await call("gate_resolve", flow_id=flow, step_id="ship"))["status"] == "await_gate"
+        end = await call("gate_resolve", flow_id=flow, step_id="ship", outcome="approve")
+        assert end["status"] == "complete"
+    assert "the client" in caplog.text
+
+
+@BOTH
+async def test_a_user_who_declines_late_learns_where_the_flow_is(tmp_path: Path, mode: str) -> None:
+    async with server_here(tmp_path) as elsewhere:
+
+        async def user(*_: Any) -> mcp_types.ElicitResult:
+            await elsewhere("gate_resolve", flow_id=flow, step_id="ship", outcome="revise")
+            return mcp_types.ElicitResult(action="decline")
+
+        async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+            flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
+            now = await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
+    assert (now["status"], now["step_id"], now["round"]) == ("execute_step", "draft", 1)
+
+
+@BOTH
+async def test_a_decision_does_not_count_for_a_round_that_the_user_has_not_seen(
+    tmp_path: Path, mode: str
+) -> None:
+    later = {**DRAFT, "text": "Another text about tides."}
+    async with server_here(tmp_path) as elsewhere:
+
+        async def user(*_: Any) -> mcp_types.ElicitResult:
+            await elsewhere("gate_resolve", flow_id=flow, step_id="ship", outcome="revise")
+            await elsewhere("step_done", flow_id=flow, step_id="draft", result=later)
+            return mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})
+
+        async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+            flow = (await call("plan", spec=ARTICLE, inputs={"topic": "tides"}))["flow_id"]
+            now = await call("step_done", flow_id=flow, step_id="draft", result=DRAFT)
+    assert (now["status"], now["round"], now["inputs"]) == ("await_gate", 1, {"text": later["text"]})
+
+
+@BOTH
+async def test_a_store_that_fails_while_the_user_decides_leaves_the_flow_at_the_gate(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise RunStoreUnavailable("SQLite", "the disk is gone")
+
+    async def user(*_: Any) -> mcp_types.ElicitResult:
+        monkeypatch.setattr(SQLiteRunStore, "append", fails)
+        monkeypatch.setattr(SQLiteRunStore, "read", fails)
+        return mcp_types.ElicitResult(action="accept", content={"outcome": "approve"})
+
+    async with server_here(tmp_path, mode=mode, elicitation_callback=user) as call:
+        _, gate = await at_gate(call)
+        assert (gate["status"], gate["inputs"]) == ("await_gate", {"text": DRAFT["text"]})
+        monkeypatch.undo()
+        audit = await call("audit", flow_id=gate["flow_id"])
+    assert [step["outcome"] for step in audit["trace"]] == ["succeeded", "open"]
+
+
+async def test_a_question_of_another_version_of_the_server_leaves_the_flow_at_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AwaitGate, "model_dump_json", lambda _: '{"status": "await_gate", "of": "later"}')
+    async with server_here(tmp_path, elicitation_callback=answering(APPROVED)[0]) as call:
+        _, gate = await at_gate(call)
+    assert (gate["status"], gate["step_id"]) == ("await_gate", "ship")
 
 
 async def test_another_server_understands_what_the_first_one_has_sealed(tmp_path: Path) -> None:

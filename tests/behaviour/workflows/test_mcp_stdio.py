@@ -87,7 +87,7 @@ async def test_a_flow_with_a_failed_check_a_retry_and_a_gate_runs_to_its_end(tmp
         audit = await call("audit", flow_id=flow)
     draft, ship = audit["trace"]
     assert (draft["attempts"], draft["outcome"]) == (3, "succeeded")
-    assert (ship["outcome"], ship["resolved_by"], ship["rationale"]) == ("approve", "human", "good")
+    assert (ship["outcome"], ship["resolved_by"], ship["rationale"]) == ("approve", "agent", "good")
 
 
 async def test_a_server_that_starts_anew_goes_on_where_the_last_one_was(tmp_path: Path) -> None:

@@ -111,6 +111,26 @@ def test_what_install_prints_of_files_and_folders_cannot_change_a_terminal(proje
         assert r"\u202e" in done.stdout
 
 
+def test_an_entry_that_was_written_by_hand_is_kept_and_told(project: Path) -> None:
+    by_hand = (
+        '{"mcpServers": {"fastroai": {"command": "uvx", "args": ["fastroai", "mcp", "--store", "flows.db"]}}}'
+    )
+    (project / ".mcp.json").write_text(by_hand)
+    for arguments in (["--dry-run"], []):
+        said = mcp("install", "--client", "claude-code", *arguments).stdout
+        assert f"kept       {project}/.mcp.json (its entry mcpServers.fastroai is yours)" in said
+        assert (project / ".mcp.json").read_text() == by_hand
+    told = json.loads(mcp("install", "--client", "claude-code", "--json").stdout)[0]["files"]
+    assert [one["kept"] for one in told if "kept" in one] == ["its entry mcpServers.fastroai is yours"]
+    said = mcp("install", "--client", "claude-code", "--command", "uv run fastroai", "--dry-run").stdout
+    assert '+{"mcpServers": {"fastroai": {' in said
+    mcp("install", "--client", "claude-code", "--command", "uv run fastroai")
+    assert json.loads((project / ".mcp.json").read_text())["mcpServers"]["fastroai"] == {
+        "command": "uv",
+        "args": ["run", "fastroai", "mcp", "--store", "flows.db"],
+    }
+
+
 def test_several_clients_are_set_up_at_once_and_share_a_record(project: Path) -> None:
     done = mcp("install", "--client", "cursor", "--client", "gemini", "--part", "server", "--json")
     assert [(one["client"], len(one["files"])) for one in json.loads(done.stdout)] == [

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.counting_store import Counting
 
+from fastroai.errors import ContractViolation
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runs.told import MOST_KEPT
@@ -223,6 +224,153 @@ async def test_a_damaged_log_is_told() -> None:
     found = await read_header(store, flow_id)
     await store.append(log_key(found.header), [b"no entry"], revision=2)
     assert error_of(await runs.resume(flow_id)) == "flow_unreadable"
+
+
+# --- what answers say ---
+
+TYPED = """
+version: "0.2"
+contracts:
+  Found:
+    verdict: {type: string, values: [good, bad], description: What you think of it.}
+    why: {type: string, required: false}
+functions:
+  judge: {mode: infer, intent: Judge it, input: {n: {type: integer}}, output: Found, retries: 3}
+flows:
+  main:
+    input:
+      n: {type: integer}
+      tone: {type: string, required: false, values: [warm, dry]}
+      size: {type: number, default: 1}
+    steps:
+      - {id: look, function: judge, inputs: {n: $.input.n}}
+      - {id: hunt, intent: More, max_iterations: 2, depends_on: [look], ensure: [result.found], retries: 2}
+"""
+
+
+async def test_a_step_is_dispatched_with_its_contract_and_its_attempts() -> None:
+    runs = WorkflowRuns(MemoryRunStore())
+    flow_id = await begun(runs, TYPED, n=1)
+    for attempt in (1, 2):
+        due = (await runs.resume(flow_id)).to_json()
+        assert due["contract"] == {
+            "verdict": {
+                "type": "string",
+                "required": True,
+                "values": ["good", "bad"],
+                "description": "What you think of it.",
+            },
+            "why": {"type": "string", "required": False},
+        }
+        assert due["output_fields"] == {"verdict": "string", "why": "string"}
+        assert (due["attempt"], due["max_attempts"], due["retries_remaining"]) == (attempt, 3, 4 - attempt)
+        again = await runs.step_done(flow_id, "look", {"verdict": "great"})
+        assert isinstance(again, ExecuteStep)
+        assert again.contract["verdict"].values == ("good", "bad")
+
+
+async def test_a_step_says_which_call_is_due_so_that_no_loop_is_overlooked() -> None:
+    runs = WorkflowRuns(MemoryRunStore())
+    flow_id = await begun(runs, TYPED, n=1)
+
+    async def due() -> str:
+        answer = await runs.resume(flow_id)
+        assert isinstance(answer, ExecuteStep)
+        return answer.next_call
+
+    assert await due() == "step_done"
+    await runs.step_done(flow_id, "look", {"verdict": "good"})
+    for found in (False, True):
+        assert await due() == "iteration_start"
+        await runs.iteration_start(flow_id, "hunt")
+        assert await due() == "iteration_report"
+        await runs.iteration_report(flow_id, "hunt", {"found": found})
+        assert await due() == "iteration_report"
+        await runs.iteration_report(flow_id, "hunt", {"found": found})
+        assert await due() == "step_done"
+        ended = await runs.step_done(flow_id, "hunt", {"found": found})
+    assert ended.status == "complete"
+
+
+async def test_an_error_at_a_step_that_is_over_names_the_gate_that_is_due() -> None:
+    runs = WorkflowRuns(MemoryRunStore())
+    flow_id = await begun(runs, secret="s")
+    early = await runs.step_done(flow_id, "two", {})
+    assert isinstance(early, ErrorAnswer)
+    assert early.message == "Step 'two' is not due. Due: 'one'."
+    await runs.step_done(flow_id, "one", {"ok": True})
+    late = await runs.step_done(flow_id, "one", {"ok": True})
+    assert isinstance(late, ErrorAnswer)
+    assert (late.error_type, late.available) == ("step_not_due", ("sure",))
+    assert late.message == (
+        "Step 'one' is over. Due: gate 'sure', where a person decides: resolve it with gate_resolve."
+    )
+
+
+async def test_a_skip_leaves_a_record_beside_that_of_the_attempts() -> None:
+    runs = WorkflowRuns(MemoryRunStore())
+    flow_id = await begun(runs, secret="s")
+    usage = {"model": "openai:gpt-4o-mini", "input_tokens": 1_000_000}
+    await runs.step_done(flow_id, "one", {"ok": False}, usage)
+    await runs.skip_step(flow_id, "one", "nobody needs it")
+    audit = await runs.audit(flow_id)
+    assert isinstance(audit, AuditAnswer)
+    attempts, skip, gate = audit.trace
+    assert (attempts.type, attempts.outcome, attempts.attempts) == ("step", "skipped", 2)
+    assert attempts.violations == ("result.ok (False) is false",)
+    assert (attempts.cost_usd, attempts.tokens) == (audit.cost_usd, 1_000_000)
+    assert (skip.type, skip.outcome, skip.skip_reason) == ("skip", "skipped", "nobody needs it")
+    assert (skip.attempts, skip.tokens, gate.step_id, audit.steps_completed) == (0, 0, "sure", 1)
+    assert await WorkflowRuns(runs.store).audit(flow_id) == audit
+
+
+async def test_a_decision_on_another_round_than_the_one_that_was_seen_is_a_conflict() -> None:
+    runs = WorkflowRuns(MemoryRunStore())
+    flow_id = await begun(runs, secret="s")
+    seen = await runs.step_done(flow_id, "one", {"ok": 1})
+    assert isinstance(seen, AwaitGate)
+    await runs.gate_resolve(flow_id, "sure", "revise")
+    await runs.step_done(flow_id, "one", {"ok": 2})
+    assert error_of(await runs.gate_resolve(flow_id, "sure", "approve", seen=seen)) == "conflict"
+    now = await runs.resume(flow_id)
+    assert isinstance(now, AwaitGate)
+    assert (await runs.gate_resolve(flow_id, "sure", "approve", seen=now)).status == "execute_step"
+
+
+WRONG_INPUTS: list[tuple[dict[str, Any], str]] = [
+    ({}, "input 'n' is missing: a value of type integer"),
+    ({"n": "3"}, "input 'n': expected a value of type integer"),
+    ({"n": True}, "input 'n': expected a value of type integer"),
+    ({"n": None}, "input 'n': expected a value of type integer"),
+    ({"n": 1, "tone": "loud"}, "input 'tone': expected one of 'warm', 'dry'"),
+    ({"n": 1, "tne": "dry"}, "there is no input 'tne'. Did you mean 'tone'?"),
+    ({"n": 1, "size": b"1"}, "input 'size': expected a value of type number, as JSON data, and not bytes"),
+    ({"n": 1, "tone": "x" * 1_100_000}, "input 'tone': too large: it has more than 1,000,000 characters"),
+    ({"n": "3", "tone": 4}, "input 'n': expected a value of type integer; input 'tone': expected one of"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "problem"), WRONG_INPUTS)
+async def test_a_flow_that_is_driven_and_one_that_is_run_refuse_the_same_inputs(
+    inputs: dict[str, Any], problem: str
+) -> None:
+    planned = await WorkflowRuns(MemoryRunStore()).plan(TYPED, inputs=inputs)
+    assert isinstance(planned, ErrorAnswer)
+    with pytest.raises(ContractViolation) as caught:
+        await Workflow.load(TYPED).run(inputs, model="test")
+    assert problem in planned.message
+    assert problem.replace("\n", " ") in str(caught.value)
+
+
+@pytest.mark.parametrize("inputs", [{"n": 1}, {"n": 3.0, "tone": None}, {"n": 1, "tone": "dry", "size": 2}])
+async def test_a_flow_that_is_driven_and_one_that_is_run_take_the_same_inputs(inputs: dict[str, Any]) -> None:
+    planned = await WorkflowRuns(MemoryRunStore()).plan(TYPED, inputs=inputs)
+    assert isinstance(planned, ExecuteStep)
+    assert planned.inputs == {"n": inputs["n"]}
+    store = MemoryRunStore()
+    result = await Workflow.load(TYPED).run(inputs, model="test", store=store)
+    trace = await RunHistory(store).trace(result.run_id)
+    assert trace.inputs == inputs
 
 
 class Shift:

@@ -18,19 +18,21 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.workflows.server.install.parts import (
+    THIS_MODULE,
     BlockPart,
     FilePart,
     JsonPart,
     Part,
+    Server,
+    TomlPart,
     Way,
-    check_codex_toml,
 )
 from fastroai.workflows.server.install.texts import instructions, skill_texts
 
 Scope: TypeAlias = Literal["project", "user"]
 """The scope of a setup: one project, or all projects of this user."""
 
-SERVER: Final = "fastroai"
+NAME: Final = "fastroai"
 """The name of the server in the configuration of clients."""
 
 _SECONDS: Final = 10
@@ -50,16 +52,17 @@ class Target:
     """The folder of the project, or the user's own folder."""
     command: tuple[str, ...]
     """The command that starts `fastroai`, as a list of words."""
+    is_named: bool = False
+    """Whether the user has named the command."""
 
     @property
     def is_project(self) -> bool:
         """Whether one project is set up, and not all projects of the user."""
         return self.scope == "project"
 
-    def server(self, *more: str) -> dict[str, JsonValue]:
-        """Return the configuration of the server, in the form that most clients have."""
-        first, *rest = self.command
-        return {"command": first, "args": [*rest, "mcp", *more]}
+    def server(self, *options: str, **more: JsonValue) -> Server:
+        """Return the entry of the server, with options of `fastroai mcp` and more members."""
+        return Server(self.command, options, more, self.is_named)
 
     def hook(self, event: str, client: str) -> str:
         """Return the command line of a hook."""
@@ -90,17 +93,14 @@ class Client:
 
 
 def this_fastroai() -> tuple[str, ...]:
-    """Return the command that starts this installation of FastroAI, wherever a client starts it.
-
-    `-P` keeps Python from importing modules out of the folder in which the client starts it.
-    """
-    return (sys.executable, "-P", "-m", "fastroai.cli")
+    """Return the command that starts this installation of FastroAI, wherever a client starts it."""
+    return (sys.executable, *THIS_MODULE)
 
 
 def snippet(target: Target) -> str:
     """Return the configuration for a client that FastroAI does not know."""
-    server = json.dumps({"mcpServers": {SERVER: target.server()}}, indent=2, ensure_ascii=False)
-    return f"As JSON:\n\n{server}\n\nAs TOML:\n\n{_toml_server(target)}"
+    server = json.dumps({"mcpServers": {NAME: target.server().entry()}}, indent=2, ensure_ascii=False)
+    return f"As JSON:\n\n{server}\n\nAs TOML:\n\n{_toml(target.server())}"
 
 
 # --- Claude Code ---
@@ -160,9 +160,9 @@ def _codex(target: Target, settings: Path) -> list[Part]:
         "Stop": [_group(target.hook("stop", "codex"))],
         "PostToolUse": [_group(target.hook("tool-failure", "codex"), _STEP_DONE)],
     }
-    config = BlockPart(
-        "server", folder / "config.toml", *_TOML, body=_toml_server(target), check=check_codex_toml
-    )
+    path, server = folder / "config.toml", target.server()
+    block = BlockPart("server", path, *_TOML, body=_toml(server))
+    config = TomlPart("server", path, ("mcp_servers", NAME), server, block)
     return [
         config,
         _block(root / "AGENTS.md" if target.is_project else folder / "AGENTS.md"),
@@ -171,11 +171,10 @@ def _codex(target: Target, settings: Path) -> list[Part]:
     ]
 
 
-def _toml_server(target: Target) -> str:
+def _toml(server: Server) -> str:
     # Strings and arrays of strings are written in TOML as in JSON.
-    server = target.server()
-    values = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in server.items()]
-    return "\n".join([f"[mcp_servers.{SERVER}]", *values, ""])
+    values = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in server.entry().items()]
+    return "\n".join([f"[mcp_servers.{NAME}]", *values, ""])
 
 
 # --- VS Code ---
@@ -183,11 +182,11 @@ def _toml_server(target: Target) -> str:
 
 def _vscode(target: Target, settings: Path) -> list[Part]:
     root = target.root
-    server = {"type": "stdio", **target.server("--workspace", "${workspaceFolder}")}
+    server = target.server("--workspace", "${workspaceFolder}", type="stdio")
     config = JsonPart(
         "server",
         (root / ".vscode" if target.is_project else settings) / "mcp.json",
-        members=((("servers", SERVER), server),),
+        entry=(("servers", NAME), server),
     )
     if not target.is_project:
         return [config, *_skills(root / ".copilot" / "skills")]
@@ -236,8 +235,8 @@ def _gemini(target: Target, settings: Path) -> list[Part]:
 # --- parts that several clients have ---
 
 
-def _server(path: Path, server: dict[str, JsonValue]) -> JsonPart:
-    return JsonPart("server", path, members=((("mcpServers", SERVER), server),))
+def _server(path: Path, server: Server) -> JsonPart:
+    return JsonPart("server", path, entry=(("mcpServers", NAME), server))
 
 
 def _hooks(

@@ -20,6 +20,7 @@ MAX_BYTES: Final = 10_000_000
 _DEEPEST: Final = 8
 """Maximum number of levels of a result in which the answer of a tool is looked for."""
 
+_OF_THE_SERVER: Final = "fastroai_"
 _STEP_DONE: Final = "fastroai_step_done"
 
 _Event: TypeAlias = "Mapping[str, JsonValue]"
@@ -68,11 +69,13 @@ def _tool_failure(memory: Memory, client: str, event: _Event, now: datetime) -> 
     tool = _text(event, "tool_name")
     given = _unpacked(event.get("tool_input"))
     response = next((event[one] for one in _RESPONSES if one in event), None)
-    answer = _answer(response) if tool.endswith(_STEP_DONE) else None
-    if answer is not None:
-        _note_answer(memory, answer, given, now)
-        return ""
     error = _text(event, "error", "error_message") or _error_of(response)
+    # Some clients tell answers with the status `error` as failures of the tool, with the answer in the text.
+    answer = (_answer(response) or _answer(error)) if _OF_THE_SERVER in tool else None
+    if answer is not None:
+        if tool.endswith(_STEP_DONE):
+            _note_answer(memory, answer, given, now)
+        return ""
     if error:
         command = given.get("command") if isinstance(given, dict) else None
         did = f"{tool}: {command}" if isinstance(command, str) else tool

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fastroai.workflows.server.install.clients import Client, Target
-from fastroai.workflows.server.install.parts import KINDS, FilePart, Kind, Part
+from fastroai.workflows.server.install.parts import KINDS, Kind, Part
 from fastroai.workflows.server.install.record import Record
 from fastroai.workflows.server.install.text_files import check_writable, remove, text_of, write_text
 
@@ -21,8 +21,8 @@ class Change:
     path: Path
     before: str | None
     after: str | None
-    was_edited: bool = False
-    """Whether the file is left alone because somebody has edited it."""
+    kept: str = ""
+    """Why the file keeps something of the user in the place of ours; empty if it does not."""
     original: str | None = None
     """The text of the file without anything of ours; `None` if there was no file."""
 
@@ -34,10 +34,8 @@ class Change:
     @property
     def word(self) -> str:
         """One word for what happens to the file: kept, unchanged, created, removed or changed."""
-        if self.was_edited:
-            return "kept"
         if not self.is_needed:
-            return "unchanged"
+            return "kept" if self.kept else "unchanged"
         return "created" if self.before is None else "removed" if self.after is None else "changed"
 
     def diff(self) -> str:
@@ -119,23 +117,23 @@ class Setup:
     def _addition(self, path: Path, parts: Sequence[Part], wanted: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
         is_ours = self._is_ours(path, text)
-        after = text
-        for part in wanted:
-            after = part.put(after, is_ours)
-        edited = after == text and any(isinstance(one, FilePart) and one.text != text for one in wanted)
         original = self._backup(path)
         if not is_ours:
             # An entry of the same name that is not on record is the user's, and comes back at the end.
             original = _without(parts, text, original if self._is_on_record(path) else text)
-        return self._checked(Change(path, text, after, was_edited=edited, original=original))
+        after = text
+        for part in wanted:
+            after = part.put(after, original, is_ours)
+        kept = "" if after is None else "; ".join(filter(None, (one.kept(after, original) for one in wanted)))
+        return self._checked(Change(path, text, after, kept=kept, original=original))
 
     def _removal(self, path: Path, parts: Sequence[Part]) -> Change:
         text = text_of(self._root_of(path), path)
         if self._is_ours(path, text):
             return self._checked(Change(path, text, self._backup(path)))
         after = _without(parts, text, self._backup(path))
-        edited = text is not None and after == text and isinstance(parts[0], FilePart)
-        return self._checked(Change(path, text, after, was_edited=edited))
+        kept = "" if after is None else "; ".join(filter(None, (one.kept(after, after) for one in parts)))
+        return self._checked(Change(path, text, after, kept=kept))
 
     def _checked(self, change: Change) -> Change:
         if change.is_needed:

@@ -318,3 +318,16 @@ def test_hooks_that_run_together_lose_nothing(project: Path) -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         pool.starmap(_stop, [(project, number) for number in range(16)])
     assert memory(project).count("- 2026-11-23") == 16
+
+
+@pytest.mark.parametrize("tool", ["fastroai_step_done", "fastroai_plan", "fastroai_gate_resolve"])
+@pytest.mark.parametrize("hook_event", ["PostToolUseFailure", "PostToolUse"])
+def test_an_answer_with_the_status_error_is_no_failed_check(
+    project: Path, tool: str, hook_event: str
+) -> None:
+    said = json.dumps(answer("error", error_type="step_not_due", message="Step 'notes' is not due."))
+    event = {"cwd": str(project), "hook_event_name": hook_event, "tool_name": f"mcp__fastroai__{tool}"}
+    event |= {"tool_input": {"flow_id": "f1", "step_id": "notes"}}
+    event |= {"error": said} if hook_event == "PostToolUseFailure" else {"tool_response": said}
+    assert hook("tool-failure", "claude-code", event) == ""
+    assert not (project / ".fastroai" / "memory.md").exists()

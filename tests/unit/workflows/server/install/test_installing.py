@@ -60,9 +60,15 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def setup(root: Path, client: str, scope: Scope = "project", command: tuple[str, ...] = COMMAND) -> Setup:
+def setup(
+    root: Path,
+    client: str,
+    scope: Scope = "project",
+    command: tuple[str, ...] = COMMAND,
+    is_named: bool = False,
+) -> Setup:
     record = Record(root, root / FOLDER, is_project=scope == "project")
-    return Setup(CLIENTS[client], Target(scope, root, command), record)
+    return Setup(CLIENTS[client], Target(scope, root, command, is_named), record)
 
 
 def install(root: Path, client: str, scope: Scope = "project", **options: Any) -> dict[str, str]:
@@ -198,14 +204,94 @@ def test_what_others_have_added_since_stays_when_ours_is_taken_out(project: Path
     assert "# mine" in agent
 
 
-def test_a_server_of_the_same_name_comes_back(project: Path) -> None:
-    before = '{"mcpServers": {"fastroai": {"command": "mine"}}}'
-    (project / ".mcp.json").write_text(before)
-    install(project, "claude-code")
-    assert json.loads((project / ".mcp.json").read_text())["mcpServers"]["fastroai"]["command"] == COMMAND[0]
-    (project / ".mcp.json").write_text((project / ".mcp.json").read_text() + "\n")
-    uninstall(project, "claude-code")
-    assert json.loads((project / ".mcp.json").read_text()) == json.loads(before)
+MINE = {
+    "command": "uvx",
+    "args": ["--from", "fastroai[mcp]", "fastroai", "mcp", "--store", "postgresql://flows"],
+    "env": {"FASTROAI_MCP_KEY": "secret"},
+}
+BY_HAND = json.dumps({"mcpServers": {"fastroai": MINE}, "servers": {"fastroai": MINE}})
+
+
+@pytest.mark.parametrize("client", [name for name in EVERY if name != "codex"])
+def test_an_entry_that_was_written_by_hand_stays_as_it_is(project: Path, client: str) -> None:
+    path = project / SERVERS[client]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(BY_HAND)
+    for _ in range(2):
+        changes = setup(project, client).install()
+        (change,) = [one for one in changes if one.path == path]
+        assert (
+            change.kept == f"its entry {'servers' if client == 'vscode' else 'mcpServers'}.fastroai is yours"
+        )
+        setup(project, client).write(changes)
+        assert server_in(path) == MINE
+    path.write_text(path.read_text() + "\n")
+    uninstall(project, client)
+    assert json.loads(path.read_text()) == json.loads(BY_HAND)
+
+
+@pytest.mark.parametrize("client", [name for name in EVERY if name != "codex"])
+def test_a_command_that_is_named_goes_into_an_entry_and_leaves_its_store_and_environment(
+    project: Path, client: str
+) -> None:
+    path = project / SERVERS[client]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(BY_HAND)
+    one = setup(project, client, command=("uv", "run", "fastroai"), is_named=True)
+    one.write(one.install())
+    assert server_in(path) == {
+        "command": "uv",
+        "args": ["run", "fastroai", "mcp", "--store", "postgresql://flows"],
+        "env": {"FASTROAI_MCP_KEY": "secret"},
+    }
+    assert {change.word for change in one.install()} == {"unchanged"}
+    uninstall(project, client)
+    assert path.read_text() == BY_HAND
+
+
+def test_an_entry_that_names_no_command_stays_as_it_is(project: Path) -> None:
+    path = project / ".mcp.json"
+    path.write_text('{"mcpServers": {"fastroai": {"type": "http", "url": "http://127.0.0.1:8321/mcp"}}}')
+    before = path.read_text()
+    one = setup(project, "claude-code", command=("fastroai",), is_named=True)
+    one.write(one.install())
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("client", EVERY)
+def test_what_somebody_has_added_to_our_entry_stays(project: Path, client: str) -> None:
+    install(project, client)
+    path = project / SERVERS[client]
+    if path.suffix == ".toml":
+        path.write_text(path.read_text().replace("args =", 'env = { KEY = "secret" }\nargs ='))
+    else:
+        path.write_text(path.read_text().replace('"args":', '"env": {"KEY": "secret"},\n"args":'))
+    edited = path.read_text()
+    assert install(project, client)[SERVERS[client]] in ("kept", "changed")
+    assert server_in(path)["env"] == {"KEY": "secret"}
+    if client != "gemini-cli":  # its hooks are in the same file
+        assert path.read_text() == edited
+
+
+@pytest.mark.parametrize("client", EVERY)
+def test_the_entry_of_another_installation_is_replaced_also_if_its_file_has_changed(
+    project: Path, client: str
+) -> None:
+    older = ("/gone/bin/python", "-P", "-m", "fastroai.cli")
+    one = setup(project, client, command=older)
+    one.write(one.install())
+    path = project / SERVERS[client]
+    path.write_text(path.read_text() + "\n")
+    install(project, client)
+    assert server_in(path)["command"] == COMMAND[0]
+    assert "/gone" not in path.read_text()
+
+
+def server_in(path: Path) -> Any:
+    text = path.read_text()
+    config = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    name = {".codex": "mcp_servers", ".vscode": "servers"}.get(path.parent.name, "mcpServers")
+    return config[name]["fastroai"]
 
 
 def test_a_new_command_takes_the_place_of_the_old_one(project: Path) -> None:
@@ -335,11 +421,16 @@ def test_broken_toml_is_refused_with_its_place_and_nothing_is_written(project: P
     assert tree(project) == before
 
 
-def test_a_server_in_toml_that_is_ours_already_outside_of_the_markers_is_refused(project: Path) -> None:
+def test_an_entry_in_toml_that_was_written_by_hand_stays_as_it_is(project: Path) -> None:
     (project / ".codex").mkdir()
-    (project / ".codex/config.toml").write_text('[mcp_servers.fastroai]\ncommand = "mine"\n')
-    with pytest.raises(ConfigurationError, match="fastroai"):
-        install(project, "codex")
+    before = '[mcp_servers.fastroai]\ncommand = "mine" # kept\nenv = { FASTROAI_STORE = "flows.db" }\n'
+    (project / ".codex/config.toml").write_text(before)
+    for _ in range(2):
+        assert install(project, "codex")[".codex/config.toml"] == "kept"
+        assert (project / ".codex/config.toml").read_text() == before
+    assert (project / "AGENTS.md").exists()
+    uninstall(project, "codex")
+    assert (project / ".codex/config.toml").read_text() == before
 
 
 @pytest.mark.parametrize(
