@@ -9,9 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
-
-from typing_extensions import Unpack
+from typing import Any, ClassVar, Final, Generic
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
@@ -29,15 +27,14 @@ from fastroai.runs.openings import (
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.serving import TakesUpRuns, Which
 from fastroai.runs.signatures import (
-    DepsFor,
     DepsT,
     Forks,
     InputT,
     Opens,
     ResultT,
     Resumes,
-    WakeOptions,
     blocking_twin,
     forking,
     opening,
@@ -45,12 +42,10 @@ from fastroai.runs.signatures import (
 )
 from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
-from fastroai.runs.waking import Waking
+from fastroai.runs.waking import TakeUp, Waking
 from fastroai.runtime import blocking
-from fastroai.runtime.budget_scopes import OnEvent
 from fastroai.runtime.events import harmless
 from fastroai.runtime.labels import labels_of
-from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -66,7 +61,7 @@ from fastroai.usage.limits import limits_of
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT]):
     """The methods for runs: the base class of pipelines, graphs, routers, flows and bound workflows.
 
     The decorators of methods are for type checkers, which ask for `deps` if the steps need any.
@@ -369,122 +364,6 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
 
-    @overload
-    async def recover(
-        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    @overload
-    async def recover(
-        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    async def recover(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Mapping[str, ResultT | Exception]:
-        """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
-
-        For paused runs that can go on, use `wake`.
-
-            outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
-
-        Call it when a service starts. Several processes may call it at once: each run is resumed by one of
-        them. Ten runs go on at a time.
-
-        Args:
-            deps_for: Function that returns the `deps` of a run, which are not stored. It may be async.
-            store: The store that has the runs; by default that of the config.
-            tracer: As in `execute`.
-            context: As in `execute`; all runs share it.
-            on_event: Function that is called with all events of the runs, text included; `event.run_id` is
-                the id of the run. It may be async.
-
-        Returns:
-            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
-        """
-        return await self._waking("interrupted", deps_for, store, tracer, context, on_event).once()
-
-    @overload
-    async def wake(
-        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    @overload
-    async def wake(
-        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    async def wake(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Mapping[str, ResultT | Exception]:
-        """Resume the paused runs that can go on, and no other run.
-
-        A run can go on if its sleep is over, if the answer or message that it waits for has come, or if the
-        time to wait for that is over. A run that somebody has asked to pause, or whose conversation is
-        incomplete, stays paused. The runs are found in an index by time. As with `recover`, several processes
-        may call it at once.
-
-        Args:
-            deps_for: As in `recover`.
-            store: As in `recover`.
-            tracer: As in `recover`.
-            context: As in `recover`.
-            on_event: As in `recover`.
-
-        Returns:
-            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
-        """
-        return await self._waking("due", deps_for, store, tracer, context, on_event).once()
-
-    @overload
-    async def wake_every(
-        self: FrontDoor[None, InputT, ResultT],
-        seconds: float,
-        *,
-        deps_for: None = None,
-        **options: Unpack[WakeOptions],
-    ) -> Never: ...
-    @overload
-    async def wake_every(
-        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Never: ...
-    async def wake_every(
-        self,
-        seconds: float,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Never:
-        """Look every `seconds` for runs that can go on, and resume them as `wake` does. Never returns.
-
-            waking = asyncio.create_task(pipeline.wake_every(5, deps_for=deps_of))
-
-        It looks again while resumed runs still go on; ten go on at a time. Their results are on record.
-        Exceptions are logged, also if the store cannot be read. If the task is cancelled, the resumed runs
-        that have not ended are cancelled.
-
-        Args:
-            seconds: Seconds between two looks.
-            deps_for: As in `recover`.
-            store: As in `recover`.
-            tracer: As in `recover`.
-            context: As in `recover`.
-            on_event: As in `recover`.
-        """
-        check_seconds("seconds", seconds, zero=True)
-        await self._waking("due", deps_for, store, tracer, context, on_event).every(seconds)
-
     # --- messages ---
 
     async def send(self, run_id: str, name: str, value: object = None, *, store: object = None) -> None:
@@ -572,26 +451,18 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     # --- parts ---
 
-    def _waking(
-        self,
-        which: Literal["interrupted", "due"],
-        deps_for: DepsFor[DepsT] | None,
-        store: object,
-        tracer: Tracer | None,
-        context: MutableMapping[str, Any] | None,
-        on_event: OnEvent | None,
-    ) -> Waking[DepsT, ResultT]:
-        keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
+    def _waking(self, which: Which, how: TakeUp[DepsT]) -> Waking[DepsT, ResultT]:
+        keeper, history = self._keeper(needed_store(how.store, self.config.store)), self._history(how.store)
         interrupted = partial(history.list, status="interrupted", pipeline=self.name)
         return Waking(
             keeper=keeper,
             find=partial(history.due, self.name) if which == "due" else interrupted,
             is_wanted=attrgetter(f"is_{which}"),
             execute=self._execute,
-            deps_for=deps_for,
-            tracer=tracer,
-            context=context,
-            listener=None if on_event is None else harmless(on_event, "on_event"),
+            deps_for=how.deps_for,
+            tracer=how.tracer,
+            context=how.context,
+            listener=None if how.on_event is None else harmless(how.on_event, "on_event"),
         )
 
     async def _begin(

@@ -35,6 +35,9 @@ P = ParamSpec("P")
 DepsFor: TypeAlias = Callable[[RunSummary], D | Awaitable[D]]
 """Function that returns the `deps` of a run, which are not stored."""
 
+OnError: TypeAlias = Callable[[RunSummary, BaseException], Awaitable[None] | None]
+"""Function that is told of a run that a loop has not gone on with, and why. It may be async."""
+
 
 class OpenOptions(TypedDict, total=False):
     """The keyword arguments of a new run, described in `FrontDoor.execute`."""
@@ -86,6 +89,20 @@ class WakeOptions(TypedDict, total=False):
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     on_event: OnEvent | None
+    max_concurrency: int
+
+
+class LookOptions(WakeOptions, total=False):
+    """The keyword arguments of methods that look for runs again and again."""
+
+    on_error: OnError | None
+
+
+class ServeOptions(LookOptions, total=False):
+    """The keyword arguments of a service, described in `FrontDoor.serve`."""
+
+    every: float
+    graceful_timeout: float
 
 
 class Opens(Protocol[DepsT, InputT, ResultT]):
