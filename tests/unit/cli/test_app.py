@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import io
 import json
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,14 @@ def write(store: SQLiteRunStore, *logs: Log, **changes: Any) -> None:
         await store.aclose()
 
     asyncio.run(all_of_them())
+
+
+@pytest.fixture(autouse=True)
+def handler_of_interrupts() -> Iterator[None]:
+    """Put back the handler that `main` removes."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
 
 
 def call(*arguments: str) -> Result:
@@ -585,10 +594,15 @@ def test_options_that_name_nothing(
     assert said in line
 
 
-def test_ctrl_c_exits_with_130(store: SQLiteRunStore, user_code: str) -> None:
+def test_ctrl_c_exits_with_130(
+    store: SQLiteRunStore, user_code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(store, support_desk())
     options = ["--pipeline", f"{user_code}:desk", "--deps", f"{user_code}:interrupted"]
-    assert line_of(call("resume", "r1", *options), 130) == "fastroai: interrupted\n"
+    monkeypatch.setattr("sys.argv", ["fastroai", "runs", "resume", "r1", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "fastroai: interrupted\n")
 
 
 # --- main ---
