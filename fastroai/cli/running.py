@@ -140,7 +140,8 @@ async def _run(
         if code != FAILED or run_id is None:
             raise
         complain(error)
-    await _tell(history, run_id, as_json)
+    if run_id is not None:  # unknown only for the fork of a flow that was given no id
+        await _tell(history, run_id, as_json)
     return code
 
 

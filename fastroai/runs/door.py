@@ -419,6 +419,9 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
             await pipeline.interrupt()  # all its runs in this process, before that ends
 
+        `serve` and `Service` do so when they end. End loops such as `recover_every` first, or they take the
+        runs up again.
+
         The run finishes its current steps, as with `pause`, and halts. Its status on record is `interrupted`.
         If its task is cancelled before that, the steps are cut off, and the run is `interrupted` as well, not
         `cancelled`. The caller of `execute` gets a result whose status is `paused`. A run without a store is

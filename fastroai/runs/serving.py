@@ -130,8 +130,8 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         `serve` does the same, wakes paused runs too, and lets running steps finish at the end.
 
         Args:
-            seconds: Seconds between two looks. The runs of a process that was killed are taken up within
-                this time after their lease, `PipelineConfig(lease=...)`, has ended.
+            seconds: Seconds between two looks. The next one finds the runs of a process that was killed on
+                this machine, and those of other machines whose lease, `PipelineConfig(lease=...)`, has ended.
             deps_for: As in `recover`.
             store: As in `recover`.
             tracer: As in `recover`.

@@ -150,18 +150,18 @@ def test_an_interrupt_does_not_wait_for_a_thread_that_cannot_be_stopped(tmp_path
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.kill()
-    command = ["-m", "fastroai.cli", "runs", "resume", "one", "--pipeline", "app:desk", "--store", "runs.db"]
+    resume = ["-m", "fastroai.cli", "runs", "resume", "one", "--pipeline", "app:desk", "--store", "runs.db"]
     with subprocess.Popen(
-        [sys.executable, *command, "--force"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
+        [sys.executable, *resume, "--force"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stderr is not None
+        lines = iter(command.stderr.readline, "")
         assert any("first: started" in line for line in lines)
-        process.send_signal(signal.SIGINT)
+        command.send_signal(signal.SIGINT)
         assert any(line == "fastroai: interrupted\n" for line in lines)
-        process.send_signal(signal.SIGINT)
+        command.send_signal(signal.SIGINT)
         assert [*lines] == []
-    assert process.returncode == -signal.SIGINT
+    assert command.returncode == -signal.SIGINT
 
 
 def test_a_process_that_imports_everything_exits_without_a_word() -> None:
