@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from fastroai.pipelines import PipelineConfig as PipelineConfig
     from fastroai.pipelines import PipelineResult as PipelineResult
     from fastroai.pipelines import PipelineUsage as PipelineUsage
+    from fastroai.pipelines import Service as Service
     from fastroai.pipelines import SplitPipeline as SplitPipeline
     from fastroai.pipelines import StepConfig as StepConfig
     from fastroai.pipelines import StepContext as StepContext
@@ -208,6 +209,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "PipelineConfig",
             "PipelineResult",
             "PipelineUsage",
+            "Service",
             "SplitPipeline",
             "StepConfig",
             "StepContext",

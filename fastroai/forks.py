@@ -10,10 +10,11 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from inspect import ismethod
 from types import TracebackType
 from typing import Final
-from weakref import WeakMethod
+from weakref import ref
 
 
 class _Calls:
@@ -27,7 +28,9 @@ class _Calls:
     def add(self, call: Callable[[], object]) -> None:
         number = next(self._numbers)
         if ismethod(call):
-            self._calls[number] = WeakMethod(call, lambda _: self._calls.pop(number, None))
+            # Not a WeakMethod: when the interpreter exits, its callback can find it half cleared, and raise.
+            owner = ref(call.__self__, lambda _: self._calls.pop(number, None))
+            self._calls[number] = partial(_bound, call.__func__, owner)
         else:
             self._calls[number] = lambda: call
 
@@ -35,6 +38,11 @@ class _Calls:
         for found in [*self._calls.values()]:
             if (call := found()) is not None:
                 call()
+
+
+def _bound(method: Callable[..., object], owner: ref[object]) -> Callable[[], object] | None:
+    found = owner()
+    return None if found is None else partial(method, found)
 
 
 _in_child: Final = _Calls()

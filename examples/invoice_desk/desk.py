@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Self
 
-from fastroai import Budget, BudgetWarning, Inbox, SpendBook, SpendLimit, SQLiteRunStore
+from fastroai import Budget, BudgetWarning, Inbox, Service, SpendBook, SpendLimit, SQLiteRunStore
 from fastroai.pipelines import PipelineStream
 from fastroai.store import RunHistory, RunSummary, SQLiteSpendStore
 from invoice_desk.invoices import Deps, invoice_pipeline
@@ -15,9 +15,6 @@ from invoice_desk.settings import Settings
 from invoice_desk.texts import TextReader, TextWriter
 
 logger = logging.getLogger(__name__)
-
-TakeUp = Callable[..., Awaitable[Mapping[str, object]]]
-"""`recover` and `wake`."""
 
 
 def deps_of(run: RunSummary) -> Deps:
@@ -43,7 +40,6 @@ class InvoiceDesk:
     def __init__(self, settings: Settings, tasks: asyncio.TaskGroup) -> None:
         self._settings, self._tasks = settings, tasks
         self._running: set[str] = set()
-        self._closing = asyncio.Event()
         self._texts = TextWriter(settings.folder)
         self._store = SQLiteRunStore(settings.folder / "runs.db")
         self._spending = SQLiteSpendStore(settings.folder / "spend.db")
@@ -73,28 +69,19 @@ class InvoiceDesk:
         """Take up what others have left, all the time, and at the end hand over what is running."""
         async with asyncio.TaskGroup() as tasks:
             desk = cls(settings, tasks)
-            tasks.create_task(desk._repeat(desk.pipeline.recover))
-            tasks.create_task(desk._repeat(desk.pipeline.wake))
-            yield desk
-            desk._closing.set()
-            await desk.pipeline.interrupt()
-            # Here the group waits until each run has halted: what is being paid for is finished. If that is
-            # too long for the process manager, it kills the process. Either way, another one goes on.
+            async with desk._service():
+                yield desk
+            # Here the group waits until each run that this worker began has halted: what is being paid for is
+            # finished. If that is too long for the process manager, it kills the process. Either way, another
+            # one goes on.
         await desk._store.aclose()
         await desk._spending.aclose()
 
-    async def _repeat(self, take_up: TakeUp) -> None:
-        """Go on with the runs that others have let go of, or that need not wait any more."""
-        while not self._closing.is_set():
-            try:
-                outcomes = await take_up(deps_for=deps_of, on_event=self._texts.add)
-                for run_id, outcome in outcomes.items():
-                    if isinstance(outcome, Exception):
-                        logger.warning("run %s has stopped again: %s", run_id, outcome)
-            except Exception:
-                logger.exception("cannot look for runs; trying again")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), self._settings.look_every)
+    def _service(self) -> Service:
+        """Return what goes on with the runs that others have let go of, or that need not wait any more."""
+        return Service(
+            self.pipeline, every=self._settings.look_every, deps_for=deps_of, on_event=self._texts.add
+        )
 
     # --8<-- [end:life]
     # --8<-- [start:runs]

@@ -38,6 +38,7 @@ UNAVAILABLE: Final = 5
 UNREADABLE: Final = 6
 """The record is damaged, or another version of FastroAI wrote it."""
 INTERRUPTED: Final = 130
+"""An interrupt has ended the command; `main` says so."""
 
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
@@ -77,7 +78,6 @@ def finish(command: Callable[[], int]) -> None:
         complain(error)
         code = exit_code_of(error)
     except KeyboardInterrupt:
-        complain("interrupted")
         code = INTERRUPTED
     raise SystemExit(code)
 

@@ -15,7 +15,7 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
-from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
 from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
@@ -130,15 +130,18 @@ async def _run(
     code = OK
     try:
         result = await with_progress(run)
-        run_id = result.run_id
+        run_id = getattr(result, "run_id", run_id)  # the result of a flow is its output
         if isinstance(failed := getattr(result, "error", None), FastroAIError):  # graphs do not raise
             raise failed
+    except FlowStopped as stopped:  # as other runs that are paused or cancelled, which raise nothing
+        run_id = stopped.run_id
     except FastroAIError as error:
         code, run_id = exit_code_of(error), error.run_id or run_id
         if code != FAILED or run_id is None:
             raise
         complain(error)
-    await _tell(history, run_id, as_json)
+    if run_id is not None:  # unknown only for the fork of a flow that was given no id
+        await _tell(history, run_id, as_json)
     return code
 
 

@@ -10,6 +10,7 @@ from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runs.openings import OnExisting
+from fastroai.runs.serving import Service
 from fastroai.runs.turns import OnBusy
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
@@ -129,6 +130,7 @@ __all__ = [
     "RunStarted",
     "SpendRecorded",
     "SpendingRecorded",
+    "Service",
     "SplitPipeline",
     "StepCancelled",
     "StepConfig",

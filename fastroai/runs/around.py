@@ -80,15 +80,12 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
 
 
 async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseException) -> None:
-    """Put a failure on record, unless the journal itself failed, or the process is about to exit.
-
-    If the process was asked to let go of the run, a cancelled task does not make the run `cancelled`.
-    """
+    """Put a failure on record, unless the journal itself failed, or the process is about to exit."""
     if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
         await run.release()
         return
     try:
-        is_let_go = log.is_let_go and ended.status == "cancelled"
+        is_let_go = ended.status == "cancelled" and _lets_go(log)
         end = run.let_go(log.scope.spent()) if is_let_go else run.end(ended, log.scope.spent())
         await asyncio.wait_for(end, LAST_WORDS)
     except (FastroAIError, TimeoutError) as failure:
@@ -96,6 +93,18 @@ async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseExcepti
             "run %r: the end of the run could not be written to the store: %s", run.run_id, failure
         )
         await run.release()
+
+
+def _lets_go(log: Log) -> bool:
+    """Return whether a run whose task was cancelled goes on in another process, instead of being cancelled.
+
+    It does if this process was asked to let go of it, or has taken it up for somebody else and ends now. A
+    step that raises `CancelledError` by itself cancels the run, for it would do so in every process.
+    """
+    if log.is_cancelling:
+        return False
+    task = asyncio.current_task()
+    return log.is_let_go or (log.is_handed_over and task is not None and task.cancelling() > 0)
 
 
 def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:

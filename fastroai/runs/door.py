@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMap
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
-
-from typing_extensions import Unpack
+from typing import Any, ClassVar, Final, Generic
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
@@ -28,15 +26,14 @@ from fastroai.runs.openings import (
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.serving import TakesUpRuns, Which
 from fastroai.runs.signatures import (
-    DepsFor,
     DepsT,
     Forks,
     InputT,
     Opens,
     ResultT,
     Resumes,
-    WakeOptions,
     blocking_twin,
     forking,
     opening,
@@ -44,11 +41,10 @@ from fastroai.runs.signatures import (
 )
 from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
-from fastroai.runs.waking import Waking
+from fastroai.runs.waking import TakeUp, Waking
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
-from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -64,7 +60,7 @@ from fastroai.usage.limits import limits_of
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT]):
     """The methods for runs: the base class of pipelines, graphs, routers, flows and bound workflows.
 
     The decorators of methods are for type checkers, which ask for `deps` if the steps need any.
@@ -392,122 +388,6 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
 
-    @overload
-    async def recover(
-        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    @overload
-    async def recover(
-        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    async def recover(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Mapping[str, ResultT | Exception]:
-        """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
-
-        For paused runs that can go on, use `wake`.
-
-            outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
-
-        Call it when a service starts. Several processes may call it at once: each run is resumed by one of
-        them. Ten runs go on at a time.
-
-        Args:
-            deps_for: Function that returns the `deps` of a run, which are not stored. It may be async.
-            store: The store that has the runs; by default that of the config.
-            tracer: As in `execute`.
-            context: As in `execute`; all runs share it.
-            on_event: Function that is called with all events of the runs, text included; `event.run_id` is
-                the id of the run. It may be async.
-
-        Returns:
-            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
-        """
-        return await self._waking("interrupted", deps_for, store, tracer, context, on_event).once()
-
-    @overload
-    async def wake(
-        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    @overload
-    async def wake(
-        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Mapping[str, ResultT | Exception]: ...
-    async def wake(
-        self,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Mapping[str, ResultT | Exception]:
-        """Resume the paused runs that can go on, and no other run.
-
-        A run can go on if its sleep is over, if the answer or message that it waits for has come, or if the
-        time to wait for that is over. A run that somebody has asked to pause, or whose conversation is
-        incomplete, stays paused. The runs are found in an index by time. As with `recover`, several processes
-        may call it at once.
-
-        Args:
-            deps_for: As in `recover`.
-            store: As in `recover`.
-            tracer: As in `recover`.
-            context: As in `recover`.
-            on_event: As in `recover`.
-
-        Returns:
-            The result of each run by run id, or the exception that `resume` or `deps_for` raised.
-        """
-        return await self._waking("due", deps_for, store, tracer, context, on_event).once()
-
-    @overload
-    async def wake_every(
-        self: FrontDoor[None, InputT, ResultT],
-        seconds: float,
-        *,
-        deps_for: None = None,
-        **options: Unpack[WakeOptions],
-    ) -> Never: ...
-    @overload
-    async def wake_every(
-        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
-    ) -> Never: ...
-    async def wake_every(
-        self,
-        seconds: float,
-        *,
-        deps_for: DepsFor[DepsT] | None = None,
-        store: RunStoreLike | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Never:
-        """Look every `seconds` for runs that can go on, and resume them as `wake` does. Never returns.
-
-            waking = asyncio.create_task(pipeline.wake_every(5, deps_for=deps_of))
-
-        It looks again while resumed runs still go on; ten go on at a time. Their results are on record.
-        Exceptions are logged, also if the store cannot be read. If the task is cancelled, the resumed runs
-        that have not ended are cancelled.
-
-        Args:
-            seconds: Seconds between two looks.
-            deps_for: As in `recover`.
-            store: As in `recover`.
-            tracer: As in `recover`.
-            context: As in `recover`.
-            on_event: As in `recover`.
-        """
-        check_seconds("seconds", seconds, zero=True)
-        await self._waking("due", deps_for, store, tracer, context, on_event).every(seconds)
-
     # --- messages ---
 
     async def send(
@@ -565,6 +445,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
             await pipeline.interrupt()  # all its runs in this process, before that ends
 
+        `serve` and `Service` do so when they end. End loops such as `recover_every` first, or they take the
+        runs up again.
+
         The run finishes its current steps, as with `pause`, and halts. Its status on record is `interrupted`.
         If its task is cancelled before that, the steps are cut off, and the run is `interrupted` as well, not
         `cancelled`. The caller of `execute` gets a result whose status is `paused`. A run without a store is
@@ -597,26 +480,18 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     # --- parts ---
 
-    def _waking(
-        self,
-        which: Literal["interrupted", "due"],
-        deps_for: DepsFor[DepsT] | None,
-        store: RunStoreLike | None,
-        tracer: Tracer | None,
-        context: MutableMapping[str, Any] | None,
-        on_event: OnEvent | None,
-    ) -> Waking[DepsT, ResultT]:
-        keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
+    def _waking(self, which: Which, how: TakeUp[DepsT]) -> Waking[DepsT, ResultT]:
+        keeper, history = self._keeper(needed_store(how.store, self.config.store)), self._history(how.store)
         interrupted = partial(history.interrupted, self.name)
         return Waking(
             keeper=keeper,
             find=partial(history.due, self.name) if which == "due" else interrupted,
             is_wanted=attrgetter(f"is_{which}"),
             execute=self._execute,
-            deps_for=deps_for,
-            tracer=tracer,
-            context=context,
-            listener=listener_of(on_event),
+            deps_for=how.deps_for,
+            tracer=how.tracer,
+            context=how.context,
+            listener=listener_of(how.on_event),
         )
 
     async def _begin(

@@ -194,6 +194,7 @@ class Execution:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run)
+            log.is_handed_over = request.is_handed_over
             run.open_in(scope)
             scope.on_record = True
             # The callback runs after the end of the run is on record, so it is pushed first.

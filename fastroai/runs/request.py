@@ -51,6 +51,8 @@ class RunRequest(Generic[DepsT]):
     """The money to set aside for the run before it begins."""
     limits: Limits | None = None
     """The limits that the caller gives this run, beside those of the config and of everything around."""
+    is_handed_over: bool = False
+    """Whether another process goes on with the run if its task is cancelled, as that of a service is."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)

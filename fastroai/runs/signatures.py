@@ -38,6 +38,9 @@ P = ParamSpec("P")
 DepsFor: TypeAlias = Callable[[RunSummary], D | Awaitable[D]]
 """Function that returns the `deps` of a run, which are not stored."""
 
+OnError: TypeAlias = Callable[[RunSummary, BaseException], Awaitable[None] | None]
+"""Function that is told of a run that a loop has not gone on with, and why. It may be async."""
+
 
 class OpenOptions(TypedDict, total=False):
     """The keyword arguments of a new run, described in `FrontDoor.execute`."""
@@ -92,6 +95,20 @@ class WakeOptions(TypedDict, total=False):
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     on_event: OnEvent | None
+    max_concurrency: int
+
+
+class LookOptions(WakeOptions, total=False):
+    """The keyword arguments of methods that look for runs again and again."""
+
+    on_error: OnError | None
+
+
+class ServeOptions(LookOptions, total=False):
+    """The keyword arguments of a service, described in `FrontDoor.serve`."""
+
+    every: float
+    graceful_timeout: float
 
 
 class OpensWithoutDeps(Protocol[DepsT, InputT, ResultT]):

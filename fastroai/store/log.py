@@ -33,6 +33,10 @@ class Log:
         """The handlers of signals, by scope: of the outermost run, then of runs that are its steps."""
         self.is_pausing = self.is_let_go = False
         """Whether somebody has asked the run to pause, and whether its process lets go of it then."""
+        self.is_handed_over = False
+        """Whether its process also lets go of it if its task is cancelled."""
+        self.is_cancelling = False
+        """Whether somebody has asked to cancel the run."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
@@ -58,6 +62,7 @@ class Log:
         """
         self.is_pausing |= signal != "cancel"
         self.is_let_go |= signal == "interrupt"
+        self.is_cancelling |= signal == "cancel"
         for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 

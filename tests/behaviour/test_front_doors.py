@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -461,6 +461,39 @@ async def recover(desk: Desk) -> None:
     assert await door.recover(deps_for=deps_for, store=desk.store) == {}
 
 
+async def recover_every(desk: Desk) -> None:
+    await _cut_off(desk, lambda door: door.recover_every(0.01, deps_for=lambda run: "Bob", store=desk.store))
+
+
+async def serve(desk: Desk) -> None:
+    await _cut_off(desk, lambda door: door.serve(every=0.01, deps_for=lambda run: "Bob", store=desk.store))
+
+
+async def _cut_off(desk: Desk, begin: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
+    """A run that a process has let go of is taken up by a loop, which is cancelled, and then by another."""
+    door = desk.door
+    async with door.stream({"text": "tea"}, "Ada", run_id="r", store=desk.store) as events:
+        async for event in events:
+            if isinstance(event, StepStarted) and event.step_id == "first":
+                await door.interrupt()
+    assert desk.take() == ["first"]
+    loop = asyncio.create_task(begin(desk.door))
+    await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
+    loop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loop
+    assert (await door.get_state("r", store=desk.store)).status == "interrupted"
+    desk.leave.set()
+    loop = asyncio.create_task(begin(desk.door))
+    async with asyncio.timeout(PATIENCE):
+        async for _, _fact in door.follow("r", store=desk.store):
+            pass
+    loop.cancel()
+    await asyncio.wait([loop])
+    assert desk.take() == ["second", "second"]
+    assert (await door.get_state("r", store=desk.store)).status == "finished"
+
+
 async def wake_and_send(desk: Desk) -> None:
     desk.leave.set()
     desk.waits = True
@@ -528,6 +561,8 @@ POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`recover`": recover,
     "`send`, `wake`": wake_and_send,
     "`wake_every`": wake_every,
+    "`recover_every`": recover_every,
+    "`serve`": serve,
 }
 CELLS = [(door, power) for door in DOORS for power in POWERS]
 

@@ -17,7 +17,9 @@ from fastroai import (
     PipelineConfig,
     PipelineResult,
     Quote,
+    Service,
     SplitPipeline,
+    SQLiteRunStore,
     StepContext,
     step,
 )
@@ -49,6 +51,7 @@ async def needy(ctx: StepContext[Deps]) -> str:
 pipeline = Pipeline[Deps, Ticket, str]("p", {"needy": needy}, accepts=Ticket)
 graph = Graph[Deps, Ticket, str]("g", nodes={"needy": needy}, accepts=Ticket)
 without_deps = Pipeline[None, dict[str, str], int]("w", {"free": free})
+store = SQLiteRunStore("runs.db")
 
 
 class Router(BasePipeline[Deps, Ticket, str]):
@@ -105,7 +108,24 @@ async def missing_deps() -> None:
     graph.stream({"text": "a"})  # type: ignore[call-overload]
     await graph.resume("r", input=True)  # type: ignore[call-arg]
     graph.resume_stream("r", input=True)  # type: ignore[call-arg]
+    Service(pipeline, graph, store=store)  # type: ignore[arg-type]
     await pipeline.wake_every(5)  # type: ignore[call-arg]  # the last, as it never returns
+
+
+async def deps_missing_for_ever() -> None:
+    await pipeline.recover_every(5)  # type: ignore[call-arg]
+
+
+async def deps_missing_in_a_service() -> None:
+    await pipeline.serve()  # type: ignore[call-arg]
+
+
+def one_service() -> None:
+    service = Service(pipeline, graph, router, deps_for=lambda run: Deps(), every=1, store=store)
+    assert_type(service, Service)
+    Service(without_deps, store=store, on_error=lambda run, error: print(run.run_id, error))
+    Service(pipeline, deps_for=lambda run: OtherDeps())  # type: ignore[arg-type, return-value]
+    Service("pipeline")  # type: ignore[call-overload]
 
 
 async def wrong_deps() -> None:

@@ -7,6 +7,7 @@ import builtins
 import io
 import json
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from typer.testing import CliRunner, Result
 
 from fastroai.cli import forgetting, main
 from fastroai.cli.app import app
-from fastroai.errors import StepExecutionError
+from fastroai.cli.targets import import_target
+from fastroai.errors import FlowStopped, StepExecutionError
+from fastroai.human import Inbox
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import RunTrace, SQLiteRunStore
 from fastroai.store.headers import header_key
@@ -30,6 +33,7 @@ SHAPE = definition({"a": [], "b": ["a"]})
 
 USER_CODE = """
 from fastroai import ConversationState, ConversationStatus, Pipeline, StepConfig, StepContext, step
+from fastroai.functions import HumanReviewContext, await_human, flow
 
 
 @step
@@ -76,6 +80,13 @@ desk = Pipeline(
     step_configs={"broken": StepConfig(on_error="continue")},
 )
 other = Pipeline("desk", {"a": a, "b": b}, {"b": ["a"]})
+
+
+@flow
+async def letter() -> str:
+    first = await await_human(HumanReviewContext("First?"))
+    second = await await_human(HumanReviewContext("Second?"))
+    return f"{first.value} {second.value}"
 
 
 class Office:
@@ -126,6 +137,14 @@ def write(store: SQLiteRunStore, *logs: Log, **changes: Any) -> None:
         await store.aclose()
 
     asyncio.run(all_of_them())
+
+
+@pytest.fixture(autouse=True)
+def handler_of_interrupts() -> Iterator[None]:
+    """Put back the handler that `main` removes."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
 
 
 def call(*arguments: str) -> Result:
@@ -578,10 +597,34 @@ def test_options_that_name_nothing(
     assert said in line
 
 
-def test_ctrl_c_exits_with_130(store: SQLiteRunStore, user_code: str) -> None:
+def test_a_flow_is_resumed_as_pipelines_are(store: SQLiteRunStore, user_code: str) -> None:
+    flow: Any = import_target("--pipeline", f"{user_code}:letter")
+    inbox = Inbox(store)
+
+    async def begin() -> None:
+        with pytest.raises(FlowStopped):
+            await flow.run(run_id="f", store=store)
+
+    async def answer(value: str) -> None:
+        (question,) = await inbox.list()
+        await inbox.answer(question.id, value, reviewer="Mia")
+
+    asyncio.run(begin())
+    for value, said in (("a", "run f: paused\n"), ("b", "run f: finished\na b\n")):
+        asyncio.run(answer(value))
+        resumed = call("resume", "f", "--pipeline", f"{user_code}:letter")
+        assert (resumed.exit_code, resumed.stdout) == (0, said)
+
+
+def test_ctrl_c_exits_with_130(
+    store: SQLiteRunStore, user_code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(store, support_desk())
     options = ["--pipeline", f"{user_code}:desk", "--deps", f"{user_code}:interrupted"]
-    assert line_of(call("resume", "r1", *options), 130) == "fastroai: interrupted\n"
+    monkeypatch.setattr("sys.argv", ["fastroai", "runs", "resume", "r1", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "fastroai: interrupted\n")
 
 
 # --- main ---

@@ -77,8 +77,103 @@ def test_a_run_whose_process_was_killed_is_seen_resumed_and_deleted(folder: Path
     resumed = fastroai(folder, "resume", "one", "--pipeline", "app:desk")
     assert (resumed.returncode, resumed.stdout) == (0, "run one: finished\nfirst, second\n")
     assert "first: started" not in resumed.stderr
+    assert "ignored" not in resumed.stderr, "nothing is left over when the process exits"
     explained = fastroai(folder, "trace", "one").stdout
     assert "the run was resumed; its process had died or stopped in second" in explained
+
+
+INTERRUPTING = """
+import os, signal, sys
+
+module, *options = sys.argv[1:]
+sys.argv[1:] = options
+
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == module:
+            sys.meta_path.remove(Finder)
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+sys.meta_path.insert(0, Finder)
+from fastroai.cli import main
+
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["fastroai.errors", "fastroai.cli.app", "fastroai.cli.running", "app"])
+def test_an_interrupt_while_modules_load_is_one_line(folder: Path, with_a_run: Path, module: str) -> None:
+    options = ["runs", "resume", "one", "--pipeline", "app:desk", "--store", "runs.db"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTING, module, *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastroai: interrupted\n")
+
+
+BLOCKING = """
+import time
+
+from fastroai import Pipeline, StepContext, step
+
+
+@step
+def first(ctx: StepContext) -> str:
+    time.sleep(600)
+    return "first"
+
+
+desk = Pipeline("desk", {"first": first})
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_does_not_wait_for_a_thread_that_cannot_be_stopped(tmp_path: Path) -> None:
+    """The first one cancels the run, and the second one ends the process, with one line."""
+    (tmp_path / "app.py").write_text(BLOCKING)
+    code = (
+        "import asyncio, app\n"
+        "from fastroai import SQLiteRunStore\n"
+        "async def main():\n"
+        "    run = asyncio.create_task(app.desk.execute(run_id='one', store=SQLiteRunStore('runs.db')))\n"
+        "    await asyncio.sleep(0.3)\n"
+        "    print('begun', flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+    resume = ["-m", "fastroai.cli", "runs", "resume", "one", "--pipeline", "app:desk", "--store", "runs.db"]
+    with subprocess.Popen(
+        [sys.executable, *resume, "--force"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stderr is not None
+        lines = iter(command.stderr.readline, "")
+        assert any("first: started" in line for line in lines)
+        command.send_signal(signal.SIGINT)
+        assert any(line == "fastroai: interrupted\n" for line in lines)
+        command.send_signal(signal.SIGINT)
+        assert [*lines] == []
+    assert command.returncode == -signal.SIGINT
+
+
+def test_a_process_that_imports_everything_exits_without_a_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import fastroai.cli.running"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
 
 
 @pytest.fixture

@@ -9,8 +9,15 @@ import pytest
 
 from fastroai.graphs import Graph
 from fastroai.graphs.resuming import GraphResumeOptions
-from fastroai.pipelines import BasePipeline, Pipeline
-from fastroai.runs.signatures import ForkOptions, OpenOptions, ResumeOptions, WakeOptions
+from fastroai.pipelines import BasePipeline, Pipeline, Service
+from fastroai.runs.signatures import (
+    ForkOptions,
+    LookOptions,
+    OpenOptions,
+    ResumeOptions,
+    ServeOptions,
+    WakeOptions,
+)
 
 OPENING = {"self", "inputs", "deps", "tracer", *OpenOptions.__annotations__}
 RESUMING = {"self", "run_id", "deps", *ResumeOptions.__annotations__}
@@ -42,13 +49,26 @@ def test_the_options_of_a_fork_are_those_of_the_method(method: str) -> None:
     }
 
 
-@pytest.mark.parametrize("method", ["recover", "wake", "wake_every"])
-def test_the_options_of_taking_up_many_runs_are_those_of_the_method(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("recover", WakeOptions),
+        ("wake", WakeOptions),
+        ("recover_every", LookOptions),
+        ("wake_every", LookOptions),
+        ("serve", ServeOptions),
+    ],
+)
+def test_the_options_of_taking_up_many_runs_are_those_of_the_method(method: str, options: type) -> None:
     assert parameters_of(getattr(Pipeline, method)) - {"seconds"} == {
         "self",
         "deps_for",
-        *WakeOptions.__annotations__,
+        *options.__annotations__,
     }
+
+
+def test_the_options_of_a_service_are_those_of_the_method() -> None:
+    assert parameters_of(Service) == {"doors", "deps_for", *ServeOptions.__annotations__}
 
 
 @pytest.mark.parametrize("method", ["execute", "stream", "resume", "resume_stream"])
