@@ -83,7 +83,9 @@ def test_workflows_of_a_folder_are_listed() -> None:
     assert "bad.stratum.yaml is no valid spec: line 8, column 46" in result.stderr
     shape = json.loads(call("list", ".", "--json").stdout)
     assert [one["name"] for one in shape["workflows"]] == ["build"]
-    assert shape["workflows"][0]["input"] == {"topic": {"type": "string", "required": True, "default": None}}
+    assert shape["workflows"][0]["input"] == {
+        "topic": {"type": "string", "required": True, "values": None, "default": None, "description": ""}
+    }
     assert [one["path"] for one in shape["invalid"]] == ["bad.stratum.yaml"]
 
 
