@@ -130,7 +130,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             output = (await inference.answer(prompt, "")).output
         else:
             samples = Probabilistic(tuple([one.output for one in await inference.answers(prompt, "")]))
-            output = with_usage(samples, context.scope.spent())
+            output = with_usage(samples, scope_of(context).spent())
         draft.is_cache_hit = draft.attempts == 0
         given: OutputT = output
         return given

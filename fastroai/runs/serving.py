@@ -23,7 +23,7 @@ from fastroai.runs.signatures import (
 )
 from fastroai.runs.termination import catching_termination, end_by
 from fastroai.runs.waking import AT_ONCE, Lookout, TakeUp, Waking
-from fastroai.runtime.budget_scopes import OnEvent
+from fastroai.runtime.events import OnEvent
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer

@@ -16,7 +16,7 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor, OnError
 from fastroai.runtime import Listener
-from fastroai.runtime.budget_scopes import OnEvent
+from fastroai.runtime.events import OnEvent
 from fastroai.runtime.options import check_count
 from fastroai.runtime.tasks import end_task, end_tasks
 from fastroai.store.headers import FoundHeader
