@@ -39,6 +39,7 @@ from fastroai.usage import (
     prepare_bound,
     request_bound,
 )
+from fastroai.usage.advisor import ADVISOR_MODEL
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.bounds import input_besides, most_by_count, note_input, parts_of_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
@@ -212,6 +213,9 @@ class Terms:
             performance = self._given("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
                 conditions["latency"] = latency
+        for tool in self.parameters.native_tools:
+            if tool.kind == "advisor":
+                conditions[ADVISOR_MODEL] = getattr(tool, "model", "")
         given = {**(self.wrapped.settings or {}), **(self.settings or {})}
         if (tier := asked_tier(self.provider, given)) is not None:
             conditions["asked_tier"] = tier

@@ -17,6 +17,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
+from fastroai.usage.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.bought import used_units
 from fastroai.usage.endpoints import Endpoint, Endpoints
 from fastroai.usage.flat_prices import FlatPrices
@@ -273,13 +274,39 @@ class CostCalculator:
             return RequestCost(contradiction=str(error))
         if not add_up(used):
             return OVERLAPPING
+        advisor = self._cost_of_advisor(response, provider, used, conditions)
+        if advisor is not None:
+            del used[ADVISOR_UNIT]
         told = told_conditions(response.provider_details) if response.provider_details else ()
         known = tuple(conditions.items()) if conditions else ()
         of = model, provider, response.model_name, response.provider_name, response.provider_url, told, known
         try:
-            return self._served_prices(of).cost(response, used)
+            cost = self._served_prices(of).cost(response, used)
         except ContradictoryUsage:
             return OVERLAPPING
+        return cost if advisor is None else cost.plus(advisor)
+
+    def _cost_of_advisor(
+        self,
+        response: ModelResponse,
+        provider: str | None,
+        used: Mapping[str, int | float],
+        conditions: Mapping[str, str] | None,
+    ) -> RequestCost | None:
+        """Return the cost of the advisor of a request; `None` without one, or if it is not known."""
+        if ADVISOR_UNIT not in used or not conditions or (model := conditions.get(ADVISOR_MODEL)) is None:
+            return None
+        usage = usage_of_advisor(response)
+        if usage is None:
+            return None
+        cost = self.cost_of_usage(
+            usage,
+            model=model,
+            provider=response.provider_name or provider,
+            provider_url=response.provider_url,
+            timestamp=response.timestamp,
+        )
+        return cost if cost.complete else None
 
     def _served_prices(self, of: _Served) -> ServedPrices:
         snapshot, found = self._found
@@ -307,6 +334,7 @@ class CostCalculator:
             provider, model = provider_and_name(model, provider)
         tier = self._endpoints.service_tier(url)
         served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
+        served.pop(ADVISOR_MODEL, None)
         inference_geo = served.pop("inference_geo", None)  # list prices have no such condition
         caches_half_a_day = served.pop("cache_ttl", None) == "12h"
         asked_tier = served.pop("asked_tier", None)

@@ -73,6 +73,19 @@ class RequestCost:
         told = tuple(dict.fromkeys((*self.unpriced_units, *units)))
         return replace(self, priced_usd=None, unpriced_units=told) if units else self
 
+    def plus(self, other: RequestCost) -> RequestCost:
+        """Return the cost with that of another model that the request has used, which is complete."""
+
+        def added(usd: Decimal | None) -> Decimal | None:
+            return None if usd is None or other.cost_usd is None else EXACT.add(usd, other.cost_usd)
+
+        return replace(
+            self,
+            cost_usd=added(self.cost_usd),
+            priced_usd=added(self.priced_usd),
+            most_usd=added(self.most_usd),
+        )
+
     def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
         """Return the cost at a share of its prices and with a fee, as the user's override says."""
 

@@ -43,6 +43,8 @@ class Reading:
 
     billed: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
+    advice: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    """Other models that were consulted, and what is billed of each, by the price it is billed at."""
     unpriced: list[str] = field(default_factory=list)
     """Things that were used besides, and that the body gives no priceable count of."""
     stated: Decimal | None = None
@@ -170,12 +172,13 @@ def anthropic(body: Json) -> Reading:
     )
     for iteration in usage.get("iterations") or []:
         if iteration["type"] == "advisor_message":
-            reading.unpriced.append("advisor tokens")
-            reading.why.append(
-                f"{iteration['model']} advised, with {iteration['input_tokens']} input and "
-                f"{iteration['output_tokens']} output tokens, billed at its own rates; PydanticAI passes on "
-                "their sums without the model."
-            )
+            advised = {
+                "input_mtok": iteration["input_tokens"],
+                "cache_read_mtok": iteration["cache_read_input_tokens"],
+                "output_mtok": iteration["output_tokens"],
+            }
+            reading.advice.append((iteration["model"], advised))
+            reading.why.append(f"{iteration['model']} advised, and is billed at its own rates.")
         else:
             assert iteration["type"] == "message", "other kinds are not on record yet"
     tools = {
@@ -478,7 +481,8 @@ def expectation(answer: Json, at: datetime = AT) -> dict[str, Any]:
     if reading.contradiction and reading.stated is None:
         return entry | _unmeasured(reading)
     prices = None if provider is None or model is None else _prices(provider, model, answer, at)
-    return entry | _settled(reading, prices, provider, model)
+    advice = [(billed, _prices(provider or "", advisor, answer, at)) for advisor, billed in reading.advice]
+    return entry | _settled(reading, prices, provider, model, advice)
 
 
 def _prices(provider: str, model: str, answer: Json, at: datetime) -> Priced | None:
@@ -499,7 +503,11 @@ def _unmeasured(reading: Reading) -> dict[str, Any]:
 
 
 def _settled(
-    reading: Reading, prices: Priced | None, provider: str | None, model: str | None
+    reading: Reading,
+    prices: Priced | None,
+    provider: str | None,
+    model: str | None,
+    advice: list[tuple[dict[str, int], Priced | None]],
 ) -> dict[str, Any]:
     if reading.stated is not None:
         return {
@@ -522,17 +530,21 @@ def _settled(
             ),
         }
     cost, sums, unpriced = Decimal(0), [], list(reading.unpriced)
-    whole_input = reading.tokens["input_tokens"]
-    for unit, count in reading.billed.items():
-        if not count:
-            continue
-        price = Decimal(0) if not prices.prices else prices.of(unit, whole_input)
-        if price is None:
-            unpriced.append(_NAMES[unit])
-            continue
-        per = 3 if unit.endswith("_kcount") else 6
-        cost = _EXACT.add(cost, _EXACT.multiply(price, Decimal(count)).scaleb(-per, _EXACT))
-        sums.append(f"{count} {unit} × {price}")
+    bills = [(reading.billed, prices, reading.tokens["input_tokens"])]
+    for billed, listed in advice:
+        assert listed is not None, "an advisor is a model with a list price"
+        bills.append((billed, listed, billed["input_mtok"] + billed["cache_read_mtok"]))
+    for billed, listed, whole_input in bills:
+        for unit, count in billed.items():
+            if not count:
+                continue
+            price = Decimal(0) if not listed.prices else listed.of(unit, whole_input)
+            if price is None:
+                unpriced.append(_NAMES[unit])
+                continue
+            per = 3 if unit.endswith("_kcount") else 6
+            cost = _EXACT.add(cost, _EXACT.multiply(price, Decimal(count)).scaleb(-per, _EXACT))
+            sums.append(f"{count} {unit} × {price}")
     return {
         "outcome": "settled",
         "cost_usd": format(cost.normalize(_EXACT), "f"),

@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
-from fastroai.usage.facts.source import Factor, NamePattern, Names, Source, Units
+from fastroai.usage.facts.source import Factor, NamePattern, Names, Source, TokenCount, Units
 
 _CHECKED: Final = date(2026, 11, 22)
 _GENAI_PRICES: Final = "https://github.com/pydantic/genai-prices/blob/main/prices/providers"
@@ -52,6 +52,16 @@ UNITS_OF_TOOLS: Final = Units(
     (_UNITS,),
 )
 """Units by PydanticAI's name of the tool. A tool that is not here is sold by the call, under its own name."""
+
+ADVISOR_PRICE_IS_FLAT_TO: Final = TokenCount(
+    200_000,
+    Source(
+        "https://platform.claude.com/docs/en/about-claude/pricing#long-context-pricing",
+        _CHECKED,
+        "no model of Anthropic costs more below this size of a request",
+    ),
+)
+"""Input tokens of several consultations up to which their sum costs what they cost one by one."""
 
 IN_THE_TOKENS: Final = Names(
     frozenset(

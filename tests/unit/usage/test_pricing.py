@@ -195,6 +195,37 @@ class TestPriceOfAResponse:
     def test_a_cost_that_pydantic_ai_filled_in_is_no_statement(self) -> None:
         assert CostCalculator().price(answer(cost=Decimal("0.5"))) == Decimal("0.0028")
 
+    def test_an_advisor_is_billed_at_the_rates_of_its_model_if_the_request_names_it(self) -> None:
+        advised = _advised(advisor_input_tokens=2529, advisor_output_tokens=38)
+        cost = CostCalculator().cost_of(advised, conditions={"advisor_model": "gpt-plain"})
+        own = CostCalculator().price(_advised(advisor_iterations=0))
+        advice = CostCalculator().price(
+            Tokens(input_tokens=2529, output_tokens=38), model="gpt-plain", provider="openai"
+        )
+        assert own is not None
+        assert advice is not None
+        assert (cost.cost_usd, cost.complete) == (own + advice, True)
+        assert cost.priced_usd == own + advice
+
+    @pytest.mark.parametrize(
+        "told",
+        [
+            {"advisor_cache_creation_input_tokens": 1},
+            {"advisor_iterations": 2, "advisor_input_tokens": 200_001},
+        ],
+    )
+    def test_an_advisor_whose_price_depends_on_more_than_sums_leaves_the_cost_incomplete(
+        self, told: dict[str, int]
+    ) -> None:
+        cost = CostCalculator().cost_of(_advised(**told), conditions={"advisor_model": "gpt-plain"})
+        assert cost.unpriced_units == ("advisor tokens",)
+
+    def test_an_advisor_at_another_speed_leaves_the_cost_incomplete(self) -> None:
+        fast = _advised(advisor_input_tokens=9)
+        fast.provider_details = {"speed": "fast"}
+        cost = CostCalculator().cost_of(fast, conditions={"advisor_model": "gpt-plain"})
+        assert "advisor tokens" in cost.unpriced_units
+
     def test_what_has_no_price_is_named_and_leaves_the_cost_incomplete(self) -> None:
         advised = answer()
         advised.usage.details = {"advisor_iterations": 1, "advisor_input_tokens": 900}
@@ -202,6 +233,8 @@ class TestPriceOfAResponse:
         assert (cost.cost_usd, cost.unpriced_units) == (Decimal("0.0028"), ("advisor tokens",))
         assert not cost.complete
         assert CostCalculator().price(advised) is None
+        of_nobody = CostCalculator().cost_of(advised, conditions={"advisor_model": "gpt-nobody"})
+        assert of_nobody.unpriced_units == ("advisor tokens",), "without a price, it is named as before"
         billed = CostCalculator().cost_of(advised, stated_usd=Decimal(1))
         assert billed.complete, "the bill covers everything"
 
@@ -436,3 +469,10 @@ def test_small_costs_add_up_without_loss() -> None:
     assert cost is not None
     total = Usage(cost_usd=sum([cost] * 1000, Decimal(0)))
     assert total.cost_microcents == 900
+
+
+def _advised(**details: int) -> ModelResponse:
+    """An answer for which an advisor was consulted."""
+    advised = answer()
+    advised.usage.details = {"advisor_iterations": 1, **details}
+    return advised
