@@ -16,6 +16,7 @@ from invoice_desk.texts import TextReader, TextWriter
 
 logger = logging.getLogger(__name__)
 
+
 def deps_of(run: RunSummary) -> Deps:
     """Return the deps of a run that goes on."""
     return Deps.of(run.run_id)
