@@ -15,6 +15,7 @@ from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, T
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
 from fastroai.runtime.failures import agent_calls_of
+from fastroai.runtime.tasks import to_its_end
 from fastroai.steps.durability import failure_facts
 from fastroai.store.log import Log
 from fastroai.store.runs import DurableRun
@@ -87,7 +88,8 @@ async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseExcepti
     try:
         is_let_go = ended.status == "cancelled" and _lets_go(log)
         end = run.let_go(log.scope.spent()) if is_let_go else run.end(ended, log.scope.spent())
-        await asyncio.wait_for(end, LAST_WORDS)
+        # A program that ends cancels all tasks, and those who own them cancel them once more.
+        await to_its_end(asyncio.wait_for(end, LAST_WORDS))
     except (FastroAIError, TimeoutError) as failure:
         logger.warning(
             "run %r: the end of the run could not be written to the store: %s", run.run_id, failure

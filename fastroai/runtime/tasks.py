@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Coroutine
+from typing import Any, TypeVar
 
 import anyio
+
+T = TypeVar("T")
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that goes on to its end, however often the caller is cancelled meanwhile.
+
+    A cancellation of the caller is raised once the work has ended.
+    """
+    task, cancelled = asyncio.create_task(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ import pytest
 from fastroai import Pipeline, PipelineConfig, RunHistory, Service, SQLiteRunStore, StepContext, step
 
 PATIENCE = 60.0
-LEASE = 1.0
+LEASE = 3600.0
+"""Seconds: longer than the tests, which wait for no lease."""
 EVERY = 0.1
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ async def status_of(store: SQLiteRunStore) -> str:
 SIGINT, SIGTERM, SIGKILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
-async def test_a_worker_that_is_killed_is_replaced_within_its_lease_and_one_look(
+async def test_a_worker_that_is_killed_is_replaced_at_the_next_look_of_another(
     store: SQLiteRunStore, tmp_path: Path
 ) -> None:
     worker, another = Process("serve", tmp_path), Process("idle", tmp_path)
@@ -104,9 +104,7 @@ async def test_a_worker_that_is_killed_is_replaced_within_its_lease_and_one_look
     another.signal(signal.SIGUSR1)  # it begins to serve
     another.wait_for("serving")
     worker.signal(SIGKILL)
-    killed = monotonic()
     await asyncio.to_thread(another.wait_for, "first")
-    taken_over = monotonic() - killed
     (tmp_path / "go on").touch()
     await asyncio.to_thread(another.wait_for, "second")
     another.signal(SIGTERM)
@@ -114,7 +112,6 @@ async def test_a_worker_that_is_killed_is_replaced_within_its_lease_and_one_look
     assert (code, err) == (128 + SIGTERM, "")
     assert await status_of(store) == "finished"
     worker.end()
-    assert taken_over < LEASE + EVERY + 5.0  # as long as a busy machine may take for the rest
 
 
 async def test_a_worker_lets_a_step_finish_at_sigterm_and_leaves_the_next_one(
@@ -153,7 +150,8 @@ async def test_a_process_that_is_told_to_end_hands_its_runs_over(
         await asyncio.to_thread(process.wait_for, "ending")
         process.signal(number)
     ended, out, err = await asyncio.to_thread(process.end)
-    assert await status_of(store) == "interrupted"  # at once, before its lease would have ended
+    assert await status_of(store) == "interrupted"
+    assert (await RunHistory(store).summary("r")).lease_until is None  # it was given up, and not left behind
     assert "closed\n" in out
     assert "Exception ignored" not in err
     assert "Task was destroyed" not in err

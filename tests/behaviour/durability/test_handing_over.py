@@ -261,6 +261,21 @@ def test_a_program_that_ends_cancels_all_tasks_at_once_and_hands_over_what_a_loo
     assert asyncio.run(statuses()) == ["interrupted", "cancelled"]
 
 
+async def test_a_run_that_is_cancelled_again_and_again_gives_up_its_lease(store: SQLiteRunStore) -> None:
+    """A program that ends cancels the tasks of the runs, and then the loop that has them does, too."""
+    work = Work()
+    await let_go(a_pipeline(work), work, store)
+    before = asyncio.all_tasks()
+    loop = asyncio.create_task(a_pipeline(work).recover_every(SOON, store=store))
+    await asyncio.wait_for(work.begun.wait(), PATIENCE)
+    new = asyncio.all_tasks() - before
+    while not loop.done():
+        for task in new:
+            task.cancel()
+        await asyncio.sleep(0)
+    assert (await RunHistory(store).summary("r")).lease_until is None
+
+
 # --- what the caller cancels stays cancelled ---
 
 
