@@ -258,7 +258,7 @@ async def test_one_after_the_other_with_max_concurrency() -> None:
 
 
 def test_a_workflow_has_no_on_error() -> None:
-    functions: dict[str, Any] = dict.fromkeys(("left", "right", "both"), str)
+    functions: dict[str, Any] = dict.fromkeys(("left", "right", "both"), lambda **inputs: inputs)
     with pytest.raises(ConfigurationError, match="the spec says what follows the failure of a step"):
         Workflow.load(SIDE_BY_SIDE).bind(functions=functions, config=PipelineConfig(on_error="continue"))
 
