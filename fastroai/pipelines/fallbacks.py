@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -84,8 +84,7 @@ def _matches(condition: type[Exception] | Callable[[Exception], bool], failure: 
 
 
 def _checked(fallback_on: FallbackOn) -> tuple[type[Exception] | Callable[[Exception], bool], ...]:
-    given: object = fallback_on
-    conditions = tuple(given) if isinstance(given, list | tuple) else (given,)
+    conditions: list[Any] = [*fallback_on] if isinstance(fallback_on, list | tuple) else [fallback_on]
     for condition in conditions:
         is_type = isinstance(condition, type)
         if (
@@ -95,4 +94,4 @@ def _checked(fallback_on: FallbackOn) -> tuple[type[Exception] | Callable[[Excep
         ):
             expected = "an exception type, a function (exception) -> bool, not async, or a list of both"
             raise ConfigurationError("fallback_on", fallback_on, expected)
-    return conditions
+    return tuple(conditions)

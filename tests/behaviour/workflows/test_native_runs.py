@@ -260,6 +260,12 @@ async def test_one_after_the_other_with_max_concurrency() -> None:
     assert workflow.replay(result.trace) is None
 
 
+def test_a_workflow_has_no_on_error() -> None:
+    functions: dict[str, Any] = dict.fromkeys(("left", "right", "both"), lambda **inputs: inputs)
+    with pytest.raises(ConfigurationError, match="the spec says what follows the failure of a step"):
+        Workflow.load(SIDE_BY_SIDE).bind(functions=functions, config=PipelineConfig(on_error="continue"))
+
+
 async def test_a_callable_that_raises_fails_the_run_which_goes_on_there_when_it_is_resumed() -> None:
     store, works = MemoryRunStore(), False
     calls: list[str] = []
