@@ -30,7 +30,7 @@ from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import first_given
-from fastroai.runs.door import FrontDoor, check_version
+from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -99,6 +99,9 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             ConfigurationError: an option is invalid.
         """
         check_version(version)
+        check_config(config)
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigurationError("name", name, "a non-empty string")
         self.name: str = name or type(self).__name__
         self.version = version
         self.config: PipelineConfig = config or PipelineConfig()

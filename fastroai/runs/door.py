@@ -578,6 +578,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                     await cancel_halted(self._keeper(found), run_id)
 
 
+def check_config(config: object) -> None:
+    """Check the type of the config of a run. Raises `ConfigurationError`."""
+    if config is not None and not isinstance(config, PipelineConfig):
+        raise ConfigurationError("config", config, "a PipelineConfig")
+
+
 def check_version(version: object) -> None:
     """Check the name of a version. Raises `ConfigurationError`."""
     if version is not None and (not isinstance(version, str) or not version):

@@ -12,7 +12,7 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
+from fastroai.errors import ConfigurationError, JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.conversation.markers import cut, told_in_full
 from fastroai.runtime.options import check_count
@@ -65,6 +65,9 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         """
         check_agent(agent)
         check_count("max_iterations", max_iterations, least=1, required=True)
+        if judge is None and max_iterations != MAX_ITERATIONS:
+            expected = "no such option without a judge=, which says whether another iteration is needed"
+            raise ConfigurationError("max_iterations", max_iterations, expected)
         output_type = type_of_outputs(agent.agent.output_type)
         super().__init__(
             agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type

@@ -29,7 +29,7 @@ from fastroai.workflows.spec.schemas import known_fields
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_ATTEMPTS: Final = 3
 """Attempts at a step whose function does not say how many."""
-_NOT_OF_GATES: Final = ("ensure", "budget", "retries")
+_NOT_OF_GATES: Final = ("context", "output", "ensure", "budget", "retries", "model")
 
 
 @dataclass(slots=True)
