@@ -346,9 +346,11 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     ) -> BaseStep[DepsT, OutputT]:
         """Return this router as a step of a pipeline, like `Pipeline.as_step`.
 
-        The step has the settings of the router's config that its own config does not set.
+        The step has the settings of the router's config that its own config does not set, except for
+        `timeout`, which is for `route`.
         """
-        return NestedStep(self, inputs, own_settings(self.config, config or StepConfig()))
+        own = config or StepConfig()
+        return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run the router inside a step, and return the output of the step. For `as_step`."""
