@@ -128,7 +128,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 branch that takes longer fails. Time spent waiting for a place under `max_concurrency`, for
                 another attempt or for a person does not count.
             max_concurrency: How many nodes run at once, at most; by default that of the config.
-            budget: Budget of a run of the whole graph; by default that of the config.
+            budget: Budget of a run of the whole graph, beside that of the config.
             config: Settings of the graph, and defaults for its nodes. Nodes have two `retries` unless this
                 config or their own sets others.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives

@@ -31,6 +31,7 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import first_given
 from fastroai.runs.door import FrontDoor, check_config, check_version
+from fastroai.runs.execution import check_codec
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -44,6 +45,7 @@ from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
+from fastroai.store.log import log_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -192,6 +194,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
         own = PipelineConfig() if is_run else self.config
+        check_codec(own, log_of(scope_of(context)), self.name)
         scope = Scope(
             "router",
             self.name,

@@ -37,6 +37,7 @@ from fastroai.errors import (
     ContractViolation,
     GraphValidationError,
     PipelineValidationError,
+    StepExecutionError,
 )
 from fastroai.store import MemoryRunStore
 from fastroai.workflows import BoundWorkflow, Workflow
@@ -440,3 +441,40 @@ def test_options_of_a_quorum_without_one_are_refused() -> None:
         @infer(intent="Say something", threshold=2)
         async def say(text: str) -> str:
             raise NotImplementedError
+
+
+class Reversing:
+    """A codec."""
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload[::-1]
+
+    decode = encode
+
+
+SEALED: Final = PipelineConfig(codec=Reversing())
+
+
+def sealed_router() -> SplitPipeline[Any, Any, Any]:
+    split = SplitPipeline[Any, Any, Any]("inner", key=lambda inputs, deps: "a", config=SEALED)
+    split.add_variant("only", inner(), weight=1)
+    return split
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        Pipeline[Any, Any, Any]("inner", {"works": works}, config=SEALED),
+        Graph[Any, Any, Any]("inner", nodes={"works": works}, config=SEALED),
+        sealed_router(),
+    ],
+    ids=["pipeline", "graph", "router"],
+)
+async def test_the_codec_of_a_nested_run_is_not_left_out_on_record(nested: Any) -> None:
+    plain = Pipeline[Any, Any, Any]("around", {"nested": nested.as_step()})
+    assert (await plain.execute()).output == "done"  # nothing is on record
+    with pytest.raises(StepExecutionError) as caught:
+        await plain.execute(store=MemoryRunStore())
+    assert "values of 'inner'" in str(caught.value.original_error)
+    both = Pipeline[Any, Any, Any]("around", {"nested": nested.as_step()}, config=SEALED)
+    assert (await both.execute(store=MemoryRunStore())).output == "done"

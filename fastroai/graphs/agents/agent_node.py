@@ -60,7 +60,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
             judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
                 `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
                 `output`, and the inputs.
-            max_iterations: Maximum number of calls of the agent.
+            max_iterations: Maximum number of calls of the agent. It needs a judge.
             config: Settings of the step.
         """
         check_agent(agent)
