@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pytest
 from support.agents import paid_agent
@@ -48,7 +48,6 @@ class Stage:
     seen: list[object] = field(default_factory=list)
     deps: list[object] = field(default_factory=list)
     shared: list[object] = field(default_factory=list)
-    told: list[object] = field(default_factory=list)
     does: str = ""
     """What the body does: nothing, `ask`, `break`, `pay` or `wait`."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,10 +80,10 @@ class Stage:
 
     async def work(self, ctx: StepContext[Any] | None, text: str) -> str:
         match self.does:
-            case "ask" if ctx is None:
-                return str((await await_human(HumanReviewContext("Go on?"), bool)).value)
             case "ask":
-                return str(await ctx.ask("Go on?", bool))
+                if ctx is not None:
+                    return str(await ctx.ask("Go on?", bool))
+                return str((await await_human(HumanReviewContext("Go on?"), bool)).value)
             case "break":
                 raise ValueError("broken")
             case "pay":
@@ -94,12 +93,9 @@ class Stage:
                 await self.leave.wait()
         return f"said {text}"
 
-    def tell(self, event: object) -> None:
-        self.told.append(event)
-
     async def attempt(self, method: str, *args: Any, **options: Any) -> str:
         """How a call ends: "ended", or the name of its error. Mistakes in options are raised."""
-        self.seen.clear(), self.told.clear()
+        self.seen.clear()
         try:
             made = getattr(self.door, method)(*args, **options)
             if method.endswith("stream"):
@@ -108,7 +104,8 @@ class Stage:
                         pass
                 result = stream.result
             elif method in LOOPS:
-                result = await self.until_done(made)
+                await self.until_done(made)
+                result = None
             else:
                 result = await made
         except ConfigurationError:
@@ -117,11 +114,12 @@ class Stage:
             return type(error).__name__
         if method in ("wake", "recover"):
             result = next(iter(result.values()), None)
-        error = result if isinstance(result, Exception) else getattr(result, "error", None)
-        status = getattr(result, "status", "ended")
-        return (status if status == "paused" else "ended") if error is None else type(error).__name__
+        failure = result if isinstance(result, Exception) else getattr(result, "error", None)
+        if failure is not None:
+            return type(failure).__name__
+        return "paused" if getattr(result, "status", "") == "paused" else "ended"
 
-    async def until_done(self, loop: Coroutine[Any, Any, Any]) -> None:
+    async def until_done(self, loop: Coroutine[Any, Any, Never]) -> None:
         """Run a loop that never ends, until the body has done its work, or an error ends the loop."""
         running = asyncio.ensure_future(loop)
         done = asyncio.ensure_future(self.done.wait())
@@ -195,7 +193,7 @@ async def observed(
         stage = Stage(kind)
         args = await stage.ready_for(method)
         stage.does = stage.does if does is None else does
-        on_record = {} if method in BEGIN else {"store": stage.store}
+        on_record: dict[str, Any] = {} if method in BEGIN else {"store": stage.store}
         if method == "fork" and "outputs" not in options:
             on_record["at"] = AT[kind]
         stage.done.clear()

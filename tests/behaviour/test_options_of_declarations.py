@@ -18,6 +18,7 @@ from fastroai import (
     FastroAgent,
     Graph,
     GraphConversation,
+    Metered,
     Node,
     Pipeline,
     PipelineConfig,
@@ -31,6 +32,7 @@ from fastroai import (
     step,
 )
 from fastroai.agent import agent as agents
+from fastroai.agent.own_agent import OwnAgent
 from fastroai.errors import (
     CompileError,
     ConfigurationError,
@@ -279,7 +281,7 @@ def test_the_tests_that_show_options_exist(path: str) -> None:
 def test_what_pydantic_ai_builds_an_agent_from_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    class Building(agents.OwnAgent[Any, Any]):
+    class Building(OwnAgent[Any, Any]):
         def __init__(self, *args: Any, **options: Any) -> None:
             given.update(options)
             super().__init__(*args, **options)
@@ -299,8 +301,10 @@ def test_what_pydantic_ai_builds_an_agent_from_reaches_it(monkeypatch: pytest.Mo
         "tool_timeout": 2.0,
         "max_concurrency": 3,
     }
-    FastroAgent[Any, Any]("openai:gpt-5-mini", capabilities=["mine"][:0], **options)
+    mine = Metered()
+    FastroAgent[Any, Any]("openai:gpt-5-mini", capabilities=[mine], **options)
     assert {name: given[name] for name in options} == options
+    assert given["capabilities"][-1] is mine
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "graph", "router"])

@@ -44,9 +44,10 @@ async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) 
     except Exception as error:
         failure: BaseException = error
     else:
-        failure = getattr(result, "error", None) or next(iter(getattr(result, "errors", {}).values()), None)
-        if failure is None or kind not in ("graph", "workflow"):
+        found = getattr(result, "error", None) or next(iter(getattr(result, "errors", {}).values()), None)
+        if found is None or kind not in ("graph", "workflow"):
             return "returned"
+        failure = found
     while isinstance(failure, StepExecutionError):
         failure = failure.original_error
     return type(failure).__name__
