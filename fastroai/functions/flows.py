@@ -30,14 +30,16 @@ from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
 from fastroai.records import CallRecord
-from fastroai.runs.door import FrontDoor
+from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
+from fastroai.runs.serving import Which
 from fastroai.runs.signatures import Inputs
 from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
+from fastroai.runs.waking import TakeUp, Waking
 from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
@@ -254,6 +256,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         return await super()._begin(begun, store, on_existing, busy)
 
     async def _execute(self, request: RunRequest[None]) -> T:
+        _refuse_context(request.context)
         if request.tracer is None and current_scope() is None:
             request = replace(request, tracer=configuration().tracer)
         result: T = await self._front.perform(request)
@@ -264,6 +267,10 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._front.heed(run_id, signal)
+
+    def _waking(self, which: Which, how: TakeUp[None]) -> Waking[None, T]:
+        _refuse_context(how.context)
+        return super()._waking(which, how)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Repeat the decisions of a run of this flow, like `trace.replay(self)`. Nothing runs or is sent."""
@@ -294,7 +301,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> T:
         """Run the flow inside a step, and return its output. For `as_step`."""
         known = {name: value for name, value in inputs.items() if name in self.signature.parameters}
-        return await self._begin(RunRequest(known, context=context.shared))
+        return await self._begin(RunRequest(known))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
         """Estimate the cost of a run: at most the budget of the flow, because the body may call anything."""
@@ -303,6 +310,13 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
     def declared_output(self) -> Annotation | None:
         """Return the annotated result type of the function."""
         return self.signature.returns.annotation
+
+
+def _refuse_context(context: object) -> None:
+    """Refuse shared objects, which the body of a flow has no way to read. Raises `ConfigurationError`."""
+    if context is not None:
+        expected = "no shared objects for a flow, whose body has no ctx.shared; let its code import them"
+        raise ConfigurationError("context", context, expected)
 
 
 class _Front(Pipeline[Any, Any, Any]):
@@ -435,6 +449,7 @@ def flow(
         CompileError: the function is not async, or lacks types.
         ConfigurationError: the config sets `on_error`, which is for steps.
     """
+    check_config(config)
     config = config or PipelineConfig()
     if budget is not None:
         config = with_budget(config, budget)

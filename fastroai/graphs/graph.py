@@ -36,7 +36,7 @@ from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runs.door import FrontDoor, check_version
+from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
@@ -128,7 +128,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 branch that takes longer fails. Time spent waiting for a place under `max_concurrency`, for
                 another attempt or for a person does not count.
             max_concurrency: How many nodes run at once, at most; by default that of the config.
-            budget: Budget of a run of the whole graph; by default that of the config.
+            budget: Budget of a run of the whole graph, beside that of the config.
             config: Settings of the graph, and defaults for its nodes. Nodes have two `retries` unless this
                 config or their own sets others.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
@@ -145,8 +145,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             raise ConfigurationError("name", name, "a non-empty string")
         if not isinstance(nodes, Mapping):
             raise ConfigurationError("nodes", nodes, "a mapping of node ids to steps")
-        if config is not None and not isinstance(config, PipelineConfig):
-            raise ConfigurationError("config", config, "a PipelineConfig")
+        check_config(config)
         if goal is not None and not isinstance(goal, str):
             raise ConfigurationError("goal", goal, "a text")
         if decider is not None and not isinstance(decider, AgentLike):

@@ -24,7 +24,7 @@ from fastroai.pipelines.replay import Orchestrated, Orchestration, first_diverge
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
-from fastroai.runs.door import FrontDoor, check_version
+from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
@@ -106,8 +106,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             raise ConfigurationError("name", name, "a non-empty string")
         if not isinstance(steps, Mapping):
             raise ConfigurationError("steps", steps, "a mapping of step ids to steps")
-        if config is not None and not isinstance(config, PipelineConfig):
-            raise ConfigurationError("config", config, "a PipelineConfig")
+        check_config(config)
         check_version(version)
         self.name, self.version = name, version
         self.steps: Mapping[str, BaseStep[DepsT, Any]] = MappingProxyType(dict(steps))

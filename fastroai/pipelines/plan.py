@@ -10,6 +10,7 @@ from typing import TypeGuard
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import PipelineValidationError, nearest_hint
 from fastroai.pipelines.contracting import contract_problems
+from fastroai.runs.nesting import NO_TIMEOUT, NestedStep, sets_timeout
 from fastroai.steps import BaseStep, StepConfig
 
 
@@ -147,6 +148,8 @@ def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, obj
             yield f"step_configs name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
         if not isinstance(config, StepConfig):
             yield f"step_configs[{step_id!r}] is a {type(config).__name__}; expected a StepConfig"
+        elif isinstance(steps.get(step_id), NestedStep) and sets_timeout(config):
+            yield f"step_configs[{step_id!r}] sets timeout={config.timeout!r}; expected {NO_TIMEOUT}"
 
 
 def _output_problems(

@@ -30,7 +30,8 @@ from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import first_given
-from fastroai.runs.door import FrontDoor, check_version
+from fastroai.runs.door import FrontDoor, check_config, check_version
+from fastroai.runs.execution import check_codec
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -44,6 +45,7 @@ from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
+from fastroai.store.log import log_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -99,6 +101,9 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             ConfigurationError: an option is invalid.
         """
         check_version(version)
+        check_config(config)
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigurationError("name", name, "a non-empty string")
         self.name: str = name or type(self).__name__
         self.version = version
         self.config: PipelineConfig = config or PipelineConfig()
@@ -189,6 +194,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
         own = PipelineConfig() if is_run else self.config
+        check_codec(own, log_of(scope_of(context)), self.name)
         scope = Scope(
             "router",
             self.name,
@@ -343,9 +349,11 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     ) -> BaseStep[DepsT, OutputT]:
         """Return this router as a step of a pipeline, like `Pipeline.as_step`.
 
-        The step has the settings of the router's config that its own config does not set.
+        The step has the settings of the router's config that its own config does not set, except for
+        `timeout`, which is for `route`.
         """
-        return NestedStep(self, inputs, own_settings(self.config, config or StepConfig()))
+        own = config or StepConfig()
+        return NestedStep(self, inputs, replace(own_settings(self.config, own), timeout=own.timeout))
 
     async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run the router inside a step, and return the output of the step. For `as_step`."""

@@ -119,7 +119,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             deps: Dependencies, which steps find as `ctx.deps`, and agents called by `ctx.run` get, too.
             tracer: Tracer for the spans of the run; by default that of the run around this one.
             context: Shared objects, such as clients and caches, which steps find as `ctx.shared`, by
-                reference.
+                reference. A flow takes none, because its body has no `ctx`.
             run_id: The id of the run; by default a new one.
             store: The store that keeps the record of the run, so that it can be resumed; by default that of
                 the config.
@@ -576,6 +576,12 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                     raise RunNotFound(run_id, None)
                 if not await signal_elsewhere(found, run_id, signal):
                     await cancel_halted(self._keeper(found), run_id)
+
+
+def check_config(config: object) -> None:
+    """Check the type of the config of a run. Raises `ConfigurationError`."""
+    if config is not None and not isinstance(config, PipelineConfig):
+        raise ConfigurationError("config", config, "a PipelineConfig")
 
 
 def check_version(version: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import BudgetExceeded, ContractViolation, StepExecutionError
+from fastroai.errors import BudgetExceeded, ConfigurationError, ContractViolation, StepExecutionError
 from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
 from fastroai.records import first_given
@@ -204,6 +204,7 @@ class Execution:
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
             return log
         if (around := log_of(scope)) is not None:
+            check_codec(self._config, around, self._name)
             if around.run is not None:
                 restore_spending(scope)
             return around
@@ -262,6 +263,25 @@ class Execution:
         live.remove(run)
         if not live:
             del self._live[run_id]
+
+
+def check_codec(config: PipelineConfig, around: Log | None, name: str) -> None:
+    """Refuse to put values of a nested run that has a codec on record in plain text.
+
+    Raises:
+        ConfigurationError: the run around is on record without a codec.
+    """
+    if (
+        config.codec is not None
+        and around is not None
+        and around.run is not None
+        and around.run.codec is None
+    ):
+        expected = (
+            f"a codec in the config of the outermost run, too: its record has the values of {name!r}, and "
+            "without a codec, they would be stored in plain text"
+        )
+        raise ConfigurationError("codec", config.codec, expected)
 
 
 async def _tell_end(runner: Runner, finish: RunFinished) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
 
 from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError
+from fastroai.records import first_given
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.base import DepsT, OutputT, OutputT_co
 from fastroai.steps.estimating import InputsToCome, OutputNotKnown
 from fastroai.usage import Quote
+
+NO_TIMEOUT: Final = (
+    "total_timeout for a step that runs a pipeline, router, graph or flow. Its clock would stand still while "
+    "that runs; a timeout for the steps inside goes into the config of what is nested"
+)
+"""What is expected in place of the `timeout` of a nested step."""
 
 
 class Executable(Protocol[OutputT_co]):
@@ -53,6 +61,8 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         inputs: Callable[[StepContext[DepsT]], Mapping[str, Any]] | None,
         config: StepConfig,
     ) -> None:
+        if sets_timeout(config):
+            raise ConfigurationError("timeout", config.timeout, NO_TIMEOUT)
         self.inner, self.inputs, self.config = inner, inputs, config
 
     def __repr__(self) -> str:
@@ -83,6 +93,11 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         if self.inputs is not None:
             return self.inputs(context)
         return {**context.inputs, **context.direct_outputs}
+
+
+def sets_timeout(config: object) -> bool:
+    """Return whether a config of a step sets a `timeout`, which a nested step has no use for."""
+    return isinstance(config, StepConfig) and first_given(config.timeout, default=None) is not None
 
 
 def definition_inside(step: BaseStep[Any, Any]) -> JsonValue:

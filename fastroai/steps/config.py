@@ -49,8 +49,8 @@ class ExecutionConfig:
 
     timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for one attempt at an agent call, or at a step's own code. The clock of that code pauses while
-    a `ctx.run` or a nested pipeline, router or graph is in progress. On a pipeline, the default for its
-    steps."""
+    a `ctx.run` or a nested pipeline, router or graph is in progress, so a step that only runs one of these
+    cannot set it: use `total_timeout`. On a pipeline, the default for its steps."""
     total_timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for the whole step or pipeline, retries included. Not inherited."""
     retries: int | NotGiven = NOT_GIVEN
@@ -118,7 +118,8 @@ class PipelineConfig(ExecutionConfig):
     that its body makes at once. Not for routers: set it on their pipelines."""
     store: RunStoreLike | None = None
     """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or the path or URL of one,
-    such as `"runs.db"`. Nested pipelines use the store of the run around them."""
+    such as `"runs.db"`. Nested pipelines use the store of the run around them, with its
+    codec and its sinks."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
     lease: float = DEFAULT_TERMS.seconds

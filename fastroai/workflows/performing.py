@@ -140,19 +140,27 @@ class Performers:
     def _unknown(self) -> list[str]:
         spec = self._plan.spec
         computed = [name for name, one in spec.functions.items() if one.mode == "compute"]
-        asked = {step.agent or step.function or "": None for _, step in self._plan.steps.values()}
+        asked = {
+            step.agent or step.function or "": None
+            for _, step in self._plan.steps.values()
+            if step.function not in computed
+        }
+        asked |= dict.fromkeys(name for name, one in spec.functions.items() if one.mode == "infer")
         problems = [
             f"a function of mode compute instead of functions[{name!r}].{nearest_hint(name, computed)}"
             for name in self._functions
             if name not in computed
         ]
         problems += [
-            f"the name of an agent or a function instead of agents[{name!r}].{nearest_hint(name, asked)}"
+            f"the name of an agent or of a function of mode infer instead of agents[{name!r}]."
+            f"{nearest_hint(name, asked)}"
             for name in self._agents
-            if name not in asked and name not in spec.functions
+            if name not in asked
         ]
         problems += [
-            f"a callable as functions[{name!r}]" for name, one in self._functions.items() if not callable(one)
+            f"a function as functions[{name!r}], with parameters that can be read, instead of {one!r}"
+            for name, one in self._functions.items()
+            if not _has_parameters(one)
         ]
         problems += [
             f"a FastroAgent as agents[{name!r}]"
@@ -195,6 +203,14 @@ class _Computing(Performer):
                 result = await result
         copied: JsonValue = own_copy(value_to_json(result, None, f"the result of function {self._name!r}"))
         return copied
+
+
+def _has_parameters(call: object) -> bool:
+    """Return whether an object can be called, and says with what. Some builtin types, as `str`, do not."""
+    try:
+        return callable(call) and inspect.signature(call) is not None
+    except ValueError:
+        return False
 
 
 def _takes_context(call: Callable[..., object]) -> bool:

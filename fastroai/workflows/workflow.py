@@ -20,7 +20,7 @@ from fastroai.errors import (
     nearest_hint,
 )
 from fastroai.runs.around import how_it_ended
-from fastroai.runs.door import FrontDoor
+from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.execution import Execution
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -135,6 +135,7 @@ class Workflow:
         Raises:
             ConfigurationError: something is missing or of no use; the message lists all problems.
         """
+        check_config(config)
         performers = Performers(self.plan, functions or {}, agents or {}, model)
         return BoundWorkflow(self, performers, workspace, config or PipelineConfig())
 

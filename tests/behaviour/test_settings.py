@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.doors import Body, door
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
 from fastroai import (
-    BasePipeline,
     Edge,
     Graph,
     Pipeline,
@@ -30,44 +30,9 @@ from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_s
 from fastroai.steps import ExecutionConfig
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.usage import Budget
+from fastroai.workflows import Workflow
 
-KINDS = ("pipeline", "graph", "router", "router as step", "flow")
-
-
-class Choice(BasePipeline[Any, Any, Any]):
-    async def route(self, inputs: Any, deps: Any) -> str:
-        if self.config.timeout:  # it bounds the code of the router itself
-            await asyncio.sleep(100)
-        return "only"
-
-
-Body = Callable[[StepContext[Any] | None], Awaitable[object]]
-
-
-def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
-    """A run of a kind with these settings, whose only work is `body`."""
-
-    @step
-    async def works(ctx: StepContext[Any]) -> Any:
-        return await body(ctx)
-
-    if kind == "step":
-        return Pipeline("p", {"works": works}, step_configs={"works": StepConfig(**settings)})
-    config = PipelineConfig(**settings)
-    if kind == "pipeline":
-        return Pipeline("p", {"works": works}, config=config)
-    if kind == "graph":
-        return Graph("g", nodes={"works": works}, config=config)
-    if kind == "flow":
-
-        @flow(config=config)
-        async def works_too() -> str:
-            return str(await body(None))
-
-        return works_too
-    router = Choice("r", config=config)
-    router.register_pipeline("only", Pipeline("p", {"works": works}))
-    return router if kind == "router" else Pipeline("outer", {"r": router.as_step()})
+KINDS = ("pipeline", "graph", "router", "router as step", "flow", "workflow")
 
 
 async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) -> str:
@@ -79,9 +44,10 @@ async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) 
     except Exception as error:
         failure: BaseException = error
     else:
-        failure = getattr(result, "error", None) or next(iter(getattr(result, "errors", {}).values()), None)
-        if failure is None or kind != "graph":
+        found = getattr(result, "error", None) or next(iter(getattr(result, "errors", {}).values()), None)
+        if found is None or kind not in ("graph", "workflow"):
             return "returned"
+        failure = found
     while isinstance(failure, StepExecutionError):
         failure = failure.original_error
     return type(failure).__name__
@@ -90,23 +56,23 @@ async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) 
 # --- one function for each setting: what is observed with either of two values ---
 
 
-async def sleeps(ctx: StepContext[Any] | None) -> str:
+async def sleeps(ctx: StepContext[Any] | None, text: str) -> str:
     await asyncio.sleep(100)
     return "awake"
 
 
-async def pays(ctx: StepContext[Any] | None) -> str:
+async def pays(ctx: StepContext[Any] | None, text: str) -> str:
     return str((await paid_agent(100).run("hello")).output)
 
 
-async def breaks(ctx: StepContext[Any] | None) -> str:
+async def breaks(ctx: StepContext[Any] | None, text: str) -> str:
     raise ValueError("broken")
 
 
 def breaking_once() -> Body:
     attempts: list[int] = []
 
-    async def body(ctx: StepContext[Any] | None) -> str:
+    async def body(ctx: StepContext[Any] | None, text: str) -> str:
         attempts.append(1)
         if len(attempts) == 1:
             raise ConnectionRefusedError("not yet")
@@ -158,7 +124,7 @@ async def delays(kind: str) -> list[object]:
 async def limited(kind: str) -> list[object]:
     found: list[object] = []
 
-    async def body(ctx: StepContext[Any] | None) -> str:
+    async def body(ctx: StepContext[Any] | None, text: str) -> str:
         scope = current_scope()
         assert scope is not None
         found.append(len(scope.provider_limits))
@@ -181,7 +147,7 @@ async def listed(store: MemoryRunStore) -> list[Any]:
 
 
 async def asked(kind: str) -> list[object]:
-    async def asks(ctx: StepContext[Any] | None) -> object:
+    async def asks(ctx: StepContext[Any] | None, text: str) -> object:
         if ctx is None:
             return (await await_human(HumanReviewContext("Go on?"), bool)).value
         return await ctx.ask("Go on?", bool)
@@ -215,6 +181,9 @@ async def most_at_once(kind: str, limit: int | None) -> int:
         running.pop()
         return "done"
 
+    async def counts_said() -> dict[str, str]:
+        return {"said": await counts()}
+
     @step
     async def one(ctx: StepContext[Any]) -> str:
         return await counts()
@@ -240,10 +209,22 @@ async def most_at_once(kind: str, limit: int | None) -> int:
         nodes = {"begin": nothing, "a": one, "b": one, "end": nothing}
         edges = [Edge("begin", "a"), Edge("begin", "b"), Edge("a", "end"), Edge("b", "end")]
         await Graph[Any, Any]("g", nodes=nodes, edges=edges, config=config).execute()
+    elif kind == "workflow":
+        await Workflow.load(SIDE_BY_SIDE).run(functions={"call": counts_said}, config=config)
     else:
         await both()
     assert len(most) == 2
     return max(most)
+
+
+SIDE_BY_SIDE = """\
+version: "0.3"
+contracts: {Done: {said: {type: string}}}
+functions: {call: {mode: compute, intent: Count, output: Done}}
+flows:
+  w:
+    steps: [{id: a, function: call}, {id: b, function: call}]
+"""
 
 
 class Reversing:
@@ -290,6 +271,7 @@ OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
 REFUSED = {
     ("graph", "on_error"): "edges",
     ("flow", "on_error"): "Catch the exception in its body",
+    ("workflow", "on_error"): "the spec says what follows",
     ("router", "max_concurrency"): "set it on its pipelines",
     ("router as step", "max_concurrency"): "set it on its pipelines",
 }

@@ -12,7 +12,7 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
+from fastroai.errors import ConfigurationError, JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.conversation.markers import cut, told_in_full
 from fastroai.runtime.options import check_count
@@ -60,11 +60,14 @@ class AgentNode(AgentStep[DepsT, OutputT]):
             judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
                 `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
                 `output`, and the inputs.
-            max_iterations: Maximum number of calls of the agent.
+            max_iterations: Maximum number of calls of the agent. It needs a judge.
             config: Settings of the step.
         """
         check_agent(agent)
         check_count("max_iterations", max_iterations, least=1, required=True)
+        if judge is None and max_iterations != MAX_ITERATIONS:
+            expected = "no such option without a judge=, which says whether another iteration is needed"
+            raise ConfigurationError("max_iterations", max_iterations, expected)
         output_type = type_of_outputs(agent.agent.output_type)
         super().__init__(
             agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type

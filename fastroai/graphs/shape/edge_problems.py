@@ -86,6 +86,9 @@ def decision_problems(
         for index, edge in fallbacks[1:]:
             message = f"edge {edge} is one more fallback of {source!r}; set fallback=True on one edge only"
             yield GraphProblem(message, ("edges", index, "fallback"))
+    if decider is not None and not candidates:
+        message = "it has a decider and nothing to decide; set when='llm_decide' on edges, or leave it out"
+        yield GraphProblem(message, ("decider",))
     if candidates and decider is None:
         message = "it has llm_decide edges and nobody to decide; give an agent: decider=..."
         yield GraphProblem(message, ("edges", next(iter(candidates.values()))[0][0]))

@@ -30,6 +30,8 @@ _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_ATTEMPTS: Final = 3
 """Attempts at a step whose function does not say how many."""
 _NOT_OF_GATES: Final = ("ensure", "budget", "retries")
+_IGNORED_OF_GATES: Final = ("context", "output", "model")
+"""Keys that gates of the first versions may have, although nothing reads them."""
 
 
 @dataclass(slots=True)
@@ -81,7 +83,8 @@ def _function(
 ) -> FunctionSpec:
     is_gate = part.mode == "gate"
     if is_gate:
-        for key in _NOT_OF_GATES:
+        is_early = version in RETRIES_ARE_ATTEMPTS
+        for key in _NOT_OF_GATES if is_early else (*_NOT_OF_GATES, *_IGNORED_OF_GATES):
             if getattr(part, key) is not None:
                 message = f"function {cut(name)!r} is a gate, which has no {key}: a person decides"
                 problems.add(message, (*way, key), of_key=True)

@@ -59,6 +59,7 @@ _NOT_OF_SUB_FLOWS: Final = (
 )
 _OF_GATES: Final = ("on_approve", "on_revise", "on_kill", "policy", "policy_fallback")
 _NOT_OF_GATES: Final = {
+    "agent": "a person decides",
     "skip_if": "use policy to approve it without a question",
     "skip_reason": "use policy to approve it without a question",
     "output_schema": "it has no output",
@@ -69,6 +70,14 @@ _NOT_OF_GATES: Final = {
     "on_fail": "it has on_revise and on_kill",
     "next": "it has on_approve",
 }
+_NEEDS: Final = {
+    "exit_criterion": "max_iterations",
+    "accumulate": "max_iterations",
+    "accumulate_key": "accumulate",
+    "skip_reason": "skip_if",
+    "policy_fallback": "policy",
+}
+"""Keys of steps that mean something only beside another key."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -125,6 +134,10 @@ class StepReader:
         """Read a step, and note its problems. Return `None` if the kind of the step is unclear."""
         problems = self._problems
         kind = self._kind(part, way)
+        for key, needed in _NEEDS.items():
+            if getattr(part, needed) is None:
+                message = f"step {cut(part.id)!r} has {key} without {needed}, which it needs"
+                self._refuse(part, key, way, message)
         if part.output_schema is not None:
             read_schema(part.output_schema, (*way, "output_schema"), problems)
         inputs = read_bindings(part.inputs, (*way, "inputs"), problems)
@@ -308,14 +321,6 @@ class StepReader:
 
     def _iteration(self, part: StepPart, way: Way) -> IterationSpec | None:
         problems = self._problems
-        for key, needed in (
-            ("exit_criterion", "max_iterations"),
-            ("accumulate", "max_iterations"),
-            ("accumulate_key", "accumulate"),
-        ):
-            if getattr(part, key) is not None and getattr(part, needed) is None:
-                message = f"step {cut(part.id)!r} has {key} without {needed}, which it needs"
-                problems.add(message, (*way, key), of_key=True)
         criterion = None
         if part.exit_criterion is not None:
             at: Way = (*way, "exit_criterion")
@@ -370,9 +375,6 @@ class StepReader:
         problems = self._problems
         if part.policy_fallback is not None:
             problems.choice((*way, "policy_fallback"), part.policy_fallback, POLICIES)
-            if part.policy is None:
-                message = f"step {cut(part.id)!r} has policy_fallback without policy, which it needs"
-                problems.add(message, (*way, "policy_fallback"), of_key=True)
         at: Way = (*way, "policy")
         if part.policy is None:
             return "gate"

@@ -346,6 +346,16 @@ def test_gates_have_no_ensure_budget_or_retries() -> None:
     )
 
 
+def test_what_a_gate_has_no_use_for_is_refused_from_version_03_on() -> None:
+    marked = (
+        "version: '0.3'\nfunctions:\n  f: {mode: gate, «context: x, «output: Out, «model: openai:gpt-5}\n"
+        "contracts: {Out: {ok: {type: boolean}}}\nflows: {main: {steps: [{id: a, intent: b}]}}\n"
+    )
+    check(marked, "'f' is a gate, which has no context: a person decides", "no output", "no model")
+    earlier = load_spec(marked.replace("0.3", "0.2").replace("«", ""))
+    assert earlier.functions["f"].output is None  # as before
+
+
 def test_values_are_of_the_types_of_json() -> None:
     text = "version: '0.2'\nflows:\n  main:\n    input:\n"
     steps = "    steps: [{id: a, intent: b}]\n"
@@ -471,13 +481,21 @@ def test_gates_say_where_they_lead() -> None:
 def test_gates_have_no_output_no_condition_and_no_iterations() -> None:
     check_steps(
         f"    - {GATE}, «skip_if: 'True', «output_schema: {{}}, «max_iterations: 2, «on_fail: b, «next: b,\n"
-        "       «accumulate: items}\n    - {id: b, intent: c}\n",
+        "       «accumulate: items, «agent: claude}\n    - {id: b, intent: c}\n",
         "step 'ask' is a gate, which has no skip_if",
         "no output_schema",
         "no max_iterations",
         "no on_fail: it has on_revise and on_kill",
         "no next: it has on_approve",
         "no accumulate",
+        "no agent: a person decides",
+    )
+
+
+def test_a_reason_for_a_skip_needs_a_condition_of_the_skip() -> None:
+    check_steps(
+        "    - {id: a, function: work, «skip_reason: It is small}\n",
+        "step 'a' has skip_reason without skip_if, which it needs",
     )
 
 

@@ -1,0 +1,65 @@
+"""A run of any kind, whose only work is a function of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from fastroai import BasePipeline, Graph, Pipeline, PipelineConfig, StepConfig, StepContext, flow, step
+from fastroai.workflows import Workflow
+
+Body = Callable[["StepContext[Any] | None", str], Awaitable[object]]
+"""The work: a function of the context, which flows do not have, and of the input `text`."""
+
+SPEC = """\
+version: "0.3"
+contracts: {Done: {said: {type: string}}}
+functions: {works: {mode: compute, intent: Do the work, output: Done}}
+flows:
+  w:
+    input: {text: {type: string, default: ""}}
+    steps:
+      - {id: works, function: works, inputs: {text: $.input.text}}
+"""
+
+
+class Choice(BasePipeline[Any, Any, Any]):
+    """A router with one pipeline, which takes long to choose it if its config limits the time for that."""
+
+    async def route(self, inputs: Any, deps: Any) -> str:
+        if self.config.timeout:
+            await asyncio.sleep(100)
+        return "only"
+
+
+def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
+    """A pipeline, graph, router, flow or workflow with these settings, whose only work is `body`."""
+
+    @step
+    async def works(ctx: StepContext[Any]) -> Any:
+        return await body(ctx, ctx.get_input("text", ""))
+
+    if kind == "step":
+        return Pipeline("p", {"works": works}, step_configs={"works": StepConfig(**settings)})
+    config = PipelineConfig(**settings)
+    if kind == "pipeline":
+        return Pipeline("p", {"works": works}, config=config)
+    if kind == "graph":
+        return Graph("g", nodes={"works": works}, config=config)
+    if kind == "flow":
+
+        @flow(config=config)
+        async def works_too(text: str = "") -> str:
+            return str(await body(None, text))
+
+        return works_too
+    if kind == "workflow":
+
+        async def works_as_well(ctx: StepContext[Any], text: str) -> dict[str, str]:
+            return {"said": str(await body(ctx, text))}
+
+        return Workflow.load(SPEC).bind(functions={"works": works_as_well}, config=config)
+    router = Choice("r", config=config)
+    router.register_pipeline("only", Pipeline("p", {"works": works}))
+    return router if kind == "router" else Pipeline("outer", {"r": router.as_step()})
