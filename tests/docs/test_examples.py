@@ -167,7 +167,7 @@ PRINTS = {
     ],
     "tracing": [r"pipeline question: ok after", r"chat gpt-5-mini: ok after .* fastroai\.cost\.usd='0\.0000"],
     "workflow_agent": [
-        r"^May these notes be published\?$",
+        r"^> May these notes be published\?$",
         r"^fastroai_plan\nfastroai_step_done\nfastroai_step_done$",
         r"^Flow 'release' is complete\.$",
     ],

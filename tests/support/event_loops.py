@@ -80,7 +80,9 @@ class ClosedLoops:
 def _opener() -> FrameType:
     """The frame that asked asyncio for a loop."""
     frame = sys._getframe(2)
-    while frame.f_globals["__name__"].startswith("asyncio."):
+    while str(frame.f_globals.get("__name__")).startswith(
+        "asyncio."
+    ):  # code that is executed may have no name
         assert frame.f_back is not None
         frame = frame.f_back
     return frame
