@@ -1238,7 +1238,15 @@ class BudgetExceeded(FastroAIError):
 
     @property
     def _advice(self) -> str:
+        if self._is_held_by_others:
+            return f"{_AFTER_OTHERS}, or raise the budget"
         return _sentence(f"{self._lower}raise the budget")
+
+    @property
+    def _is_held_by_others(self) -> bool:
+        """Whether only reservations of others stand against a run, which end with these."""
+        would_fit = self.committed + (self.requested or 0) <= self.limit
+        return self.stopped == "run" and self.reserved > 0 and would_fit
 
     @property
     def _lower(self) -> str:
@@ -1247,6 +1255,9 @@ class BudgetExceeded(FastroAIError):
             return f"{advice}, or " if advice else ""
         asks_for_less = self.stopped == "request" and self.requested is not None
         return f"set a lower {self.answer_limit} or " if asks_for_less else ""
+
+
+_AFTER_OTHERS: Final = "Try again when those that have reserved it have ended"
 
 
 def _sentence(text: str) -> str:
@@ -1343,6 +1354,8 @@ class SpendLimitExceeded(CostBudgetExceeded):
     def _advice(self) -> str:
         too_much = self.requested is not None and self.requested > self.limit
         by_hand = " (until its window ends: SpendBook.set_limit, or `fastroai spend set`)"
+        if self._is_held_by_others:
+            return f"{_AFTER_OTHERS}, or raise the limit{by_hand}"
         if too_much or self.resets_at is None:
             return _sentence(f"{self._lower}raise the limit") + by_hand
         return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit{by_hand}"

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Self
 
 from fastroai import Budget, BudgetWarning, Inbox, Service, SpendBook, SpendLimit, SQLiteRunStore
-from fastroai.pipelines import PipelineStream
+from fastroai.pipelines import PipelineStream, RunStarted
 from fastroai.store import RunHistory, RunSummary, SQLiteSpendStore
 from invoice_desk.invoices import Deps, invoice_pipeline
 from invoice_desk.settings import Settings
@@ -125,7 +125,10 @@ class InvoiceDesk:
     async def _read(self, run_id: str, stream: PipelineStream[str], begun: asyncio.Future[None]) -> None:
         try:
             async with stream:
-                self._texts.add(await anext(stream))  # the run is on record, or this raises why it is not
+                async for event in stream:  # this raises why the run is not on record, if it is not
+                    self._texts.add(event)
+                    if isinstance(event, RunStarted):
+                        break
                 self._running.add(run_id)
                 begun.set_result(None)
                 try:

@@ -25,7 +25,6 @@ from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
 from fastroai.tracing.redaction import is_redacting
 
-_HAS_OUTPUT: Final = ("succeeded", "reused", "incomplete")
 _OfRun: TypeAlias = (
     facts.RunStarted
     | facts.RunResumed
@@ -196,7 +195,7 @@ class RunTrace:
     @property
     def outputs(self) -> dict[str, JsonValue]:
         """The latest output of each step or node of the run itself that has given one, by id."""
-        return {s.step: s.output for s in self.steps if s.depth == 0 and s.status in _HAS_OUTPUT}
+        return {one.step: one.output for one in self.steps if one.depth == 0 and _has_output(one)}
 
     # --- steps ---
 
@@ -359,6 +358,12 @@ class RunTrace:
                 ]
             )
         )
+
+
+def _has_output(step: StepSummary) -> bool:
+    if step.status == "incomplete":  # it asks for more, which is its output, or it waits in its midst
+        return step.output is not None
+    return step.status in ("succeeded", "reused")
 
 
 def _place_of(entry: facts.AnyFact, requests: dict[str, str]) -> str | None:

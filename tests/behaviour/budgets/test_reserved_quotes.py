@@ -113,7 +113,8 @@ async def test_a_budget_for_five_runs_admits_five_and_pays_nothing_for_the_other
         assert refusal.committed + refusal.reserved == 5 * RUN
     assert str(refusals[0]) == (
         "budget of 'day' has too little left: $0 of $0.001 is spent, $0.001 reserved, so $0 is left. "
-        "The run could cost $0.0002 by its quote, so it was not begun. Raise the budget"
+        "The run could cost $0.0002 by its quote, so it was not begun. "
+        "Try again when those that have reserved it have ended, or raise the budget"
     )
     assert [event.error for event in events if isinstance(event, BudgetRefused)] == refusals
 
@@ -192,6 +193,29 @@ async def test_requests_outside_of_the_run_wait_for_its_end_and_say_so(
 async def test_without_a_limit_around_nothing_is_reserved() -> None:
     result = await two_steps(agent()).execute(reserve="quote")
     assert result.usage.cost_microcents == RUN
+
+
+async def test_a_refusal_says_whether_the_end_of_other_runs_or_of_the_day_makes_room() -> None:
+    limit = SpendLimit(microcents=RUN + PRICE, window="day", key="acme")
+    pipeline = two_steps(agent(), PipelineConfig(budget=limit))
+    both = (pipeline.execute(reserve="quote") for _ in range(2))
+    _, while_it_runs = await asyncio.gather(*both, return_exceptions=True)
+    assert isinstance(while_it_runs, SpendLimitExceeded)
+    assert (while_it_runs.committed, while_it_runs.reserved) == (0, RUN)
+    assert "not begun. Try again when those that have reserved it have ended, or raise" in str(while_it_runs)
+    with pytest.raises(SpendLimitExceeded, match="not begun. Wait until .* UTC, or raise") as stopped:
+        await pipeline.execute(reserve="quote")
+    assert (stopped.value.committed, stopped.value.reserved) == (RUN, 0)
+
+
+async def test_a_refused_run_tells_its_stream_why_and_never_that_it_has_started() -> None:
+    heard: list[object] = []
+    async with budget_scope(Budget(microcents=RUN - 1)):
+        with pytest.raises(CostBudgetExceeded):
+            async with two_steps(agent()).stream(reserve="quote") as stream:
+                async for event in stream:
+                    heard.append(event)
+    assert [type(event) for event in heard] == [BudgetRefused]
 
 
 async def test_a_refused_run_leaves_no_record() -> None:

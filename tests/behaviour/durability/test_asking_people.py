@@ -122,6 +122,7 @@ async def test_the_run_halts_and_goes_on_with_the_answer_and_pays_for_nothing_tw
     (asked,) = paused.questions
     assert (asked.node, asked.question, asked.to) == ("ask", {"advice": "refund it"}, "finance")
     assert (paused.output, dict(paused.step_outputs)) == (None, {"other": "done"})
+    assert (await pipeline.get_state("r", store=store)).outputs == {"other": "done"}
     assert paused.trace.replay(pipeline) is None
     assert await Inbox(store).list() == (asked,)
     assert await Inbox(store).get(asked.id) == asked
