@@ -28,7 +28,7 @@ def watch_event_loops() -> None:
         plain(self)
         frame = _opener()
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        _opened.append((weakref.ref(self), frame.f_globals["__name__"], place))
+        _opened.append((weakref.ref(self), _module_of(frame), place))
 
     asyncio.BaseEventLoop.__init__ = noted  # type: ignore[method-assign]
 
@@ -80,9 +80,12 @@ class ClosedLoops:
 def _opener() -> FrameType:
     """The frame that asked asyncio for a loop."""
     frame = sys._getframe(2)
-    while str(frame.f_globals.get("__name__")).startswith(
-        "asyncio."
-    ):  # code that is executed may have no name
+    while _module_of(frame).startswith("asyncio."):
         assert frame.f_back is not None
         frame = frame.f_back
     return frame
+
+
+def _module_of(frame: FrameType) -> str:
+    """The name of the module; empty for code that is executed without one, such as that of a page."""
+    return str(frame.f_globals.get("__name__", ""))
