@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
+from fastroai.other_names import other_names
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
@@ -72,6 +73,17 @@ class GraphUsage(RunUsage):
         return dict(found)
 
 
+@other_names(
+    attributes={
+        "success": "result.ok",
+        "execution_quality": "result.quality",
+        "total_tokens": "result.usage.total_tokens",
+        "node_visit_counts": "result.visits",
+        "nodes_with_failures": "result.errors",
+        "paused_at": "result.resume_at",
+        "session_state": "the store: graph.resume(result.run_id, store=…)",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(RunCost, Generic[OutputT]):
     """The result of a run of a graph, however it ended."""

@@ -10,6 +10,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from fastroai.other_names import other_names
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
@@ -88,6 +89,7 @@ class PipelineUsage(RunUsage):
         return self.cost_dollars
 
 
+@other_names(attributes={"final_state": "result.output"})
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult(RunCost, Generic[OutputT]):
     """The result of a run that was not stopped by a failure."""

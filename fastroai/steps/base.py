@@ -16,6 +16,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.contract import Condition
 from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import Classifier
 from fastroai.steps.config import OnError, RetryLike, StepConfig
@@ -152,6 +153,9 @@ def step(
 ) -> _StepDecorator: ...
 
 
+@other_names(
+    arguments={"input": "accepts=", "output": "returns=", "node_id": "the key in Pipeline(steps={…})"}
+)
 def step(
     function: StepFunction[Any, Any] | None = None,
     /,
