@@ -57,14 +57,14 @@ from fastroai.usage.limits import NO_LIMITS
 @other_names(
     attributes={
         "node": "@step(accepts=…, returns=…)",
-        "with_redis": "run(store=RedisRunStore(url))",
-        "with_budget": "PipelineConfig(budget=Budget(usd=…, tokens=…, ms=…))",
+        "with_redis": "PipelineConfig(store=RedisRunStore(url))",
+        "with_budget": "PipelineConfig(budget=Budget(tokens=…, usd=…, ms=…))",
         "with_classifiers": "PipelineConfig(classifiers=[…])",
         "with_hooks": "PipelineConfig(on_step_start=…, on_step_success=…, on_step_failure=…)",
         "with_context": "run(context={…})",
-        "with_policy_map": "PipelineConfig(retry={FailureClass.RECOVERABLE: RetryPolicy(…)})",
-        "with_node_policies": "step_configs={step_id: StepConfig(retry={…})}",
-        "with_node_timeouts": "step_configs={step_id: StepConfig(timeout=…)}, in seconds",
+        "with_policy_map": "PipelineConfig(retry={…})",
+        "with_node_policies": "Pipeline(step_configs={step_id: StepConfig(retry={…})})",
+        "with_node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
         "with_model_fallback": "Budget(…, fallback=ModelFallback(at=…, use=…))",
     }
 )

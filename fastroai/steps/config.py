@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import (
     Classifier,
@@ -104,11 +105,30 @@ class ExecutionConfig:
         check_on_error(first_given(self.on_error, default="fail"))
 
 
+_OTHER_HOOKS: Final = {
+    "on_node_start": "on_step_start=",
+    "on_node_success": "on_step_success=",
+    "on_node_failure": "on_step_failure=",
+}
+
+
+@other_names(arguments=_OTHER_HOOKS)
 @dataclass(frozen=True, kw_only=True)
 class StepConfig(ExecutionConfig):
     """Settings of one step."""
 
 
+@other_names(
+    arguments={
+        **_OTHER_HOOKS,
+        "policy_map": "retry=",
+        "node_policies": "Pipeline(step_configs={step_id: StepConfig(retry=…)})",
+        "node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
+        "context": "run(context={…})",
+        "run_id": "run(run_id=…)",
+        "resume_from": "resume(run_id, store=…)",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, and defaults for its steps."""

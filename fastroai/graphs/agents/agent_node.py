@@ -15,6 +15,7 @@ from fastroai.calls.stream import ChatStream
 from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.conversation.markers import cut, told_in_full
+from fastroai.other_names import other_names
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext
 from fastroai.usage import Quote
@@ -27,6 +28,13 @@ PROMPT_LENGTH: Final = 100_000
 """Maximum number of characters of each value, in a prompt that is made of the values that a node reads."""
 
 
+@other_names(
+    arguments={
+        "system_prompt": "instructions= of the agent",
+        "model": "the model of the agent",
+        "tools": "tools= of the agent",
+    }
+)
 class AgentNode(AgentStep[DepsT, OutputT]):
     """A step that calls an agent until a judge accepts its output.
 
