@@ -51,9 +51,7 @@ class Output(BaseModel):
     result: int
 
 
-class State(TypedDict, total=False):
-    value: int
-    output: Output
+State = TypedDict("State", {"value": int, "output": Output}, total=False)  # noqa: UP013  # no forward references
 
 
 @step(accepts=Input, returns=Output)
