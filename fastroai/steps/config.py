@@ -24,7 +24,7 @@ from fastroai.runtime import (
     RetryRules,
     check_provider_limits,
 )
-from fastroai.runtime.options import check_count, check_seconds, check_timeout
+from fastroai.runtime.options import by_name, check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
@@ -43,9 +43,17 @@ DEFAULT_RETRY_DELAY: Final = 1.0
 """Seconds; the base of the exponential backoff."""
 
 
+_MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
+"""The settings that positional values are meant as."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
-    """Settings that steps and pipelines share. A setting that is not given is inherited."""
+    """Settings that steps and pipelines share. A setting that is not given is inherited.
+
+    Such a setting reads as `NOT_GIVEN`, not as its default: 0 retries that were given win over those of the
+    pipeline, and 0 that nobody gave would do so too. In a step, `ctx.config` has the values that hold.
+    """
 
     timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for one attempt at an agent call, or at a step's own code. The clock of that code pauses while
@@ -104,11 +112,13 @@ class ExecutionConfig:
         check_on_error(first_given(self.on_error, default="fail"))
 
 
+@by_name(*_MEANT)
 @dataclass(frozen=True, kw_only=True)
 class StepConfig(ExecutionConfig):
     """Settings of one step."""
 
 
+@by_name(*_MEANT)
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, and defaults for its steps."""
