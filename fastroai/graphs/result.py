@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, Self, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -16,7 +16,7 @@ from fastroai.other_names import other_names
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage
+from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
@@ -44,6 +44,14 @@ class GraphUsage(RunUsage):
         """Plain data for pickling and copying: usage and times of visits instead of their live scopes."""
         known = {"by_visit": self.by_visit, "processing_time_ms": self.processing_time_ms}
         return {**self.__dict__, **known, "_units": BegunUnits()}
+
+    def _added(self, other: Self) -> dict[str, object]:
+        return {
+            **super()._added(other),
+            "by_visit": steps_together(self.by_visit, other.by_visit),
+            "by_node": steps_together(self.by_node, other.by_node),
+            "processing_time_ms": self.processing_time_ms + other.processing_time_ms,
+        }
 
     @cached_property
     def processing_time_ms(self) -> float:

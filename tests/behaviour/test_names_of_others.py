@@ -156,7 +156,7 @@ async def test_hooks_take_nothing_the_event_or_the_exception(option: str) -> Non
 async def test_the_usage_of_agent_calls_adds_up_as_that_of_steps() -> None:
     calls = [await paid_agent(120).run("one"), await paid_agent(30).run("two")]
     one, two = map(StepUsage.from_chat_response, calls)
-    assert (one.cost_usd, one.input_tokens, one.request_count, one.agent_calls) == (
+    assert (one.cost_usd, one.input_tokens, one.request_count, one.agent_call_count) == (
         calls[0].cost_usd,
         calls[0].input_tokens,
         1,

@@ -74,9 +74,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         check_agent(agent)
         check_count("max_iterations", max_iterations, least=1, required=True)
         output_type = type_of_outputs(agent.agent.output_type)
-        super().__init__(
-            agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type
-        )
+        super().__init__(agent, what_it_reads if prompt is None else prompt, config, output_type)
         self.max_iterations = max_iterations
         self._judge = None if judge is None else as_judge(judge)
 

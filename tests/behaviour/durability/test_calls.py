@@ -249,7 +249,7 @@ async def test_retries_of_a_call_go_on_where_they_were(server: ModelServer, numb
     server.script(*replies)
     undisturbed = await desk.undisturbed()
     (before,) = desk.forget()
-    assert undisturbed.usage.total.agent_calls == 3
+    assert undisturbed.usage.total.agent_call_count == 3
     server.script(*replies)
     resumed = await desk.interrupted(nth(StepRetried, number), written=True)
     assert len(server.ledger.entries) == 3
@@ -552,6 +552,6 @@ async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_agai
         (response,) = desk.forget()
         assert response.output == "done"
         assert response.cost_usd == before.cost_usd
-        assert response.usage.agent_calls == before.usage.agent_calls == 4
-        assert resumed.usage.total.agent_calls == undisturbed.usage.total.agent_calls
+        assert response.usage.agent_call_count == before.usage.agent_call_count == 4
+        assert resumed.usage.total.agent_call_count == undisturbed.usage.total.agent_call_count
         await assert_the_sum_of_the_log(resumed, store)
