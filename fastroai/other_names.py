@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 _MadeT = TypeVar("_MadeT", bound=Callable[..., object])
 
@@ -24,24 +24,28 @@ def other_names(
     """
 
     def decorate(made: _MadeT) -> _MadeT:
-        if not isinstance(made, type):
-            return _refusing(made, made.__name__, arguments)  # type: ignore[return-value]  # the same signature
-        name = made.__name__
+        kind: object = made
+        if not isinstance(kind, type):
+            return cast("_MadeT", _refusing(made, made.__name__, arguments))
         if arguments:
-            setattr(made, "__init__", _refusing(vars(made)["__init__"], name, arguments))  # noqa: B010
+            setattr(kind, "__init__", _refusing(vars(kind)["__init__"], kind.__name__, arguments))  # noqa: B010
         if attributes:
-
-            def get(self: object, attribute: str) -> NoReturn:
-                here = attributes.get(attribute)
-                told = "" if here is None else f"; here, it is {here}"
-                raise AttributeError(
-                    f"{name!r} object has no attribute {attribute!r}{told}", name=attribute, obj=self
-                )
-
-            setattr(made, "__getattr__", get)  # noqa: B010
+            setattr(kind, "__getattr__", _missing(kind.__name__, attributes))  # noqa: B010
         return made
 
     return decorate
+
+
+def _missing(name: str, attributes: Mapping[str, str]) -> Callable[[object, str], NoReturn]:
+    """Return the `__getattr__` of a class, which raises `AttributeError`."""
+
+    def get(self: object, attribute: str) -> NoReturn:
+        here = attributes.get(attribute)
+        told = "" if here is None else f"; here, it is {here}"
+        message = f"{name!r} object has no attribute {attribute!r}{told}"
+        raise AttributeError(message, name=attribute, obj=self)
+
+    return get
 
 
 def _refusing(
