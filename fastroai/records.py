@@ -404,6 +404,16 @@ class AgentCallUsage:
         return self.usage.cost_complete
 
     @property
+    def input_tokens(self) -> int:
+        """Tokens sent, cached ones included."""
+        return self.usage.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens received, reasoning included."""
+        return self.usage.output_tokens
+
+    @property
     def total_tokens(self) -> int:
         """Input and output tokens together."""
         return self.usage.total_tokens

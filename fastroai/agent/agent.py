@@ -274,11 +274,10 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def tool(
         self, **options: Unpack[ToolOptions[AgentDepsT]]
     ) -> Callable[[ToolFuncContext[AgentDepsT, ToolParams]], ToolFuncContext[AgentDepsT, ToolParams]]: ...
-    def tool(
-        self, function: ToolFuncContext[AgentDepsT, Any] | None = None, /, **options: Any
-    ) -> ToolFuncContext[AgentDepsT, Any] | Callable[..., Any]:
+    def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Add a function that takes the `RunContext` as a tool: `@agent.tool`, as in PydanticAI."""
-        return cast("Callable[..., Any]", self.agent.tool(function, **options))
+        decorate: Callable[..., Any] = self.agent.tool(**options)
+        return decorate if function is None else decorate(function)
 
     @overload
     def tool_plain(self, function: ToolFuncPlain[ToolParams], /) -> ToolFuncPlain[ToolParams]: ...
@@ -286,11 +285,10 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def tool_plain(
         self, **options: Unpack[ToolOptions[AgentDepsT]]
     ) -> Callable[[ToolFuncPlain[ToolParams]], ToolFuncPlain[ToolParams]]: ...
-    def tool_plain(
-        self, function: ToolFuncPlain[Any] | None = None, /, **options: Any
-    ) -> ToolFuncPlain[Any] | Callable[..., Any]:
+    def tool_plain(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Add a function that takes no `RunContext` as a tool: `@agent.tool_plain`, as in PydanticAI."""
-        return cast("Callable[..., Any]", self.agent.tool_plain(function, **options))
+        decorate: Callable[..., Any] = self.agent.tool_plain(**options)
+        return decorate if function is None else decorate(function)
 
     # --- running ---
 

@@ -32,7 +32,7 @@ def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
 
     def assign(self: SettingsT, name: str, value: object) -> None:
         raise FrozenInstanceError(
-            f"a {type(self).__name__} cannot be changed, for others may share it; "
+            f"{type(self).__name__}.{name} cannot be changed, for others may share the object; "
             f"make another one: dataclasses.replace(config, {name}={value!r})"
         )
 

@@ -54,6 +54,12 @@ async def test_an_agent_called_by_a_tool_is_charged_to_the_run_that_called_it(
     account.assert_matches(response.usage)
     assert [record.agent for record in response.records] == ["outer", "inner", "outer"]
     assert response.usage.agent_call_count == 2
+    assert [(call.agent, call.total_tokens, call.request_count) for call in response.agent_calls] == [
+        ("outer", 688, 2),
+        ("inner", 44, 1),
+    ]
+    assert sum(call.cost_usd for call in response.agent_calls) == response.cost_usd
+    assert (response.tool_call_count, response.total_tool_call_count) == (1, 1)
 
 
 async def test_a_stream_that_a_tool_leaves_early_is_charged_to_the_run_that_called_it(
