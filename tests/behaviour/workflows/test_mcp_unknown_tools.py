@@ -16,9 +16,10 @@ async def refused(call: Tools, name: str) -> dict[str, Any]:
     (text,) = result.content
     assert isinstance(text, mcp_types.TextContent)
     assert result.is_error
-    assert result.structured_content == json.loads(text.text)
-    assert result.structured_content["error_type"] == "unknown_tool"
-    return result.structured_content
+    answer: dict[str, Any] = json.loads(text.text)
+    assert result.structured_content == answer
+    assert answer["error_type"] == "unknown_tool"
+    return answer
 
 
 async def test_each_tool_is_named_to_those_who_know_it_from_stratum(tmp_path: Path) -> None:
