@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.event_loops import close_event_loops, watch_event_loops
+from support.event_loops import ClosedLoops, watch_event_loops
 from support.examples import load_profiles
 from support.failures import FailuresAtOnce
 from support.servers import postgres_dsn, redis_url
@@ -68,16 +68,9 @@ def pytest_collection() -> Iterator[None]:
 watch_event_loops()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """A test closes its event loops: the garbage collector would report them in some later test."""
-    yield
-    if places := close_event_loops():
-        pytest.fail(f"{item.name} left event loops open, opened at {', '.join(places)}", pytrace=False)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ClosedLoops())
     if (terminal := config.pluginmanager.get_plugin("terminalreporter")) is not None:
         config.pluginmanager.register(FailuresAtOnce(terminal))
 

@@ -7,12 +7,12 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import FunctionType
-from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, TypeAlias, overload
+from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import CompileError, ConfigurationError, PreconditionFailed
+from fastroai.errors import CompileError, ConfigurationError, ContractViolation, PreconditionFailed
 from fastroai.functions.calling import CallDraft, FunctionCall, kept_records, perform
 from fastroai.functions.conditions import Postcondition, Precondition
 from fastroai.functions.pending import Pending
@@ -41,6 +41,10 @@ _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYW
 
 FindArguments: TypeAlias = "Callable[[StepContext[Any]], Awaitable[Mapping[str, object]]]"
 """Returns arguments for a call in a step. Missing ones come from outputs and inputs."""
+
+
+async def _refused(violation: ContractViolation) -> Never:
+    raise violation
 
 
 async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
@@ -88,9 +92,13 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
 
         Raises:
             TypeError: an argument is missing, unknown, or given twice.
-            ContractViolation: an argument is not of the type of its parameter.
+            ContractViolation: an argument is not of the type of its parameter. It is raised when this is
+                awaited, so that one call of several side by side fails by itself.
         """
-        arguments = self.signature.bind(args, kwargs)
+        try:
+            arguments = self.signature.bind(args, kwargs)
+        except ContractViolation as violation:
+            return Pending(self.name, functools.partial(_refused, violation))
         return Pending(self.name, functools.partial(self._performed, arguments, self._config))
 
     @property

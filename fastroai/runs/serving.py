@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Never, Self, TypeAlias, overload
+from typing import Any, Final, Generic, Literal, Never, Self, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -268,7 +268,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             max_concurrency: As in `recover`.
             graceful_timeout: Seconds for which steps that are running may finish at the end.
         """
-        service: Callable[..., Service] = Service  # the overloads above ask for `deps_for`
+        service = cast("Callable[..., Service]", Service)  # the overloads above ask for `deps_for`
         await service(
             self,
             every=every,

@@ -160,36 +160,15 @@ class Opens(Protocol[DepsT, InputT, ResultT]):
     def __get__(self, door: object, owner: object = None, /) -> OpensWithDeps[DepsT, InputT, ResultT]: ...
 
 
-class EstimatesWithoutDeps(Protocol[DepsT, InputT, ResultT]):
-    """A method that estimates the cost of a run of steps that can do without `deps`."""
+class Estimates(Protocol[DepsT, InputT, ResultT]):
+    """A method that estimates the cost of a run."""
 
-    def __call__(self, inputs: InputT | None = None, deps: DepsT | None = None) -> ResultT:
-        """Estimate the cost of a run."""
-        ...
-
-
-class EstimatesWithDeps(Protocol[DepsT, InputT, ResultT]):
-    """A method that estimates the cost of a run of steps that need `deps`."""
-
+    @overload
+    def __call__(self: Estimates[None, InputT, ResultT], inputs: InputT | None = None) -> ResultT: ...
     @overload
     def __call__(self, inputs: InputT | None, deps: DepsT) -> ResultT: ...
     @overload
     def __call__(self, *, deps: DepsT) -> ResultT: ...
-
-
-class Estimates(Protocol[DepsT, InputT, ResultT]):
-    """The definition of a method that estimates the cost of a run, with `deps` or without."""
-
-    @overload
-    def __get__(
-        self: Estimates[OptionalT | None, InputT, ResultT], door: object, owner: object = None, /
-    ) -> EstimatesWithoutDeps[OptionalT, InputT, ResultT]: ...
-    @overload
-    def __get__(
-        self: Estimates[None, InputT, ResultT], door: object, owner: object = None, /
-    ) -> EstimatesWithoutDeps[None, InputT, ResultT]: ...
-    @overload
-    def __get__(self, door: object, owner: object = None, /) -> EstimatesWithDeps[DepsT, InputT, ResultT]: ...
 
 
 class Resumes(Protocol[DepsT, ResultT]):

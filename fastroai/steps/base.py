@@ -136,9 +136,9 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         return self._execute(context)
 
     async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
-        result = await in_thread(context, lambda: self.function(context))
+        result: object = await in_thread(context, lambda: self.function(context))
         # A lambda or a decorator's wrapper may be plain and still return a coroutine.
-        return await result if inspect.isawaitable(result) else result
+        return cast("OutputT", await result if inspect.isawaitable(result) else result)
 
 
 @overload

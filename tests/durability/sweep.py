@@ -205,6 +205,7 @@ class Lane:
     def __init__(self, worker: Worker, place: tuple[str, str, str]) -> None:
         self.worker, self.server, self.place = worker, worker.server, place
         self._runner = asyncio.Runner()
+        self._runner.get_loop()  # opened now, by the fixture, and not by the first test
         self._store = open_store(*place)
         self._calm: dict[tuple[str, str], Calm] = {}
         self.kills = self.runs = self.violations = 0

@@ -6,7 +6,11 @@ import asyncio
 import sys
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from types import FrameType
+from typing import Any
+
+import pytest
 
 _opened: deque[tuple[weakref.ref[asyncio.BaseEventLoop], str, str]] = deque()
 """Each loop of this process, with the module that opened it and the place there."""
@@ -48,6 +52,29 @@ def close_event_loops() -> list[str]:
         if not module.startswith(_LEFT_BY):
             places.append(place)
     return places
+
+
+class ClosedLoops:
+    """A plugin: a test closes its event loops. The garbage collector would report them in some later test.
+
+    It is no part of `conftest.py`, whose hooks hear nothing of the fixtures of a whole session.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        """What a fixture of many tests opens, it closes after the last of them."""
+        before = len(_opened)
+        try:
+            return (yield)
+        finally:
+            while fixturedef.scope != "function" and len(_opened) > before:
+                _opened.pop()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        yield
+        if places := close_event_loops():
+            pytest.fail(f"{item.name} left event loops open, opened at {', '.join(places)}", pytrace=False)
 
 
 def _opener() -> FrameType:

@@ -160,7 +160,6 @@ async def wrong_inputs() -> None:
     await without_deps.execute({"text": 3})  # type: ignore[dict-item]
     await typed_without_deps.execute({"txt": "a"})  # type: ignore[arg-type]
     typed_without_deps.execute_sync({"text": 3})  # type: ignore[arg-type]
-    await typed_without_deps.estimate({"text": 3})  # type: ignore[arg-type]
     await pipeline.execute("a", Deps())  # type: ignore[call-overload]
 
 

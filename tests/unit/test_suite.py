@@ -6,6 +6,7 @@ import asyncio
 import io
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,17 @@ def test_the_examples_of_a_property_do_not_depend_on_what_was_imported_before(
     monkeypatch.setitem(sys.modules, "ours", module)
     tried(drawn[1])
     assert drawn[0] == drawn[1]
+
+
+@pytest.fixture(scope="module")
+def loop_of_many_tests() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_an_event_loop_of_a_fixture_of_many_tests_stays_open(
+    loop_of_many_tests: asyncio.AbstractEventLoop, number: int
+) -> None:
+    assert not loop_of_many_tests.is_closed()

@@ -37,7 +37,7 @@ class City(BaseModel):
 async def test_structured_output_has_no_text_to_stream() -> None:
     agent = FastroAgent(TestModel(custom_output_args={"name": "Paris"}), output_type=City)
     async with agent.run_stream("tell") as stream:
-        with pytest.raises(ConfigurationError, match="stream_text='City': .*iterate the stream itself"):
+        with pytest.raises(ConfigurationError, match=r"='City': .*stream_output\(\) has the output"):
             [text async for text in stream.stream_text()]
 
 

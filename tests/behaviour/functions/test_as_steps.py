@@ -60,7 +60,7 @@ async def test_a_function_with_a_body_is_called_like_one_without() -> None:
         with pytest.raises(TypeError, match="missing"):
             function()  # type: ignore[call-arg]
         with pytest.raises(ContractViolation):
-            function(text=[])  # type: ignore[arg-type]
+            await function(text=[])  # type: ignore[arg-type]
 
 
 async def test_a_body_that_blocks_holds_up_nobody() -> None:

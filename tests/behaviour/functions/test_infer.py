@@ -168,7 +168,7 @@ async def test_arguments_bind_as_in_python_and_are_validated(server: ModelServer
         with pytest.raises(TypeError, match=r"count\(\) "):
             count(*args, **kwargs)  # type: ignore[call-arg]
     with pytest.raises(ContractViolation, match="most"):
-        count("a", most="many")  # type: ignore[arg-type]
+        await count("a", most="many")  # type: ignore[arg-type]
     server.script(Reply(data={"response": 2}))
     assert await count(most="2", text="a b") == 2  # type: ignore[arg-type]
     assert "- most: 2" in said_to_model(server.ledger.entries[0])[0]

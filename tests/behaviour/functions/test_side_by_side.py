@@ -19,7 +19,13 @@ from support.typed_functions import (
 )
 
 from fastroai import Budget, CostBudgetExceeded, Inbox, budget_scope, flow, infer, opaque, usage_of
-from fastroai.errors import FlowStopped, ParallelFailed, ParallelValidationFailed, PostconditionFailed
+from fastroai.errors import (
+    ContractViolation,
+    FlowStopped,
+    ParallelFailed,
+    ParallelValidationFailed,
+    PostconditionFailed,
+)
 from fastroai.functions import (
     Failure,
     HumanReviewContext,
@@ -113,6 +119,20 @@ async def test_failures_of_functions_are_caught_inside(server: ModelServer, mode
     with pytest.raises(ParallelFailed) as caught:
         await parallel(classify("good"), classify("bad"), require=2)
     assert [type(error) for error in caught.value.errors] == [PostconditionFailed]
+
+
+async def test_arguments_of_a_wrong_type_are_the_failure_of_their_call_alone(
+    server: ModelServer, model: Model
+) -> None:
+    classify = classifier(model)
+    answer(server, "good", sentiment())
+    texts: list[Any] = ["good", None, "good too"]
+
+    good, bad, too = await parallel(*[classify(text) for text in texts], require=0)
+
+    assert [one.ok for one in (good, bad, too)] == [True, False, True]
+    assert isinstance(bad.error, ContractViolation)
+    assert server.ledger.totals().requests == 2
 
 
 async def test_the_own_budget_of_a_function_is_its_failure_and_that_around_stops_all(

@@ -54,7 +54,7 @@ async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -
             await ask_for("r", store=store)
         with pytest.raises(RunNotFound, match="unknown"):
             await ask_for("unknown", store=store)
-        with pytest.raises(RunNotFound, match="in this process"):
+        with pytest.raises(RunNotFound, match="this process does not run"):
             await ask_for("r")
 
 

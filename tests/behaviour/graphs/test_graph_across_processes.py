@@ -106,7 +106,7 @@ async def test_a_run_that_another_process_has_is_not_resumed(
         await graph.pause("r", store=store)
     with pytest.raises(RunNotFound):
         await graph.cancel("another", store=store)
-    with pytest.raises(RunNotFound, match="in this process"):
+    with pytest.raises(RunNotFound, match="this process does not run"):
         await graph.cancel("r2")
 
 
