@@ -7,7 +7,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
 
 from pydantic_ai import (
     Agent,
@@ -32,10 +32,7 @@ from pydantic_ai.tools import (
     AgentDepsT,
     DeferredToolResults,
     Tool,
-    ToolFuncContext,
     ToolFuncEither,
-    ToolFuncPlain,
-    ToolParams,
 )
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
@@ -65,6 +62,8 @@ from fastroai.usage import BudgetLike, CostCalculator, Quote
 from fastroai.usage.limits import limits_of, together
 
 RunOutputT = TypeVar("RunOutputT")
+ToolReturnT = TypeVar("ToolReturnT")
+ToolArgs = ParamSpec("ToolArgs")
 StepDepsT = TypeVar("StepDepsT", default=Any)
 
 logger = logging.getLogger("fastroai.agent")
@@ -268,24 +267,29 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def tool(
-        self, function: ToolFuncContext[AgentDepsT, ToolParams], /
-    ) -> ToolFuncContext[AgentDepsT, ToolParams]: ...
+        self, function: Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT], /
+    ) -> Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT]: ...
     @overload
     def tool(
-        self, **options: Unpack[ToolOptions[AgentDepsT]]
-    ) -> Callable[[ToolFuncContext[AgentDepsT, ToolParams]], ToolFuncContext[AgentDepsT, ToolParams]]: ...
-    def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        self, /, **options: Unpack[ToolOptions[AgentDepsT]]
+    ) -> Callable[
+        [Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT]],
+        Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT],
+    ]: ...
+    def tool(self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]) -> Any:
         """Add a function that takes the `RunContext` as a tool: `@agent.tool`, as in PydanticAI."""
         decorate: Callable[..., Any] = self.agent.tool(**options)
         return decorate if function is None else decorate(function)
 
     @overload
-    def tool_plain(self, function: ToolFuncPlain[ToolParams], /) -> ToolFuncPlain[ToolParams]: ...
+    def tool_plain(self, function: Callable[ToolArgs, ToolReturnT], /) -> Callable[ToolArgs, ToolReturnT]: ...
     @overload
     def tool_plain(
-        self, **options: Unpack[ToolOptions[AgentDepsT]]
-    ) -> Callable[[ToolFuncPlain[ToolParams]], ToolFuncPlain[ToolParams]]: ...
-    def tool_plain(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        self, /, **options: Unpack[ToolOptions[AgentDepsT]]
+    ) -> Callable[[Callable[ToolArgs, ToolReturnT]], Callable[ToolArgs, ToolReturnT]]: ...
+    def tool_plain(
+        self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]
+    ) -> Any:
         """Add a function that takes no `RunContext` as a tool: `@agent.tool_plain`, as in PydanticAI."""
         decorate: Callable[..., Any] = self.agent.tool_plain(**options)
         return decorate if function is None else decorate(function)

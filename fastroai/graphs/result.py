@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, Self, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -45,7 +45,7 @@ class GraphUsage(RunUsage):
         known = {"by_visit": self.by_visit, "processing_time_ms": self.processing_time_ms}
         return {**self.__dict__, **known, "_units": BegunUnits()}
 
-    def _added(self, other: Self) -> dict[str, object]:
+    def _added(self, other: Any) -> dict[str, object]:
         return {
             **super()._added(other),
             "by_visit": steps_together(self.by_visit, other.by_visit),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Generic, Self
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -41,7 +41,7 @@ class PipelineUsage(RunUsage):
         known = {"steps": self.steps, "timings": self.timings, "processing_time_ms": self.processing_time_ms}
         return {**self.__dict__, **known, "_units": BegunUnits()}
 
-    def _added(self, other: Self) -> dict[str, object]:
+    def _added(self, other: Any) -> dict[str, object]:
         return {
             **super()._added(other),
             "steps": steps_together(self.steps, other.steps),

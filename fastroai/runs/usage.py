@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from fastroai.records import AgentCallUsage, RequestRecord, Usage
 from fastroai.runtime import Scope
@@ -88,9 +88,11 @@ class RunUsage:
 
     def __radd__(self, other: int) -> Self:
         """Return this usage, if `sum` adds it to its first 0."""
-        return self if other == 0 else NotImplemented
+        if other != 0:
+            return NotImplemented
+        return self
 
-    def _added(self, other: Self) -> dict[str, object]:
+    def _added(self, other: Any) -> dict[str, object]:
         """Return the attributes of the sum of both, by name."""
         return {
             "_usage": self._usage + other._usage,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -37,7 +37,7 @@ class WorkflowUsage(RunUsage):
         """Return plain data for pickling and copying: usage of steps instead of their live scopes."""
         return {**self.__dict__, "by_step": self.by_step, "_units": BegunUnits()}
 
-    def _added(self, other: Self) -> dict[str, object]:
+    def _added(self, other: Any) -> dict[str, object]:
         return {**super()._added(other), "by_step": steps_together(self.by_step, other.by_step)}
 
     def model_dump(self) -> dict[str, object]:
