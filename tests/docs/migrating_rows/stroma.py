@@ -343,7 +343,9 @@ async def partial() -> None:
     assert error.step_outputs == {"read": Output(result=10)}
     assert error.usage.cost_usd == Decimal("0.00012")
     assert usage_of(error) == error.usage
-    assert trace_of(error).run_id == error.run_id
+    trace = trace_of(error)
+    assert trace is not None
+    assert trace.run_id == error.run_id
 
     result = await failing(PipelineConfig(on_error="continue")).run({"value": 5})
     assert (result.output, result.quality) == (None, "degraded")
