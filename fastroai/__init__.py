@@ -10,6 +10,7 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
+    from fastroai.agent import AgentStepWrapper as AgentStepWrapper
     from fastroai.agent import AskPeople as AskPeople
     from fastroai.agent import ChatResponse as ChatResponse
     from fastroai.agent import Dispatch as Dispatch
@@ -138,6 +139,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         ".agent": (
             "AgentConfig",
+            "AgentStepWrapper",
             "AskPeople",
             "ChatResponse",
             "Dispatch",

@@ -184,6 +184,8 @@ class RequestRecord:
     use: RequestUse = "kept"
     tools: tuple[str, ...] = ()
     """Tools whose returns this request brought to the model for the first time."""
+    tool_calls: int = 0
+    """Number of calls of function tools that the response asks for."""
     response_model: str | None = None
     """The model that answered, when the provider says so."""
     response_id: str | None = None
@@ -277,7 +279,7 @@ class Usage:
     """Names of used or bought units without a known price, each once."""
     unmeasured_bound_tokens: int = 0
     """The most tokens that unmeasured requests can have used beyond those reported, where that is known."""
-    agent_calls: int = 0
+    agent_call_count: int = 0
     """Agent runs that were started, at any depth: retried ones, and agents called by tools, included."""
 
     def add(self, record: RequestRecord) -> None:
@@ -370,6 +372,61 @@ class Usage:
         for record in records:
             usage.add(record)
         return usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCallUsage:
+    """One run of an agent, by itself: agents that its tools call are calls of their own."""
+
+    agent: str
+    """The name of the agent."""
+    records: tuple[RequestRecord, ...] = ()
+    """Its requests, and what its tools have bought, in the order in which they ended."""
+
+    @property
+    def usage(self) -> Usage:
+        """The sums over `records`."""
+        return Usage.of(list(self.records))
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost, in US dollars."""
+        return self.usage.cost_usd
+
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents, rounded once, half to even."""
+        return self.usage.cost_microcents
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is the whole cost: no request is unpriced or unmeasured."""
+        return self.usage.cost_complete
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens sent, cached ones included."""
+        return self.usage.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens received, reasoning included."""
+        return self.usage.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.usage.total_tokens
+
+    @property
+    def request_count(self) -> int:
+        """Number of requests that were sent and not refused."""
+        return self.usage.request_count
+
+    @property
+    def tool_call_count(self) -> int:
+        """Number of calls of function tools that the model asked for."""
+        return sum(record.tool_calls for record in self.records)
 
 
 _counts: Final = attrgetter(*Usage.__slots__)

@@ -5,7 +5,7 @@ from fastroai.agent.config import AgentConfig
 from fastroai.agent.deferred import AskPeople
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch
 from fastroai.agent.metering import Metered
-from fastroai.agent.step import AgentStep
+from fastroai.agent.step import AgentStep, AgentStepWrapper
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import ChatStream, EventStream, ResponseEvent
 
@@ -13,6 +13,7 @@ __all__ = [
     "AfterDispatch",
     "AgentConfig",
     "AgentStep",
+    "AgentStepWrapper",
     "AskPeople",
     "BeforeDispatch",
     "ChatResponse",

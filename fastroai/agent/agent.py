@@ -7,7 +7,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
 
 from pydantic_ai import (
     Agent,
@@ -28,7 +28,12 @@ from pydantic_ai.agent.abstract import AgentMetadata
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT, OutputSpec
-from pydantic_ai.tools import AgentDepsT, DeferredToolResults, Tool, ToolFuncEither
+from pydantic_ai.tools import (
+    AgentDepsT,
+    DeferredToolResults,
+    Tool,
+    ToolFuncEither,
+)
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
@@ -43,7 +48,7 @@ from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.probe import fingerprint_call
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, Workspace
+from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, ToolOptions, Workspace
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
@@ -57,6 +62,8 @@ from fastroai.usage import BudgetLike, CostCalculator, Quote
 from fastroai.usage.limits import limits_of, together
 
 RunOutputT = TypeVar("RunOutputT")
+ToolReturnT = TypeVar("ToolReturnT")
+ToolArgs = ParamSpec("ToolArgs")
 StepDepsT = TypeVar("StepDepsT", default=Any)
 
 logger = logging.getLogger("fastroai.agent")
@@ -256,6 +263,37 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     where += ". Give it capabilities=[Metered()], so that its requests are counted"
             raise AttributeError(f"FastroAgent has no {name!r}{where}", name=name, obj=self)
 
+    # --- tools ---
+
+    @overload
+    def tool(
+        self, function: Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT], /
+    ) -> Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT]: ...
+    @overload
+    def tool(
+        self, /, **options: Unpack[ToolOptions[AgentDepsT]]
+    ) -> Callable[
+        [Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT]],
+        Callable[Concatenate[RunContext[AgentDepsT], ToolArgs], ToolReturnT],
+    ]: ...
+    def tool(self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]) -> Any:
+        """Add a function that takes the `RunContext` as a tool: `@agent.tool`, as in PydanticAI."""
+        decorate: Callable[..., Any] = self.agent.tool(**options)
+        return decorate if function is None else decorate(function)
+
+    @overload
+    def tool_plain(self, function: Callable[ToolArgs, ToolReturnT], /) -> Callable[ToolArgs, ToolReturnT]: ...
+    @overload
+    def tool_plain(
+        self, /, **options: Unpack[ToolOptions[AgentDepsT]]
+    ) -> Callable[[Callable[ToolArgs, ToolReturnT]], Callable[ToolArgs, ToolReturnT]]: ...
+    def tool_plain(
+        self, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions[Any]]
+    ) -> Any:
+        """Add a function that takes no `RunContext` as a tool: `@agent.tool_plain`, as in PydanticAI."""
+        decorate: Callable[..., Any] = self.agent.tool_plain(**options)
+        return decorate if function is None else decorate(function)
+
     # --- running ---
 
     @overload
@@ -263,6 +301,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[RunOptions[None]],
@@ -272,6 +312,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[None]],
@@ -281,6 +323,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[RunOptions[AgentDepsT]],
@@ -290,6 +334,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
@@ -300,6 +346,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: None = None,
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[OutputDataT]: ...
@@ -309,6 +357,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
@@ -316,11 +366,12 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt = None,
         deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         message: Prompt = None,
         output_type: OutputSpec[Any] | None = None,
         conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
         deferred_tool_results: DeferredToolResults | None = None,
         conversation_id: str | None = None,
         run_id: str | None = None,
@@ -338,7 +389,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         capabilities: Sequence[AgentCapability[Any]] | None = None,
         workspace: Workspace = None,
         spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
         tags: Collection[str] = (),
@@ -350,10 +400,11 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         Args:
             user_prompt: Text, or text and images, audio, documents.
             deps: Dependencies of tools and instructions.
+            message_history: Messages so far, from `new_messages()`/`all_messages()` of earlier responses.
+            tracer: The tracer of spans; by default that of the run in which this call is made.
             message: The same as `user_prompt`, as it is called in `StepContext.run`.
             output_type: An output type for this call.
             conversation: As in PydanticAI.
-            message_history: Messages so far, from `new_messages()`/`all_messages()` of earlier responses.
             deferred_tool_results: As in PydanticAI.
             conversation_id: As in PydanticAI.
             run_id: As in PydanticAI.
@@ -371,7 +422,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             capabilities: Further capabilities for this call.
             workspace: As in PydanticAI.
             spec: As in PydanticAI.
-            tracer: The tracer of spans; by default that of the run in which this call is made.
             cost_budget: Microcents ($1 = 1,000,000) for this call, beside the agent's.
             budget: The limit as a `Budget`, which has more options.
             tags: Names to sum the spending of this call by; the tags of the run around it are added.
@@ -425,6 +475,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[RunOptions[None]],
@@ -434,6 +486,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[None]],
@@ -443,6 +497,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[RunOptions[AgentDepsT]],
@@ -452,6 +508,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
@@ -462,6 +520,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: None = None,
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[OutputDataT]: ...
@@ -471,6 +531,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
@@ -483,6 +545,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[CallOptions[None]],
@@ -492,6 +556,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[None]],
@@ -501,6 +567,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[CallOptions[AgentDepsT]],
@@ -510,6 +578,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
@@ -520,6 +590,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: None = None,
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[OutputDataT]: ...
@@ -529,11 +601,18 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[RunOutputT]: ...
     def run_stream(
-        self, user_prompt: Prompt = None, deps: Any = None, **options: Unpack[StreamOptions[Any]]
+        self,
+        user_prompt: Prompt = None,
+        deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
+        **options: Unpack[StreamOptions[Any]],
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
 
@@ -541,13 +620,17 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
         early, its cost until then is settled.
         """
-        return self.dispatch_stream(_streamed("run_stream", user_prompt, deps, options))
+        return self.dispatch_stream(
+            _streamed("run_stream", user_prompt, deps, message_history, tracer, options)
+        )
 
     @overload
     def run_stream_events(
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[CallOptions[None]],
@@ -557,6 +640,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self: FastroAgent[None, OutputDataT],
         user_prompt: Prompt = None,
         deps: None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[None]],
@@ -566,6 +651,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: None = None,
         **options: Unpack[CallOptions[AgentDepsT]],
@@ -575,6 +662,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self,
         user_prompt: Prompt,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
@@ -585,6 +674,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: None = None,
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[OutputDataT]: ...
@@ -594,17 +685,24 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         user_prompt: Prompt = None,
         *,
         deps: AgentDepsT,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[RunOutputT]: ...
     def run_stream_events(
-        self, user_prompt: Prompt = None, deps: Any = None, **options: Unpack[StreamOptions[Any]]
+        self,
+        user_prompt: Prompt = None,
+        deps: Any = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        tracer: Tracer | None = None,
+        **options: Unpack[StreamOptions[Any]],
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the response.
 
         Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`.
         """
-        call = _streamed("run_stream_events", user_prompt, deps, options)
+        call = _streamed("run_stream_events", user_prompt, deps, message_history, tracer, options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
     # --- estimates ---
@@ -706,7 +804,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 the loop).
             config: Settings of the step.
         """
-        return AgentStep(self, prompt, config or StepConfig(), type_of_outputs(self.agent.output_type))
+        return AgentStep(self, prompt, config, type_of_outputs(self.agent.output_type))
 
     def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
         """Make one attempt at a call, as `run` does. `StepContext.run` uses it."""
@@ -718,7 +816,14 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         return ChatStream(partial(self._dispatcher.stream_chunks, call), is_text=output_type is str)
 
 
-def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOptions[Any]) -> AgentCall:
+def _streamed(
+    method: str,
+    user_prompt: Prompt,
+    deps: object,
+    message_history: Sequence[ModelMessage] | None,
+    tracer: Tracer | None,
+    options: StreamOptions[Any],
+) -> AgentCall:
     """Return the call of a method that streams. Raises `TypeError` for an unknown option."""
     if unknown := options.keys() - StreamOptions.__annotations__.keys():
         raise TypeError(f"FastroAgent.{method}() got an unexpected keyword argument {min(unknown)!r}")
@@ -728,6 +833,8 @@ def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOpt
     return AgentCall(
         prompt=user_prompt if message is None else _prompt(user_prompt, message),
         deps=deps,
+        message_history=message_history,
+        tracer=tracer,
         limits=limits_of(budget, cost_budget),
         labels=labels,
         **given,

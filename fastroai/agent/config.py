@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.options import check_count, check_timeout
+from fastroai.runtime.options import by_name, check_count, check_timeout
 from fastroai.runtime.provider_limits import check_provider_limits
 from fastroai.usage.limits import limits_of
 
@@ -24,6 +24,7 @@ REQUEST_RETRY_DELAY: Final = 0.5
 """Base of the backoff between attempts at a request, in seconds, as in the providers' own SDKs."""
 
 
+@by_name("model")
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
     """Settings for `FastroAgent(config=...)`. Options given to the constructor beside it win.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
-    asynccontextmanager,
     contextmanager,
 )
 from contextvars import copy_context
@@ -46,9 +45,10 @@ from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.scope import current_tool_calls
+from fastroai.runtime.spans import span_of
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of, run_of
-from fastroai.tracing import Tracer, attributes, log_metrics
+from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
 
 logger = logging.getLogger("fastroai.agent")
@@ -78,7 +78,6 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         "dispatch",
         "run",
         "scope",
-        "trace_id",
     )
 
     def __init__(self, dispatcher: Dispatcher[AgentDepsT, OutputDataT], call: AgentCall) -> None:
@@ -124,8 +123,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             circuit_breaker=dispatcher.config.circuit_breaker,
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
-        self.trace_id = ""
-        self._span: AbstractAsyncContextManager[str] | None = None
+        self._span: AbstractAsyncContextManager[None] | None = None
 
     async def __aenter__(self) -> Self:
         scope, dispatcher = self.scope, self._dispatcher
@@ -136,7 +134,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         try:
             if scope.tracer is not None:
                 span = dispatcher.traced(scope.tracer, scope, self.dispatch)
-                self.trace_id = await span.__aenter__()
+                await span.__aenter__()
                 self._span = span
             if dispatcher.config.on_before_dispatch is not None:
                 await call_hook(dispatcher.config.on_before_dispatch, self.dispatch)
@@ -271,7 +269,6 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             self.scope,
             output_tools=self.run.output_tools,
             processing_time_ms=(perf_counter() - self._started) * 1000,
-            trace_id=self.trace_id,
         )
         self.dispatch.response = response
         return response  # pyright: ignore[reportReturnType]
@@ -367,20 +364,15 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             if each.budget.fallback is not None:
                 self.meter.fallback_model(each.budget.fallback)
 
-    @asynccontextmanager
-    async def traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
-        """Open the span of the attempt; inside, yield the id of its trace."""
-        async with tracer.span(
-            attributes.agent_span(self.name),
+    def traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AbstractAsyncContextManager[None]:
+        """Return the span of an attempt."""
+        described = {
             **attributes.agent_attributes(
                 name=self.name, model=dispatch.model, run_id=scope.run_id, attempt=dispatch.attempt
             ),
             **attributes.label_attributes(*scope.labels),
-        ) as trace_id:
-            try:
-                yield trace_id
-            finally:
-                log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent()))
+        }
+        return span_of(scope, tracer, attributes.agent_span(self.name), described)
 
     def timeout_of(self, call: AgentCall) -> float | None:
         """Return the seconds that an attempt at a call may take."""

@@ -202,13 +202,12 @@ class _ToolResult:
 
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run. A run that is on record counts already in the steps around it."""
-    run = run_of(scope)
-    if run is not None and run.recorded.comes_by(
-        run.place(scope), call, attempt, current_tool_calls.get().names
-    ):
-        scope.recount((), 1)
-    else:
+    run, tools = run_of(scope), current_tool_calls.get().names
+    known = None if run is None else run.recorded.comes_by(run.place(scope), call, attempt, tools)
+    if known is None:
         scope.count_agent_call()
+    else:
+        scope.count_known_agent_call(known)
 
 
 def _failure_of(exchange: Exchange) -> FailureClass:

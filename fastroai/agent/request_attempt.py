@@ -21,6 +21,7 @@ from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
 from fastroai.agent.stated_cost import stated_cost
 from fastroai.agent.wire import AttemptOnWire, StatedInHeaders, listening, note_sight, tell_once, watch
+from fastroai.calls.response import tool_calls_in
 from fastroai.errors import AnswerCutError, UnmeteredRequestError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
@@ -511,6 +512,7 @@ class RequestAttempt:
             bound_usd=cost.most_usd,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
+            tool_calls=0 if response is None else tool_calls_in(response, output_tools),
             response_model=response.model_name if response else None,
             response_id=response.provider_response_id if response else None,
             agent=self.scope.name if self.scope.kind == "agent" else None,

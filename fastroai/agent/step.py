@@ -28,10 +28,11 @@ class AgentStep(BaseStep[DepsT, OutputT]):
         self,
         agent: AgentLike[OutputT],
         prompt: PromptSource[DepsT],
-        config: StepConfig,
+        config: StepConfig | None = None,
         output_type: Annotation | None = None,
     ) -> None:
-        self.agent, self.prompt, self.config, self.output_type = agent, prompt, config, output_type
+        self.agent, self.prompt, self.config = agent, prompt, config or StepConfig()
+        self.output_type = output_type
 
     def __repr__(self) -> str:
         return f"<step of {self.agent!r}>"
@@ -66,3 +67,7 @@ class AgentStep(BaseStep[DepsT, OutputT]):
             made = prompt(context)
             return await made if inspect.isawaitable(made) else made
         return prompt
+
+
+AgentStepWrapper = AgentStep
+"""The name of `AgentStep` in fastroai 0.6."""

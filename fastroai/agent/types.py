@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Generic, Literal, TypeAlias
 
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_ai import (
     AgentCapability,
     AgentModelSettings,
@@ -18,17 +19,22 @@ from pydantic_ai import (
 )
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.agent.abstract import AgentMetadata
-from pydantic_ai.messages import InstructionPart, ModelMessage
+from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputSpec
-from pydantic_ai.tools import AgentDepsT, DeferredToolResults
+from pydantic_ai.tools import (
+    AgentDepsT,
+    ArgsValidatorFunc,
+    DeferredToolResults,
+    DocstringFormat,
+    ToolPrepareFunc,
+)
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from typing_extensions import TypedDict, TypeVar
 
 from fastroai.calls.call import Prompt
-from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike
 
 DepsT = TypeVar("DepsT")
@@ -56,7 +62,6 @@ class CallOptions(TypedDict, Generic[DepsT], total=False):
 
     message: Prompt
     conversation: Conversation | None
-    message_history: Sequence[ModelMessage] | None
     deferred_tool_results: DeferredToolResults | None
     conversation_id: str | None
     run_id: str | None
@@ -73,7 +78,6 @@ class CallOptions(TypedDict, Generic[DepsT], total=False):
     capabilities: Sequence[AgentCapability[DepsT]] | None
     workspace: Workspace
     spec: dict[str, Any] | AgentSpec | None
-    tracer: Tracer | None
     cost_budget: int | None
     budget: BudgetLike | None
     tags: Collection[str]
@@ -91,3 +95,23 @@ class StreamOptions(CallOptions[DepsT], total=False):
     """The keyword arguments of `run_stream` and `run_stream_events`, the output type included."""
 
     output_type: OutputSpec[Any] | None
+
+
+class ToolOptions(TypedDict, Generic[DepsT], total=False):
+    """The keyword arguments of `@agent.tool` and `@agent.tool_plain`, as in PydanticAI."""
+
+    name: str | None
+    description: str | None
+    retries: int | None
+    prepare: ToolPrepareFunc[DepsT] | None
+    args_validator: ArgsValidatorFunc[DepsT, ...] | None
+    docstring_format: DocstringFormat
+    require_parameter_descriptions: bool
+    schema_generator: type[GenerateJsonSchema]
+    strict: bool | None
+    sequential: bool
+    requires_approval: bool
+    metadata: dict[str, Any] | None
+    timeout: float | None
+    defer_loading: bool
+    include_return_schema: bool | None

@@ -13,7 +13,8 @@ from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
 
-from fastroai.records import RequestRecord, ToolCall, Usage, dump
+from fastroai.records import AgentCallUsage, RequestRecord, ToolCall, Usage, dump
+from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class ChatResponse(Generic[OutputDataT]):
     """Wall time of the call, in milliseconds."""
     trace_id: str | None
     """Id of the trace, if there was a tracer."""
+    trace_span: TraceSpan | None
+    """The span of this call, where a tracer made one."""
+    agent_calls: tuple[AgentCallUsage, ...]
+    """The run of this agent, and those of agents that its tools call, each by itself."""
     run_id: str
     """PydanticAI's id of the agent run, as on its messages."""
     usage_details: dict[str, int]
@@ -60,12 +65,11 @@ class ChatResponse(Generic[OutputDataT]):
         *,
         output_tools: Collection[str],
         processing_time_ms: float,
-        trace_id: str | None,
     ) -> ChatResponse[OutputDataT]:
         """Make the response from PydanticAI's result and the scope in which the call was made."""
         final = result.response
         with scope.lock:
-            usage, records = scope.usage.copy(), tuple(scope.records)
+            usage, records, agent_calls = scope.usage.copy(), tuple(scope.records), scope.agent_calls
         return cls(
             output=result.output,
             model=final.model_name or "",
@@ -74,7 +78,9 @@ class ChatResponse(Generic[OutputDataT]):
             records=records,
             tool_calls=_tool_calls(result, output_tools),
             processing_time_ms=processing_time_ms,
-            trace_id=trace_id or None,
+            trace_id=None if scope.span is None else scope.span.trace_id,
+            trace_span=scope.span,
+            agent_calls=agent_calls,
             run_id=result.run_id,
             usage_details=dict(result.usage.details),
             result=result,
@@ -184,6 +190,11 @@ class ChatResponse(Generic[OutputDataT]):
         return len(self.tool_calls)
 
     @property
+    def total_tool_call_count(self) -> int:
+        """Number of those calls, and of the calls that agents in its tools asked for."""
+        return sum(call.tool_call_count for call in self.agent_calls)
+
+    @property
     def cost_usd(self) -> Decimal:
         """Exact known cost, in US dollars."""
         return self.usage.cost_usd
@@ -227,6 +238,13 @@ class StreamChunk(Generic[OutputDataT]):
     """On the last chunk, the response that `run` would have returned."""
     response: ModelResponse | None = field(default=None, repr=False)
     """The answer of the model so far, as PydanticAI has it; `None` on the last chunk."""
+
+
+def tool_calls_in(response: ModelResponse, output_tools: Collection[str]) -> int:
+    """Return the number of calls of function tools that a response asks for."""
+    return sum(
+        part.part_kind == "tool-call" and part.tool_name not in output_tools for part in response.parts
+    )
 
 
 def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -> tuple[ToolCall, ...]:

@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from fastroai.cli.exits import finish, perform
+from fastroai.cli.other_commands import Commands
 
 app = typer.Typer(
+    cls=Commands,
     help="FastroAI: runs that are on record.",
     no_args_is_help=True,
     add_completion=False,

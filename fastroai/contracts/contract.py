@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from fastroai.contracts.accepted import Accepts, check_accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 
 SubjectT = TypeVar("SubjectT")
@@ -39,6 +40,13 @@ Condition: TypeAlias = (
 """A condition on a step's context or output, with a description or named by its function."""
 
 
+@other_names(
+    arguments={
+        "input_schema": "accepts=",
+        "output_schema": "returns=",
+        "node_id": "the id of the step, as in Pipeline(contracts={step_id: Contract(…)})",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class Contract:
     """The checks at the boundary of a step. Fields that are not given are those of the step itself.

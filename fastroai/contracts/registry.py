@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from fastroai.contracts.contract import Contract
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 
 
+@other_names(attributes={"register": "ContractRegistry({step_id: Contract(…)})"})
 class ContractRegistry(Mapping[str, Contract]):
     """Contracts by step id, apart from the steps: `Pipeline(..., contracts=registry)`.
 

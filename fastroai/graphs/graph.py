@@ -35,6 +35,7 @@ from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.driving import DrivenRuns
@@ -60,6 +61,22 @@ from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
 
+@other_names(
+    arguments={
+        "entry_node": "entry=",
+        "terminal_nodes": "terminals=",
+        "goal_id": "goal=, a text",
+        "success_criteria": "goal=, a text that says them",
+        "constraints": "goal=, a text that says them",
+        "default_model": "the model of each agent",
+        "identity_prompt": "instructions= of the agents",
+        "loop_config": "AgentNode(max_iterations=…)",
+        "conversation_mode": "conversation=",
+        "max_retries_per_node": "config=PipelineConfig(retries=…)",
+        "memory_conflict_strategy": "on_conflict=",
+        "branch_timeout_seconds": "branch_timeout=",
+    }
+)
 class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """A state machine: nodes are steps, and edges say which comes after which, and when.
 

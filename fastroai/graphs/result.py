@@ -12,10 +12,11 @@ from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
+from fastroai.other_names import other_names
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage
+from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
@@ -43,6 +44,14 @@ class GraphUsage(RunUsage):
         """Plain data for pickling and copying: usage and times of visits instead of their live scopes."""
         known = {"by_visit": self.by_visit, "processing_time_ms": self.processing_time_ms}
         return {**self.__dict__, **known, "_units": BegunUnits()}
+
+    def _added(self, other: Any) -> dict[str, object]:
+        return {
+            **super()._added(other),
+            "by_visit": steps_together(self.by_visit, other.by_visit),
+            "by_node": steps_together(self.by_node, other.by_node),
+            "processing_time_ms": self.processing_time_ms + other.processing_time_ms,
+        }
 
     @cached_property
     def processing_time_ms(self) -> float:
@@ -72,6 +81,21 @@ class GraphUsage(RunUsage):
         return dict(found)
 
 
+@other_names(
+    attributes={
+        "success": "result.ok",
+        "execution_quality": "result.quality",
+        "total_tokens": "result.usage.total_tokens",
+        "steps_executed": "sum(result.visits.values())",
+        "node_visit_counts": "result.visits",
+        "total_retries": "result.trace.attempts",
+        "retry_details": "result.trace.attempts",
+        "had_partial_failures": 'result.quality == "degraded"',
+        "nodes_with_failures": "result.errors",
+        "paused_at": "result.resume_at",
+        "session_state": "the store: graph.resume(result.run_id, store=…)",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class GraphResult(RunCost, Generic[OutputT]):
     """The result of a run of a graph, however it ended."""

@@ -13,6 +13,7 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
+from fastroai.other_names import other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -53,6 +54,20 @@ from fastroai.usage import CostCalculator, Quote
 from fastroai.usage.limits import NO_LIMITS
 
 
+@other_names(
+    attributes={
+        "node": "@step(accepts=…, returns=…)",
+        "with_redis": "PipelineConfig(store=RedisRunStore(url))",
+        "with_budget": "PipelineConfig(budget=Budget(tokens=…, usd=…, ms=…))",
+        "with_classifiers": "PipelineConfig(classifiers=[…])",
+        "with_hooks": "PipelineConfig(on_step_start=…, on_step_success=…, on_step_failure=…)",
+        "with_context": "run(context={…})",
+        "with_policy_map": "PipelineConfig(retry={…})",
+        "with_node_policies": "Pipeline(step_configs={step_id: StepConfig(retry={…})})",
+        "with_node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
+        "with_model_fallback": "Budget(…, fallback=ModelFallback(at=…, use=…))",
+    }
+)
 class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """Steps that run the moment their own dependencies are done.
 

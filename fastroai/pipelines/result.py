@@ -10,18 +10,20 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from fastroai.other_names import other_names
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage, StepTiming
+from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
+from fastroai.tracing import TraceSpan
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
@@ -36,7 +38,16 @@ class PipelineUsage(RunUsage):
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
-        return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": BegunUnits()}
+        known = {"steps": self.steps, "timings": self.timings, "processing_time_ms": self.processing_time_ms}
+        return {**self.__dict__, **known, "_units": BegunUnits()}
+
+    def _added(self, other: Any) -> dict[str, object]:
+        return {
+            **super()._added(other),
+            "steps": steps_together(self.steps, other.steps),
+            "timings": {},
+            "processing_time_ms": self.processing_time_ms + other.processing_time_ms,
+        }
 
     def within(self, scope: Scope) -> PipelineUsage:
         """Return the usage of the same steps, with the totals of a scope around the run."""
@@ -53,14 +64,14 @@ class PipelineUsage(RunUsage):
 
     @cached_property
     def timings(self) -> Mapping[str, StepTiming]:
-        """When each step ran, by step id."""
+        """When each step ran, by step id. Empty in a sum of runs, whose steps have no common start."""
         return {
             step_id: StepTiming(unit.started_ms, unit.finished_ms)
             for (step_id, _), unit in self._units.items()
             if unit.is_over
         }
 
-    @property
+    @cached_property
     def processing_time_ms(self) -> float:
         """Wall time from the start of the run to the end of its last step, in milliseconds."""
         return max((timing.finished_ms for timing in self.timings.values()), default=0.0)
@@ -71,6 +82,11 @@ class PipelineUsage(RunUsage):
         return self.steps
 
     # --- names of fastroai 0.6 ---
+
+    @property
+    def pipeline_span(self) -> TraceSpan | None:
+        """The same as `span`."""
+        return self.span
 
     @property
     def total_cost_usd(self) -> Decimal:
@@ -88,6 +104,7 @@ class PipelineUsage(RunUsage):
         return self.cost_dollars
 
 
+@other_names(attributes={"final_state": "result.output"})
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult(RunCost, Generic[OutputT]):
     """The result of a run that was not stopped by a failure."""

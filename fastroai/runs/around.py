@@ -15,11 +15,12 @@ from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, T
 from fastroai.runtime import Clock, Scope, classify
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
 from fastroai.runtime.failures import agent_calls_of
+from fastroai.runtime.spans import span_of
 from fastroai.runtime.tasks import to_its_end
 from fastroai.steps.durability import failure_facts
 from fastroai.store.log import Log
 from fastroai.store.runs import DurableRun
-from fastroai.tracing import AttributeValue, attributes, log_metrics
+from fastroai.tracing import AttributeValue
 
 LAST_WORDS: Final = 5.0
 """Seconds that a failed or cancelled run may take to put its end on record."""
@@ -42,8 +43,7 @@ async def entered(
     if scope.parent is not None:
         stack.enter_context(scope.nesting())
     if (tracer := scope.tracer) is not None:
-        trace_id = await stack.enter_async_context(tracer.span(span, **described))
-        stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
+        await stack.enter_async_context(span_of(scope, tracer, span, described))
     if seconds is not None:
         clock = await stack.enter_async_context(Clock(seconds, f"{scope.kind} {scope.name!r}"))
         scope.add_clock(clock)

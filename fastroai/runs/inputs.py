@@ -13,7 +13,8 @@ from fastroai.runtime import ContractViolated, Scope
 def check_mapping(inputs: object) -> None:
     """Check that inputs are a mapping or `None`. Raises `ConfigurationError`."""
     if inputs is not None and not isinstance(inputs, Mapping):
-        raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        of_model = ", as inputs.model_dump() gives" if hasattr(inputs, "model_dump") else ""
+        raise ConfigurationError("inputs", inputs, f"a mapping of names to values{of_model}")
 
 
 def checked_inputs(accepts: Accepted | None, inputs: Mapping[str, object], name: str) -> Mapping[str, object]:

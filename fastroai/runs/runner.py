@@ -363,7 +363,7 @@ class Runner:
         if unit in self._cancelled:
             await self._uncancel(worker, False)
         scope.close()
-        if not scope.has_spent:
+        if not scope.has_spent and scope.span is None:
             begun.scope = None
         return finished, stored
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, Self, TypeVar
 
-from fastroai.records import RequestRecord, Usage
+from fastroai.records import AgentCallUsage, RequestRecord, Usage
 from fastroai.runtime import Scope
+from fastroai.steps import StepUsage
+from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
 from fastroai.usage.report_rows import model_of
 
@@ -64,13 +67,40 @@ class RunUsage:
         """Read the usage from the scope of a run that has ended."""
         with scope.lock:
             self._usage, self._records = scope.usage.copy(), tuple(scope.records)
+            self._agent_calls = scope.agent_calls
             self._tried = tuple(route.variant for route in scope.routes)
+        self._span = scope.span
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(cost_usd={self.cost_usd}, total_tokens={self.total_tokens}, "
             f"requests={self.request_count})"
         )
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sum of two runs, such as those of one pipeline. It has no `span`, which is one run's."""
+        together = copy(self)
+        values = vars(together)
+        for derived in ("by_model", "by_variant"):
+            values.pop(derived, None)
+        values.update(self._added(other))
+        return together
+
+    def __radd__(self, other: int) -> Self:
+        """Return this usage, if `sum` adds it to its first 0."""
+        if other != 0:
+            return NotImplemented
+        return self
+
+    def _added(self, other: Any) -> dict[str, object]:
+        """Return the attributes of the sum of both, by name."""
+        return {
+            "_usage": self._usage + other._usage,
+            "_records": self._records + other._records,
+            "_agent_calls": self._agent_calls + other._agent_calls,
+            "_tried": self._tried + other._tried,
+            "_span": None,
+        }
 
     @cached_property
     def by_model(self) -> Mapping[str, Usage]:
@@ -187,9 +217,24 @@ class RunUsage:
         return self._usage.failed_requests
 
     @property
-    def agent_calls(self) -> int:
+    def agent_calls(self) -> tuple[AgentCallUsage, ...]:
+        """The agent runs, at any depth, each by itself, in the order of their starts."""
+        return self._agent_calls
+
+    @property
+    def agent_call_count(self) -> int:
         """Number of agent runs, at any depth."""
-        return self._usage.agent_calls
+        return self._usage.agent_call_count
+
+    @property
+    def total_tool_call_count(self) -> int:
+        """Number of calls of function tools that the models of all agents asked for."""
+        return sum(call.tool_call_count for call in self._agent_calls)
+
+    @property
+    def span(self) -> TraceSpan | None:
+        """The span of the run, where a tracer made one. Of a run in several processes, that of the last."""
+        return self._span
 
     @property
     def unpriced_requests(self) -> int:
@@ -200,3 +245,13 @@ class RunUsage:
     def unmeasured_requests(self) -> int:
         """Number of requests that were sent and whose usage never came."""
         return self._usage.unmeasured_requests
+
+
+KeyT = TypeVar("KeyT")
+
+
+def steps_together(
+    one: Mapping[KeyT, StepUsage], other: Mapping[KeyT, StepUsage]
+) -> Mapping[KeyT, StepUsage]:
+    """Return the usage of the steps of two runs."""
+    return {key: one.get(key, StepUsage()) + other.get(key, StepUsage()) for key in {**one, **other}}

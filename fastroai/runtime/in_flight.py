@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from fastroai.records import RequestRecord, RequestUse
+from fastroai.records import AgentCallUsage, RequestRecord, RequestUse
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Account, Claim, Hold
@@ -31,6 +32,37 @@ class Charge:
         """Note how the answer of the request was used."""
         if self.record.use != use:
             self.record = replace(self.record, use=use)
+
+
+class AgentCharges:
+    """An agent run, with its charges and those of agent runs inside of it."""
+
+    __slots__ = ("_charges", "agent")
+
+    def __init__(self, agent: str) -> None:
+        """Begin a run of an agent, without charges."""
+        self.agent = agent
+        self._charges: list[Sequence[Charge]] = []
+
+    def add(self, charges: Sequence[Charge]) -> None:
+        """Add charges, of which the run may have some already. A list may grow while the run goes on."""
+        self._charges.append(charges)
+
+    def charges(self) -> Iterator[Charge]:
+        """Yield the charges, each once."""
+        return iter({charge.first: charge for part in self._charges for charge in part}.values())
+
+
+def usage_of_calls(calls: Sequence[AgentCharges]) -> tuple[AgentCallUsage, ...]:
+    """Return the usage of each call by itself. A call comes after those that it is inside of."""
+    innermost = {charge.first: call for call in calls for charge in call.charges()}
+    return tuple(
+        AgentCallUsage(
+            agent=call.agent,
+            records=tuple(one.record for one in call.charges() if innermost[one.first] is call),
+        )
+        for call in calls
+    )
 
 
 class InFlight(Protocol):

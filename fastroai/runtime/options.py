@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
+
+
+SettingsT = TypeVar("SettingsT")
+
+
+def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
+    """Have a frozen dataclass say what to write where its settings are positional, or are assigned to.
+
+    `meant` are the settings that positional values probably are, in their order.
+    """
+
+    def new(cls: type[SettingsT], *values: object, **_: object) -> SettingsT:
+        if values:
+            named = ", ".join(f"{name}={value!r}" for name, value in zip(meant, values, strict=False))
+            raise TypeError(f"{cls.__name__} takes its settings by name: {cls.__name__}({named})")
+        return object.__new__(cls)
+
+    def assign(self: SettingsT, name: str, value: object) -> None:
+        raise FrozenInstanceError(
+            f"{type(self).__name__}.{name} cannot be changed, for others may share the object; "
+            f"make another one: dataclasses.replace(config, {name}={value!r})"
+        )
+
+    def decorate(cls: type[SettingsT]) -> type[SettingsT]:
+        # Not in the body of the class: type checkers would read the signature of `__new__`, which takes all.
+        for name, method in (("__new__", new), ("__setattr__", assign)):
+            setattr(cls, name, method)
+        return cls
+
+    return decorate
 
 
 class LongTimeoutWarning(UserWarning):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, Self, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.options import check_count, check_seconds
 
@@ -16,6 +17,7 @@ Jitter: TypeAlias = Literal["full", "none"]
 MAX_BACKOFF_SECONDS: Final = 60.0
 
 
+@other_names(arguments={"backoff_seconds": "backoff="})
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """A rule for one class of failures: how often to retry, and how long to wait before each retry.

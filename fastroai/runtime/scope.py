@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
-from fastroai.records import RequestRecord, RequestUse, Usage
+from fastroai.records import AgentCallUsage, RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
 from fastroai.runtime.flow import Flow, read_by_this_task
-from fastroai.runtime.in_flight import Charge, InFlight, SetAside
+from fastroai.runtime.in_flight import AgentCharges, Charge, InFlight, SetAside, usage_of_calls
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
@@ -33,7 +33,7 @@ from fastroai.usage.limits import ceilings_for
 
 if TYPE_CHECKING:
     from fastroai.runtime.provider_limits import ProviderLimits
-    from fastroai.tracing import Tracer
+    from fastroai.tracing import Tracer, TraceSpan
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
     from fastroai.usage.spend_store import SpendAccount, SpendStore
@@ -141,6 +141,7 @@ class Scope:
 
     __slots__ = (
         "_above",
+        "_agent_calls",
         "_charges",
         "_children",
         "_clocks",
@@ -187,6 +188,7 @@ class Scope:
         "routes",
         "run_id",
         "seconds_before",
+        "span",
         "step_id",
         "time",
         "tracer",
@@ -235,7 +237,10 @@ class Scope:
         self.ordinal: int = ordinal or (
             parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )
+        self.span: TraceSpan | None = None
+        """The span of this scope itself, if a tracer has made one."""
         self._usage: Usage | None = None
+        self._agent_calls: list[AgentCharges] | None = None
         self._charges: list[Charge] | None = None
         self._in_flight: dict[InFlight, bool] | None = None
         """Requests that have not ended, each with whether its bound was already charged here."""
@@ -553,14 +558,14 @@ class Scope:
             for scope in self.lineage():
                 scope.routes = (*scope.routes, Route(name, self.variant))
 
-    def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
+    def restore(self, charges: Iterable[Charge], agent_calls: Sequence[AgentCharges] = ()) -> None:
         """Count the spending of an earlier process in the same place, in this scope only."""
         with self.lock:
             self._count_known(charges, agent_calls)
         if self._charges:
             self.unsure.update(ceiling.place for ceiling in self.ceilings)
 
-    def recount(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
+    def recount(self, charges: Iterable[Charge], agent_calls: Sequence[AgentCharges] = ()) -> None:
         """Count the spending of an earlier process here and up to the step around; there, `restore` does."""
         with self.lock:
             for scope in self.lineage():
@@ -568,8 +573,8 @@ class Scope:
                     break
                 scope._count_known(charges, agent_calls)
 
-    def _count_known(self, charges: Iterable[Charge], agent_calls: int) -> None:
-        self.usage.agent_calls += agent_calls
+    def _count_known(self, charges: Iterable[Charge], agent_calls: Sequence[AgentCharges]) -> None:
+        self._count_agent_calls(agent_calls)
         for charge in charges:
             self.usage.add(charge.record)
             self.charges.append(charge)
@@ -593,11 +598,28 @@ class Scope:
                     charge.mark(use)
 
     def count_agent_call(self) -> None:
-        """Count the start of an agent run here and in every ancestor."""
+        """Count the start of the agent run of this scope, here and in every ancestor."""
+        call = AgentCharges(self.name)
+        call.add(self.charges)
         with self.lock:
-            self.usage.agent_calls += 1
-            for scope in self._above:
-                scope.usage.agent_calls += 1
+            for scope in self.lineage():
+                scope._count_agent_calls((call,))
+
+    def count_known_agent_call(self, call: AgentCharges) -> None:
+        """Count the agent run of this scope, which goes on with one that is on record in the steps around."""
+        call.add(self.charges)
+        self.recount((), (call,))
+
+    def _count_agent_calls(self, calls: Sequence[AgentCharges]) -> None:
+        self.usage.agent_call_count += len(calls)
+        if self._agent_calls is None:
+            self._agent_calls = []
+        self._agent_calls.extend(calls)
+
+    @property
+    def agent_calls(self) -> tuple[AgentCallUsage, ...]:
+        """The agent runs here and below, in the order of their starts. The caller holds the lock."""
+        return usage_of_calls(self._agent_calls or ())
 
     def spent(self) -> Usage:
         """Return a consistent snapshot of the usage so far."""

@@ -16,6 +16,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.contract import Condition
 from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import Classifier
 from fastroai.steps.config import OnError, RetryLike, StepConfig
@@ -34,6 +35,11 @@ OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
 
 UNKNOWN_COST: Final = "arbitrary code, which may call models; give it a budget, or an estimate() of its own"
 """The reason for the quote of a step that gives no estimate."""
+
+_LAST_USAGE: Final = (
+    "a step has no last_usage: what its agents use is counted without it, also with agent.run(); "
+    "add other spending with ctx.record_usage(...), and read ctx.usage or result.usage.steps"
+)
 
 StepFunction: TypeAlias = (
     "Callable[[StepContext[DepsT]], Awaitable[OutputT]] | Callable[[StepContext[DepsT]], OutputT]"
@@ -63,6 +69,17 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """Whether the step has a span of its own. False if it only runs something that has one."""
     goes_on: ClassVar[bool] = False
     """Whether a failed attempt goes on when the run is resumed, because its work so far is on record."""
+
+    if not TYPE_CHECKING:  # for type checkers, there is no such attribute
+
+        @property
+        def last_usage(self) -> None:
+            """Raise `AttributeError`: an instance is shared by runs, so no run's usage can be kept on it."""
+            raise AttributeError(_LAST_USAGE, name="last_usage", obj=self)
+
+        @last_usage.setter
+        def last_usage(self, usage: object) -> None:
+            raise AttributeError(_LAST_USAGE, name="last_usage", obj=self)
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
@@ -152,6 +169,9 @@ def step(
 ) -> _StepDecorator: ...
 
 
+@other_names(
+    arguments={"input": "accepts=", "output": "returns=", "node_id": "the key in Pipeline(steps={…})"}
+)
 def step(
     function: StepFunction[Any, Any] | None = None,
     /,

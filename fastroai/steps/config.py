@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import (
     Classifier,
@@ -24,7 +25,7 @@ from fastroai.runtime import (
     RetryRules,
     check_provider_limits,
 )
-from fastroai.runtime.options import check_count, check_seconds, check_timeout
+from fastroai.runtime.options import by_name, check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
@@ -43,9 +44,17 @@ DEFAULT_RETRY_DELAY: Final = 1.0
 """Seconds; the base of the exponential backoff."""
 
 
+_MEANT: Final = ("timeout", "retries", "retry_delay", "cost_budget")
+"""The settings that positional values are meant as."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExecutionConfig:
-    """Settings that steps and pipelines share. A setting that is not given is inherited."""
+    """Settings that steps and pipelines share. A setting that is not given is inherited.
+
+    Such a setting reads as `NOT_GIVEN`, not as its default: 0 retries that were given win over those of the
+    pipeline, and 0 that nobody gave would do so too. In a step, `ctx.config` has the values that hold.
+    """
 
     timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for one attempt at an agent call, or at a step's own code. The clock of that code pauses while
@@ -104,11 +113,32 @@ class ExecutionConfig:
         check_on_error(first_given(self.on_error, default="fail"))
 
 
+_OTHER_HOOKS: Final = {
+    "on_node_start": "on_step_start=",
+    "on_node_success": "on_step_success=",
+    "on_node_failure": "on_step_failure=",
+}
+
+
+@by_name(*_MEANT)
+@other_names(arguments=_OTHER_HOOKS)
 @dataclass(frozen=True, kw_only=True)
 class StepConfig(ExecutionConfig):
     """Settings of one step."""
 
 
+@by_name(*_MEANT)
+@other_names(
+    arguments={
+        **_OTHER_HOOKS,
+        "policy_map": "retry=",
+        "node_policies": "Pipeline(step_configs={step_id: StepConfig(retry=…)})",
+        "node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
+        "context": "run(context={…})",
+        "run_id": "run(run_id=…)",
+        "resume_from": "resume(run_id, store=…)",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig(ExecutionConfig):
     """Settings of a pipeline, and defaults for its steps."""

@@ -15,6 +15,7 @@ from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.runtime.crossings import refuse_if_crossed
 from fastroai.runtime.labels import current_row
+from fastroai.runtime.spans import span_of
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
@@ -22,7 +23,7 @@ from fastroai.steps.context import StepContext, StepData, scope_of
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
-from fastroai.tracing import NoOpTracer, attributes, log_metrics
+from fastroai.tracing import NoOpTracer, attributes
 
 _NO_TRACER: Final = NoOpTracer()
 
@@ -75,17 +76,13 @@ async def _bounded(
     """Make the attempts in the span of the step, and within the time limits of all attempts together."""
     async with AsyncExitStack() as stack:
         if spans and (tracer := scope.tracer) is not None:
-            trace_id = await stack.enter_async_context(
-                tracer.span(
-                    attributes.step_span(scope.name),
-                    **attributes.step_attributes(
-                        step_id=scope.name,
-                        run_id=scope.run_id,
-                        visit=None if data.visit is None else data.visit.number,
-                    ),
-                )
+            described = attributes.step_attributes(
+                step_id=scope.name,
+                run_id=scope.run_id,
+                visit=None if data.visit is None else data.visit.number,
             )
-            stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
+            name = attributes.step_span(scope.name)
+            await stack.enter_async_context(span_of(scope, tracer, name, described))
         if config.total_timeout is not None:
             clock = await stack.enter_async_context(
                 Clock(config.total_timeout, f"step {scope.name!r}, retries included,")

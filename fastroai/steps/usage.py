@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal, localcontext
 from typing import Any, Final
 
 from fastroai.calls.response import ChatResponse
-from fastroai.records import EXACT, RequestRecord, Usage, usd_to_microcents
+from fastroai.records import EXACT, AgentCallUsage, RequestRecord, Usage, usd_to_microcents
 from fastroai.runtime import Scope
+from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
 
 
@@ -33,29 +34,39 @@ class StepUsage:
     failed_requests: int = 0
     unpriced_requests: int = 0
     unmeasured_requests: int = 0
-    agent_calls: int = 0
+    agent_call_count: int = 0
     """Agent runs, at any depth: retried ones, and agents called by tools, included."""
     processing_time_ms: float = 0.0
     """Wall time, in milliseconds."""
     records: tuple[RequestRecord, ...] = ()
     """Records of all requests, in the order in which these ended."""
+    agent_calls: tuple[AgentCallUsage, ...] = ()
+    """The agent runs, each by itself, in the order of their starts."""
+    step_span: TraceSpan | None = field(default=None, compare=False)
+    """The span of the step, where a tracer made one in this process; of a sum, that of its only part with
+    a span."""
 
     @classmethod
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
         """Return a snapshot of the usage of a scope."""
         with scope.lock:
-            usage, records = scope.usage.copy(), tuple(scope.records)
-        return cls._of(usage, records, processing_time_ms)
-
-    @classmethod
-    def _of(cls, usage: Usage, records: tuple[RequestRecord, ...], processing_time_ms: float) -> StepUsage:
-        counts = {name: getattr(usage, name) for name in _COUNTED}
-        return cls(**counts, processing_time_ms=processing_time_ms, records=records)
+            return cls(
+                **_counts(scope.usage),
+                processing_time_ms=processing_time_ms,
+                records=tuple(scope.records),
+                agent_calls=scope.agent_calls,
+                step_span=scope.span,
+            )
 
     @classmethod
     def from_chat_response(cls, response: ChatResponse[Any]) -> StepUsage:
         """Return the usage of one agent call, to add to that of others with `+` or `sum`."""
-        return cls._of(response.usage, response.records, response.processing_time_ms)
+        return cls(
+            **_counts(response.usage),
+            processing_time_ms=response.processing_time_ms,
+            records=response.records,
+            agent_calls=response.agent_calls,
+        )
 
     def __add__(self, other: StepUsage) -> StepUsage:
         """Return the sum of both: of visits to a node, or of steps. Times add up too."""
@@ -63,9 +74,14 @@ class StepUsage:
             sums = {
                 one.name: getattr(self, one.name) + getattr(other, one.name)
                 for one in fields(self)
-                if one.name != "cost_complete"
+                if one.name not in ("cost_complete", "step_span")
             }
-        return StepUsage(**sums, cost_complete=self.cost_complete and other.cost_complete)
+        spans = [one.step_span for one in (self, other) if one.step_span is not None]
+        return StepUsage(
+            **sums,
+            cost_complete=self.cost_complete and other.cost_complete,
+            step_span=spans[0] if len(spans) == 1 else None,
+        )
 
     def __radd__(self, other: int) -> StepUsage:
         """Return this usage, if `sum` adds it to its first 0."""
@@ -86,6 +102,11 @@ class StepUsage:
         return self.tokens
 
     @property
+    def total_tool_call_count(self) -> int:
+        """Number of calls of function tools that the models of all agents asked for."""
+        return sum(call.tool_call_count for call in self.agent_calls)
+
+    @property
     def cost_microcents(self) -> int:
         """`cost_usd` in microcents, rounded once, half to even."""
         return usd_to_microcents(self.cost_usd)
@@ -97,6 +118,10 @@ class StepUsage:
 
 
 _COUNTED: Final = tuple(
-    one.name for one in fields(StepUsage) if one.name not in ("processing_time_ms", "records")
+    one.name for one in fields(StepUsage) if one.name in Usage.__slots__ or hasattr(Usage, one.name)
 )
 """The fields of a step's usage that a `Usage` has, too."""
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in _COUNTED}

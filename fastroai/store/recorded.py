@@ -17,6 +17,7 @@ from fastroai.errors import ConfigurationError, FlowDiverged, RunCorrupt
 from fastroai.places import attempt_around, is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
+from fastroai.runtime.in_flight import AgentCharges
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
 PartEntry: TypeAlias = (
@@ -149,9 +150,11 @@ class RecordedRun:
         self._reserved: dict[str, Charge] = {}
         """Spending that was reserved, by id."""
         self._spent: dict[str, list[Charge]] = defaultdict(list)
-        self._agent_calls: dict[str, int] = defaultdict(int)
-        self._begun: set[_Call] = set()
-        """Agent calls that have sent a request, until the resumed run makes them again."""
+        self._agent_calls: dict[str, list[AgentCharges]] = defaultdict(list)
+        self._begun: dict[_Call, AgentCharges] = {}
+        """Agent calls that have sent a request."""
+        self._to_come: dict[_Call, AgentCharges] = {}
+        """Those that the resumed run has not made again yet."""
         self._parts: dict[str, list[tuple[int, PartEntry]]] | None = None
         self._run_id = run_id
         self.add(entries)
@@ -301,9 +304,12 @@ class RecordedRun:
         self._spend(request.place, exchange.charge)
         call_of = _call_of(request)
         if request.is_of_agent_call and call_of not in self._begun:
-            self._begun.add(call_of)
+            begun = AgentCharges(entry.record.agent or "")
+            self._begun[call_of] = self._to_come[call_of] = begun
             for around in _places_around(request.place):
-                self._agent_calls[around] += 1
+                self._agent_calls[around].append(begun)
+        if request.is_of_agent_call:
+            self._begun[call_of].add((exchange.charge,))
 
     def _read_spending(self, entry: facts.SpendingRecorded) -> None:
         if (reserved := self._reserved.get(entry.id)) is not None:
@@ -418,21 +424,18 @@ class RecordedRun:
         """Return how many charges in a call, the first ones in `charges`, its ends on record include."""
         return self._charges_told.get(place, 0)
 
-    def agent_calls(self, place: str = "") -> int:
-        """Return how many agent calls in a step or nested pipeline, by default in the run, sent a request."""
-        return self._agent_calls.get(place, 0)
+    def agent_calls(self, place: str = "") -> Sequence[AgentCharges]:
+        """Return the agent calls in a step or nested pipeline, by default in the run, that sent a request."""
+        return self._agent_calls.get(place, ())
 
-    def count(self, taken: Sequence[Exchange]) -> tuple[list[Charge], int]:
-        """Return the charges of exchanges, and the number of agent calls that made them."""
-        calls = {_call_of(one.request) for one in taken if one.request.is_of_agent_call}
-        return [one.charge for one in taken], len(calls)
+    def count(self, taken: Sequence[Exchange]) -> tuple[list[Charge], list[AgentCharges]]:
+        """Return the charges of exchanges, and the agent calls that made them."""
+        calls = dict.fromkeys(_call_of(one.request) for one in taken if one.request.is_of_agent_call)
+        return [one.charge for one in taken], [self._begun[call] for call in calls]
 
-    def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
-        """Return whether an attempt at an agent call, in some calls of tools, is on record: once for each."""
-        begun = place, call, attempt, tools
-        known = begun in self._begun
-        self._begun.discard(begun)
-        return known
+    def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> AgentCharges | None:
+        """Return an attempt at an agent call, in some calls of tools, if it is on record: once for each."""
+        return self._to_come.pop((place, call, attempt, tools), None)
 
     def mark_step(self, place: str, attempt: int, use: RequestUse) -> None:
         """Mark what an attempt at a step has spent as thrown away, or as spent on a failure."""

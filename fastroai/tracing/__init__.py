@@ -5,6 +5,7 @@ nowhere; anything with the three methods of `Tracer` will do. `fastroai.tracing.
 `set_redaction` keeps secrets out of spans, log records and traces.
 """
 
+from fastroai.tracing.handle import TraceSpan
 from fastroai.tracing.logfire import LogfireTracer
 from fastroai.tracing.noop import NoOpTracer
 from fastroai.tracing.opentelemetry import OpenTelemetryTracer
@@ -20,6 +21,7 @@ __all__ = [
     "OpenTelemetryTracer",
     "Redact",
     "SimpleTracer",
+    "TraceSpan",
     "Tracer",
     "log_metrics",
     "redacted",

@@ -27,6 +27,7 @@ class OpenSpan(ABC):
     """
 
     trace_id: str = ""
+    span_id: str = ""
 
     def __init__(self, tracer: object, name: str, attributes: dict[str, AttributeValue]) -> None:
         self._tracer = tracer

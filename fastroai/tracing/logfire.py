@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 from fastroai.errors import MissingExtraError
 from fastroai.tracing._spans import SpanTracer
-from fastroai.tracing.opentelemetry import OpenTelemetrySpan, trace_id_of
+from fastroai.tracing.opentelemetry import OpenTelemetrySpan, span_id_of, trace_id_of
 from fastroai.tracing.protocol import AttributeValue
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class _Span(OpenTelemetrySpan):
         # A LogfireSpan is an OpenTelemetry span too, though its type does not say so. Its level follows
         # from the status.
         self._span = cast("trace.Span", self._logfire_span)
-        return trace_id_of(trace.get_current_span())
+        span = trace.get_current_span()
+        self.span_id = span_id_of(span)
+        return trace_id_of(span)
 
     def end(self) -> None:
         self._logfire_span.__exit__(None, None, None)

@@ -88,6 +88,7 @@ class _Span(OpenTelemetrySpan):
     def start(self) -> str:
         self._span = self._otel_tracer.start_span(self._name, kind=self._kind, attributes=self._attributes)
         self._token = otel_context.attach(trace.set_span_in_context(self._span))
+        self.span_id = span_id_of(self._span)
         return trace_id_of(self._span)
 
     def end(self) -> None:
@@ -99,3 +100,9 @@ def trace_id_of(span: Span) -> str:
     """Return the span's trace id in hexadecimal; empty if it has none."""
     where = span.get_span_context()
     return trace.format_trace_id(where.trace_id) if where.is_valid else ""
+
+
+def span_id_of(span: Span) -> str:
+    """Return the span's own id in hexadecimal; empty if it has none."""
+    where = span.get_span_context()
+    return trace.format_span_id(where.span_id) if where.is_valid else ""

@@ -50,6 +50,7 @@ class _Span(OpenSpan):
         self.trace_id = uuid.uuid4().hex
         if isinstance(around, _Span):
             self.trace_id, self._depth = around.trace_id, around._depth + 1
+        self.span_id = uuid.uuid4().hex[:16]
         self._write(self._owner.level, "started", self._attributes)
         self._started = time.perf_counter()
         return self.trace_id

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, microcents_to_usd, usd_to_microcents
 from fastroai.usage.money import Amount, exact_dollars, whole_number
 from fastroai.usage.references import model_reference
@@ -54,6 +55,15 @@ class ModelFallback:
             raise ConfigurationError("use", self.use, "a model: 'provider:model', or a PydanticAI Model")
 
 
+@other_names(
+    arguments={
+        "max_tokens_total": "tokens=",
+        "max_cost_usd": "usd=",
+        "cost_usd": "usd=",
+        "max_latency_ms": "ms=",
+        "latency_ms": "ms=",
+    }
+)
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
     """Limits on the spending of a scope and all below it: money, tokens, requests, time, or several of them.

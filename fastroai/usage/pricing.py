@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack, get_args, overload
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from pydantic_ai.messages import ModelResponse
@@ -46,6 +46,9 @@ _Served: TypeAlias = tuple[str | None, str | None, str | None, str | None, str |
 """The key of prices that are kept: the asked model and provider, those that have answered, the URL, the
 conditions that the answer names, and those that are known besides.
 """
+
+OnUnknown: TypeAlias = Literal["raise", "zero"]
+"""What `calculate_cost` does about a price that is not known."""
 
 logger = logging.getLogger("fastroai.usage")
 
@@ -135,6 +138,7 @@ class CostCalculator:
         cache_audio_read_tokens: int = 0,
         *,
         timestamp: datetime | None = None,
+        on_unknown: OnUnknown = "raise",
     ) -> int:
         """Return the cost of one request in microcents ($1 = 1,000,000), rounded once, half to even.
 
@@ -142,11 +146,16 @@ class CostCalculator:
         the key of an override. Parts are included in their totals: cached and audio tokens in
         `input_tokens`. Prices are those of `timestamp`, by default now.
 
+        With `on_unknown="zero"`, what has no known price counts as free, as in fastroai 0.6. A budget cannot
+        hold with such a cost, so nothing here counts like that unless you ask for it.
+
         Raises:
             ConfigurationError: if a count is not a whole number, or a part exceeds its total.
             UnknownModelError: if the provider cannot be told from the name.
             UnpricedModelError: if no price is known.
         """
+        if on_unknown not in get_args(OnUnknown):
+            raise ConfigurationError("on_unknown", on_unknown, "'raise' or 'zero'")
         tokens = Tokens(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -159,11 +168,15 @@ class CostCalculator:
         _check(tokens)
         provider, name = provider_and_name(model, None)
         if provider is None and self._overrides.find([name], []) is None:
+            if on_unknown == "zero":
+                return 0
             provider, name = model_reference(model)  # or raises, with the candidates
         cost = self.cost_of_usage(tokens, model=name, provider=provider, timestamp=timestamp)
         if cost is OVERLAPPING or cost.contradiction is not None:
             expected = "parts within their totals, also cache reads and writes together"
             raise ConfigurationError("tokens", tokens, expected)
+        if on_unknown == "zero":
+            return usd_to_microcents(cost.cost_usd or Decimal(0))
         if cost.cost_usd is None or not cost.complete:
             near = near_reference(provider, name) if provider else None
             override = self._overrides.without_prices(name, provider)

@@ -36,6 +36,7 @@ ErrorType: TypeAlias = Literal[
     "invalid_spec",
     "invalid_input",
     "unknown_flow",
+    "unknown_tool",
     "flow_exists",
     "flow_not_found",
     "not_a_workflow",
@@ -67,11 +68,12 @@ ErrorType: TypeAlias = Literal[
 
 `invalid_spec`: the spec has problems, all of which are in `problems`. `invalid_input`: the inputs are not
 those that the flow takes, or an argument is no JSON or too large. `unknown_flow`: the spec has no flow of
-this name. `flow_exists`: the store already has a flow with this id. `flow_not_found`: the store has no flow
-with this id. `not_a_workflow`: the run is one of a pipeline or graph. `flow_running`: another process runs
-the flow. `flow_ended`: nothing is due in the flow any more. `flow_unreadable`: the record of the flow is
-damaged. `conflict`: another call changed the flow first; nothing of this call is on record, so read the flow
-with `resume` and decide again. `store_unavailable`: the store fails; read the flow before another attempt.
+this name. `unknown_tool`: the MCP server has no tool of this name. `flow_exists`: the store already has a
+flow with this id. `flow_not_found`: the store has no flow with this id. `not_a_workflow`: the run is one of a
+pipeline or graph. `flow_running`: another process runs the flow. `flow_ended`: nothing is due in the flow any
+more. `flow_unreadable`: the record of the flow is damaged. `conflict`: another call changed the flow first;
+nothing of this call is on record, so read the flow with `resume` and decide again. `store_unavailable`: the
+store fails; read the flow before another attempt.
 
 `step_not_found`, `step_not_due`: `available` has the steps that are due. `invalid_result`, `invalid_usage`:
 the value is not JSON, is too large, or does not have the form that is asked for.

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.records import dump
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
-from fastroai.runs.usage import RunCost, RunUsage
+from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
@@ -36,6 +36,9 @@ class WorkflowUsage(RunUsage):
     def __getstate__(self) -> dict[str, object]:
         """Return plain data for pickling and copying: usage of steps instead of their live scopes."""
         return {**self.__dict__, "by_step": self.by_step, "_units": BegunUnits()}
+
+    def _added(self, other: Any) -> dict[str, object]:
+        return {**super()._added(other), "by_step": steps_together(self.by_step, other.by_step)}
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums of the run, and those of each step, as values that JSON can hold."""

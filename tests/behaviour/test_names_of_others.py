@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, TypedDict
@@ -22,6 +23,7 @@ from fastroai import (
     BaseStep,
     CostCalculator,
     FastroAgent,
+    Graph,
     Pipeline,
     PipelineConfig,
     SafeToolset,
@@ -31,6 +33,7 @@ from fastroai import (
     step,
 )
 from fastroai.errors import ConfigurationError, InputTypeError, StepExecutionError
+from fastroai.graphs.result import GraphUsage
 from fastroai.store import MemoryRunStore
 from fastroai.testing import step_context
 
@@ -156,7 +159,7 @@ async def test_hooks_take_nothing_the_event_or_the_exception(option: str) -> Non
 async def test_the_usage_of_agent_calls_adds_up_as_that_of_steps() -> None:
     calls = [await paid_agent(120).run("one"), await paid_agent(30).run("two")]
     one, two = map(StepUsage.from_chat_response, calls)
-    assert (one.cost_usd, one.input_tokens, one.request_count, one.agent_calls) == (
+    assert (one.cost_usd, one.input_tokens, one.request_count, one.agent_call_count) == (
         calls[0].cost_usd,
         calls[0].input_tokens,
         1,
@@ -166,6 +169,52 @@ async def test_the_usage_of_agent_calls_adds_up_as_that_of_steps() -> None:
     assert isinstance(together, StepUsage)
     assert (together.cost_microcents, together.records) == (150, calls[0].records + calls[1].records)
     assert together.processing_time_ms == sum(call.processing_time_ms for call in calls)
+
+
+async def test_the_usage_of_runs_adds_up() -> None:
+    @step
+    async def asks(ctx: StepContext) -> str:
+        return (await ctx.run(paid_agent(60), "one")).output
+
+    @step
+    async def waits(ctx: StepContext) -> None:
+        pass
+
+    pipelines = (
+        Pipeline("p", {"asks": asks}),
+        Pipeline("q", {"asks": asks, "waits": waits}, output_step="asks"),
+    )
+    one, two = [(await pipeline.execute()).usage for pipeline in pipelines]
+    both = one + two
+    assert (both.cost_microcents, both.records) == (120, one.records + two.records)
+    assert {step_id: usage.cost_microcents for step_id, usage in both.steps.items()} == {
+        "asks": 120,
+        "waits": 0,
+    }
+    assert both.by_model["function:paid"].request_count == 2
+    assert both.processing_time_ms == one.processing_time_ms + two.processing_time_ms
+    assert both.agent_calls == one.agent_calls + two.agent_calls
+    assert both.timings == {}
+    assert both.model_dump()["steps"] == both.steps
+    assert (one.cost_microcents, len(one.by_model)) == (60, 1)
+    pickled = pickle.loads(pickle.dumps(both))
+    assert (pickled.cost_usd, pickled.steps, pickled.agent_calls) == (
+        both.cost_usd,
+        both.steps,
+        both.agent_calls,
+    )
+
+
+async def test_the_usage_of_graphs_adds_up() -> None:
+    @step
+    async def asks(ctx: StepContext) -> str:
+        return (await ctx.run(paid_agent(60), "one")).output
+
+    graph = Graph[None]("g", nodes={"asks": asks}, edges=[])
+    both = sum([(await graph.run()).usage for _ in range(2)])
+    assert isinstance(both, GraphUsage)
+    assert (both.cost_microcents, both.by_node["asks"].cost_microcents) == (120, 120)
+    assert both.by_visit["asks", 1].request_count == 2
 
 
 def test_prices_may_be_positional() -> None:

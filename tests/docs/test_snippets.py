@@ -30,7 +30,6 @@ import pytest
 
 import fastroai
 from fastroai import errors
-from fastroai.functions import reset
 from fastroai.testing import ModelServer
 
 ROOT = Path(__file__).parents[2]
@@ -118,19 +117,6 @@ def in_a_fresh_process(script: Script) -> Iterator[None]:
         root.handlers = before[0]
         root.setLevel(before[1])
         tracing.setLevel(before[2])
-
-
-@pytest.fixture
-def server(
-    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[ModelServer]:
-    """The model server, which is where providers are, and no waiting between attempts at a request."""
-    for name, value in model_server.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
-    yield model_server
-    reset()  # what a page has configured for the process
 
 
 def name_of(path: Path) -> str:

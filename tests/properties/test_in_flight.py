@@ -215,7 +215,7 @@ class Run:
 def replace_calls(usage: Usage) -> Usage:
     """Without agent calls, which count where they start."""
     copy = usage.copy()
-    copy.agent_calls = 0
+    copy.agent_call_count = 0
     return copy
 
 

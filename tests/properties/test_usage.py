@@ -94,7 +94,7 @@ def assert_adds_up(result: PipelineResult[Any], node: Nests) -> None:
             [inner] = child.results
             assert_adds_up(inner, child)
             assert spent.cost_usd == inner.usage.cost_usd
-            assert spent.agent_calls == inner.usage.agent_calls
+            assert spent.agent_call_count == inner.usage.agent_call_count
 
 
 COUNTS = [

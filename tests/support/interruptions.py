@@ -178,11 +178,11 @@ class Desk:
 async def assert_the_sum_of_the_log(result: PipelineResult[Any], store: Any) -> None:
     """Every account of a run that was resumed says what the log says, and the trace too."""
     records = [replace(record, use="kept") for record in logged(await entries_of(store))]
-    total = replace(spent(records), agent_calls=result.usage.total.agent_calls)
+    total = replace(spent(records), agent_call_count=result.usage.total.agent_call_count)
     assert result.usage.total == total
     assert same_records((replace(one, use="kept") for one in result.usage.records), records)
     assert sum((one.cost_usd for one in result.usage.by_model.values()), Decimal(0)) == total.cost_usd
-    for name in ("cost_usd", "committed_usd", "request_count", "failed_requests", "agent_calls"):
+    for name in ("cost_usd", "committed_usd", "request_count", "failed_requests", "agent_call_count"):
         assert sum(getattr(one, name) for one in result.usage.steps.values()) == getattr(total, name)
     assert result.trace.usage.cost_usd == total.cost_usd
 

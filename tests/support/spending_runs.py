@@ -569,10 +569,10 @@ class SpendingRun:
         assert set(map(id, below)) <= set(map(id, scope.charges))
         own = [reservation for _, reservation in self.admitted if reservation.scope is scope]
         assert len(scope.charges) == len(below) + len(own)
-        usage = replace(scope.spent(), agent_calls=0)
+        usage = replace(scope.spent(), agent_call_count=0)
         assert usage == Usage.of(scope.records)
-        calls = sum(child.usage.agent_calls for child in children) + (scope.kind == "agent")
-        assert scope.usage.agent_calls == calls
+        calls = sum(child.usage.agent_call_count for child in children) + (scope.kind == "agent")
+        assert scope.usage.agent_call_count == calls
 
 
 def number_of(messages: Sequence[ModelMessage]) -> str:

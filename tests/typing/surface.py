@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.messages import ModelMessage
 
 from fastroai import (
     BasePipeline,
@@ -25,7 +26,8 @@ from fastroai import (
     safe_tool,
     step,
 )
-from fastroai.pipelines import FunctionStep
+from fastroai.pipelines import FunctionStep, PipelineUsage
+from fastroai.tracing import Tracer, TraceSpan
 
 
 class Category(BaseModel):
@@ -163,3 +165,47 @@ class RouterWithoutDeps(BasePipeline[None, Any, str]):
 
 
 RouterWithoutDeps().register_pipeline("hello", Pipeline("hello", {"hello": text_agent.as_step("hi")}))
+
+
+# --- what the design of fastroai promises ---
+
+
+class Analysis(BaseModel):
+    mood: str
+
+
+analyst = FastroAgent("openai:gpt-5-mini", output_type=Analysis, deps_type=Deps)
+assert_type(analyst, FastroAgent[Deps, Analysis])
+
+
+def takes_deps(agent: FastroAgent[Deps]) -> None:
+    assert_type(agent, FastroAgent[Deps, str])
+
+
+@analyst.tool
+def tenant_of(ctx: RunContext[Deps], number: int) -> str:
+    return ctx.deps.tenant
+
+
+@analyst.tool_plain(retries=2)
+async def look_up(query: str) -> list[int]:
+    return [len(query)]
+
+
+async def called(ctx: RunContext[Deps]) -> None:
+    assert_type(tenant_of(ctx, 1), str)
+    assert_type(await look_up("one"), list[int])
+
+
+async def by_position(deps: Deps, history: list[ModelMessage], tracer: Tracer) -> None:
+    response = await analyst.run("one", deps, history, tracer)
+    assert_type(response.output, Analysis)
+    assert_type(response.trace_span, TraceSpan | None)
+    assert_type([call.cost_usd for call in response.agent_calls], list[Decimal])
+    assert_type((await text_agent.run("one", None, history, tracer)).output, str)
+    assert_type((await text_agent.run("one", message_history=history, tracer=tracer)).output, str)
+
+
+def sums(one: PipelineUsage, other: PipelineUsage) -> None:
+    assert_type(one + other, PipelineUsage)
+    assert_type(one.pipeline_span, TraceSpan | None)

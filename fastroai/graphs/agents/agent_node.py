@@ -15,6 +15,7 @@ from fastroai.calls.stream import ChatStream
 from fastroai.errors import ConfigurationError, JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.conversation.markers import cut, told_in_full
+from fastroai.other_names import other_names
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext
 from fastroai.usage import Quote
@@ -27,6 +28,13 @@ PROMPT_LENGTH: Final = 100_000
 """Maximum number of characters of each value, in a prompt that is made of the values that a node reads."""
 
 
+@other_names(
+    arguments={
+        "system_prompt": "instructions= of the agent",
+        "model": "the model of the agent",
+        "tools": "tools= of the agent",
+    }
+)
 class AgentNode(AgentStep[DepsT, OutputT]):
     """A step that calls an agent until a judge accepts its output.
 
@@ -69,9 +77,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
             expected = "no such option without a judge=, which says whether another iteration is needed"
             raise ConfigurationError("max_iterations", max_iterations, expected)
         output_type = type_of_outputs(agent.agent.output_type)
-        super().__init__(
-            agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type
-        )
+        super().__init__(agent, what_it_reads if prompt is None else prompt, config, output_type)
         self.max_iterations = max_iterations
         self._judge = None if judge is None else as_judge(judge)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Final
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ExpressionError, GraphProblem, nearest_hint
 from fastroai.expressions import Expression
 from fastroai.graphs.machine.fields import declared_fields
-from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.edge import WHEN, Edge
 from fastroai.graphs.shape.node import Node
 from fastroai.records import NotGiven
 from fastroai.steps import BaseStep
 from fastroai.steps.contracts import declared_output
+
+_WHOLES: Final = {"output": "Fields of the output", "memory": "Keys of memory"}
+"""Names under which other libraries give conditions all that they can read."""
 
 
 class Conditions:
@@ -33,7 +36,8 @@ class Conditions:
             about = ("edges", index, "condition")
             if edge.when != "conditional":
                 if edge.condition is not None:
-                    yield GraphProblem(f"edge {edge} has a condition; set when='conditional'", about)
+                    word = f"when={edge.condition!r}" if edge.condition in WHEN else "when='conditional'"
+                    yield GraphProblem(f"edge {edge} has a condition; set {word}", about)
             elif edge.condition is None:
                 message = f"edge {edge} has when='conditional' and no condition; give it: condition='...'"
                 yield GraphProblem(message, ("edges", index))
@@ -57,7 +61,9 @@ class Conditions:
         for name in sorted(expression.names - fields - self._memory):
             remedy = " Put it in writes= of the node that gives it, or in accepts= if it is an input"
             remedy += ", or in reads= of the node that it is sent to" if self._has_sends else ""
-            hint = nearest_hint(name, fields | self._memory) or remedy
+            whole = _WHOLES.get(name)
+            told = None if whole is None else f" {whole} are names by themselves: `score`, not `{name}.score`"
+            hint = told or nearest_hint(name, fields | self._memory) or remedy
             yield f"names {name!r}, which no node writes.{hint}"
 
     def _fields_of(self, source: str) -> frozenset[str] | None:

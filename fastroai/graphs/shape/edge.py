@@ -5,12 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from fastroai.other_names import other_names
+
 When: TypeAlias = Literal["always", "on_success", "on_failure", "conditional", "llm_decide", "send"]
 """When an edge is traversed."""
 
 WHEN: Final[tuple[When, ...]] = get_args(When)
 
 
+@other_names(
+    arguments={
+        "condition_expr": 'when="conditional", condition="…"',
+        "priority": "the order of the edges: the first condition that holds is taken",
+        "input_mapping": "Node(reads=…, writes=…)",
+        "description": "the description of the agent in the target",
+        "id": "left out: an edge is named by its source and target",
+    }
+)
 @dataclass(frozen=True, slots=True)
 class Edge:
     """A way from a node to another. A graph checks its edges when it is built.

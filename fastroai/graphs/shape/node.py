@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from fastroai.contracts.annotations import Annotation
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.steps import BaseStep
 from fastroai.steps.base import DepsT_contra
@@ -27,6 +28,16 @@ StepLike: TypeAlias = BaseStep[DepsT_contra, Any] | Nestable[BaseStep[DepsT_cont
 """A step, or an object that becomes one: a pipeline, a router, a graph."""
 
 
+@other_names(
+    arguments={
+        "input_keys": "reads=",
+        "output_keys": "writes=",
+        "max_node_visits": "max_visits=",
+        "max_retries": "retries= of the step",
+        "system_prompt": "instructions= of the agent, or focus= for what holds in this node alone",
+        "id": "the key in Graph(nodes={…})",
+    }
+)
 @dataclass(frozen=True, slots=True, init=False)
 class Node(Generic[DepsT_contra]):
     """A step in a graph, with the keys of memory that it reads and writes.

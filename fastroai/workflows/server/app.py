@@ -6,16 +6,17 @@ import json
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
-from mcp.server.mcpserver import MCPServer, RequestStateSecurity
+from mcp.server.mcpserver import Context, MCPServer, RequestStateSecurity
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resources import Resource, TextResource
-from mcp_types import ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from fastroai.version import __version__
 from fastroai.workflows.server import document_tools, flow_tools
 from fastroai.workflows.server.desk import Desk
-from fastroai.workflows.server.replies import SCHEMAS, AnswerTool, schemas
+from fastroai.workflows.server.replies import SCHEMAS, AnswerTool, schemas, unknown_tool
 
 NAME: Final = "fastroai"
 
@@ -92,6 +93,22 @@ def _resources(tools: Iterable[AnswerTool]) -> list[Resource]:
     ]
 
 
+class _WorkflowServer(MCPServer[Desk]):
+    """Answers calls of unknown tools as other mistakes, with an error that says what to call instead."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """See `MCPServer.call_tool`."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError:
+            known = tuple(tool.name for tool in await self.list_tools())
+            if name in known:
+                raise
+            return unknown_tool(name, known)
+
+
 def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
     """Return a server for the flows of a desk.
 
@@ -104,7 +121,7 @@ def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
         yield desk
 
     tools = [AnswerTool.of(function, hints) for function, hints in _TOOLS]
-    return MCPServer(
+    return _WorkflowServer(
         NAME,
         title="FastroAI workflows",
         version=__version__,

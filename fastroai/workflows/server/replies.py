@@ -15,6 +15,7 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import BaseModel, ConfigDict, JsonValue, RootModel, ValidationError, create_model
 from pydantic.json_schema import models_json_schema
 
+from fastroai.errors import nearest_hint
 from fastroai.workflows.answers import (
     Answer,
     AuditAnswer,
@@ -25,9 +26,12 @@ from fastroai.workflows.answers import (
     NoTimeout,
     error,
 )
+from fastroai.workflows.spec.problems import cut
 
 PREFIX: Final = "fastroai_"
 """Prefix of the names of all tools."""
+OTHER_PREFIX: Final = "stratum_"
+"""Prefix under which agents may know most of these tools from Stratum."""
 SCHEMAS: Final = "fastroai://answer-schemas"
 """URI of the resource with the JSON Schemas of all answers."""
 
@@ -74,6 +78,14 @@ def reply(answer: Answer) -> CallToolResult:
     text = TextContent(type="text", text=json.dumps(data, ensure_ascii=False))
     is_error = isinstance(answer, ErrorAnswer)
     return CallToolResult(content=[text], structured_content=data, is_error=is_error)
+
+
+def unknown_tool(name: str, known: tuple[str, ...]) -> CallToolResult:
+    """Return the result of a call of a tool that is not there; it names the one that the caller may mean."""
+    name = cut(name)
+    said = PREFIX + name.removeprefix(OTHER_PREFIX)
+    hint = f" Here, it is {said}." if said in known else nearest_hint(name, known)
+    return reply(error("unknown_tool", f"there is no tool {name!r}.{hint}", available=known))
 
 
 def schemas(tools: Iterable[AnswerTool]) -> dict[str, JsonValue]:

@@ -53,7 +53,13 @@ async def test_an_agent_called_by_a_tool_is_charged_to_the_run_that_called_it(
     response = await FastroAgent(model, name="outer", tools=[ask]).run("Who did it?")
     account.assert_matches(response.usage)
     assert [record.agent for record in response.records] == ["outer", "inner", "outer"]
-    assert response.usage.agent_calls == 2
+    assert response.usage.agent_call_count == 2
+    assert [(call.agent, call.total_tokens, call.request_count) for call in response.agent_calls] == [
+        ("outer", 688, 2),
+        ("inner", 44, 1),
+    ]
+    assert sum(call.cost_usd for call in response.agent_calls) == response.cost_usd
+    assert (response.tool_call_count, response.total_tool_call_count) == (1, 1)
 
 
 async def test_a_stream_that_a_tool_leaves_early_is_charged_to_the_run_that_called_it(
@@ -107,7 +113,7 @@ async def test_a_plain_agent_with_a_meter_is_charged_to_the_run_that_called_it(
     response = await FastroAgent(model, name="outer", tools=[ask]).run("Who did it?")
     account.assert_matches(response.usage)
     assert response.request_count == 3
-    assert response.usage.agent_calls == 1, "PydanticAI's own agents are not counted, their requests are"
+    assert response.usage.agent_call_count == 1, "PydanticAI's own agents are not counted, their requests are"
 
 
 async def test_a_plain_agent_without_a_meter_is_not_seen(

@@ -267,4 +267,4 @@ async def test_agents_and_requests_of_one_run_are_told_apart(
     await FastroAgent(model, name="second").run("?")
     account.assert_matches()
     assert [record.agent for record in account.records] == ["first", "second"]
-    assert account.usage.agent_calls == 2
+    assert account.usage.agent_call_count == 2

@@ -297,7 +297,7 @@ async def test_a_stream_that_nobody_iterates_sends_and_costs_nothing(
     await account.scope.end_inside()
     assert server.ledger.entries == ()
     assert account.records == []
-    assert account.usage.agent_calls == 0
+    assert account.usage.agent_call_count == 0
 
 
 async def test_events_left_early_are_charged_at_the_bound(

@@ -147,7 +147,7 @@ async def test_a_skipped_call_fails_at_once_and_sends_nothing(
         async for _ in agent.run_stream("hello"):
             pass
     assert server.ledger.entries == ()
-    assert account.usage.agent_calls == 0
+    assert account.usage.agent_call_count == 0
     assert caught.value.usage == usage_of(caught.value) is not None
 
 

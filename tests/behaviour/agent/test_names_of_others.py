@@ -87,9 +87,7 @@ async def test_the_accounts_of_two_calls_add_up() -> None:
     assert (one.usage.cost_microcents, two.usage.cost_microcents) == (120, 30)
 
 
-@pytest.mark.parametrize(
-    "name", ["tool", "tool_plain", "instructions", "output_validator", "override", "iter"]
-)
+@pytest.mark.parametrize("name", ["instructions", "output_validator", "override", "iter"])
 def test_what_the_agent_inside_has_is_found_there(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"FastroAgent has no '{name}'.*agent\.agent\.{name}$"):
         getattr(paid_agent(), name)

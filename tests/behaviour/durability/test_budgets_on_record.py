@@ -82,7 +82,7 @@ async def test_a_run_that_a_budget_stopped_goes_on_with_a_larger_one_and_pays_fo
     assert result.output == "done"
     assert len(server.ledger.entries) == 4
     assert result.usage.cost_usd == desk.responses[0].cost_usd == 4 * PRICE
-    assert result.usage.total.agent_calls == 1
+    assert result.usage.total.agent_call_count == 1
     assert set(desk.done.values()) == {1}
     await assert_the_sum_of_the_log(result, store)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from support.interruptions import (
 
 from fastroai import FastroAgent, Pipeline, StepContext, step
 from fastroai.errors import StepExecutionError
+from fastroai.records import AgentCallUsage
 from fastroai.runtime import RetryPolicy
 from fastroai.runtime.facts import (
     ReplayDiverged,
@@ -249,12 +251,14 @@ async def test_retries_of_a_call_go_on_where_they_were(server: ModelServer, numb
     server.script(*replies)
     undisturbed = await desk.undisturbed()
     (before,) = desk.forget()
-    assert undisturbed.usage.total.agent_calls == 3
+    assert undisturbed.usage.total.agent_call_count == 3
     server.script(*replies)
     resumed = await desk.interrupted(nth(StepRetried, number), written=True)
     assert len(server.ledger.entries) == 3
     assert_same_account(desk.responses[0], before)
     assert resumed.usage.total == undisturbed.usage.total
+    assert calls_in(resumed.usage.agent_calls) == calls_in(undisturbed.usage.agent_calls)
+    assert len(resumed.usage.agent_calls) == resumed.usage.agent_call_count == 3
     assert [record.use for record in resumed.usage.records] == ["retried", "retried", "kept"]
 
 
@@ -511,6 +515,11 @@ async def test_an_answer_without_its_usage_stays_unmeasured(server: ModelServer)
 # --- several tools at once ---
 
 
+def calls_in(calls: Sequence[AgentCallUsage]) -> list[tuple[str, int, Decimal, int]]:
+    """The agent calls; those side by side may have begun in another order."""
+    return sorted((call.agent, call.request_count, call.cost_usd, call.tool_call_count) for call in calls)
+
+
 async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_again(
     server: ModelServer,
 ) -> None:
@@ -552,6 +561,9 @@ async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_agai
         (response,) = desk.forget()
         assert response.output == "done"
         assert response.cost_usd == before.cost_usd
-        assert response.usage.agent_calls == before.usage.agent_calls == 4
-        assert resumed.usage.total.agent_calls == undisturbed.usage.total.agent_calls
+        assert response.usage.agent_call_count == before.usage.agent_call_count == 4
+        assert resumed.usage.total.agent_call_count == undisturbed.usage.total.agent_call_count
+        for usage in (resumed.usage, resumed.usage.steps["work"], response):
+            assert calls_in(usage.agent_calls) == calls_in(undisturbed.usage.agent_calls)
+            assert usage.total_tool_call_count == 3
         await assert_the_sum_of_the_log(resumed, store)

@@ -109,7 +109,7 @@ async def test_an_estimate_asks_no_model_and_charges_nobody() -> None:
         quote = await agent.estimate("hello")
     assert quote.upper_usd is None or quote.upper_usd > 0
     assert asked == []
-    assert (scope.usage.request_count, scope.usage.agent_calls, scope.records) == (0, 0, [])
+    assert (scope.usage.request_count, scope.usage.agent_call_count, scope.records) == (0, 0, [])
 
 
 async def test_an_estimate_in_a_step_draws_on_no_budget() -> None:
@@ -120,7 +120,7 @@ async def test_an_estimate_in_a_step_draws_on_no_budget() -> None:
     result = await Pipeline("p", {"plan": plan}).execute()
     assert result.output is not None
     assert result.output.upper_usd is not None
-    assert (result.usage.total.request_count, result.usage.total.agent_calls) == (0, 0)
+    assert (result.usage.total.request_count, result.usage.total.agent_call_count) == (0, 0)
 
 
 async def test_the_request_that_is_estimated_is_the_one_that_a_run_sends() -> None:

@@ -449,5 +449,5 @@ async def test_an_estimate_charges_nobody_around_it() -> None:
 
     result = await Pipeline("p", {"plans": plans}).execute()
     assert result.output is not None
-    assert (result.usage.total.request_count, result.usage.total.agent_calls) == (0, 0)
+    assert (result.usage.total.request_count, result.usage.total.agent_call_count) == (0, 0)
     assert result.usage.total.cost_usd == 0

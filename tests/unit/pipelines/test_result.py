@@ -118,9 +118,9 @@ async def test_totals_are_those_of_every_step(result: PipelineResult[Any]) -> No
     usage = result.usage
     assert (usage.total_input_tokens, usage.total_output_tokens, usage.total_tokens) == (2_101, 20, 2_121)
     assert (usage.total_cache_read_tokens, usage.total_cache_write_tokens) == (30, 40)
-    assert (usage.request_count, usage.agent_calls) == (3, 1)
+    assert (usage.request_count, usage.agent_call_count) == (3, 1)
     assert (usage.unpriced_requests, usage.unmeasured_requests) == (0, 0)
-    assert replace(usage.total, agent_calls=0) == Usage.of(list(usage.records))
+    assert replace(usage.total, agent_call_count=0) == Usage.of(list(usage.records))
     assert [record.model for record in usage.records] == ["writer", "paid", "writer"]
     assert repr(usage) == "PipelineUsage(cost_usd=0.0020025, total_tokens=2121, requests=3)"
 

@@ -10,7 +10,8 @@ from support.tracing import RecordedSpan, RecordingTracer
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import MissingExtraError, StepExecutionError
-from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, StepUsage, step
+from fastroai.tracing import NoOpTracer, SimpleTracer
 
 
 @step
@@ -51,6 +52,49 @@ async def test_spans_nest_also_across_parallel_steps() -> None:
         ("pipeline p", "step a", "invoke_agent agent of a", "chat paid"),
         ("pipeline p", "step b", "invoke_agent agent of b", "chat paid"),
     }
+
+
+async def test_results_say_where_they_are_in_a_trace() -> None:
+    @step
+    async def fails(ctx: StepContext) -> None:
+        raise ValueError("x")
+
+    steps = {"asks": asks, "plain": plain, "fails": fails}
+    config = PipelineConfig(on_error="continue")
+    pipeline = Pipeline[Any, Any]("p", steps, output_step="asks", config=config)
+    usage = (await pipeline.execute(tracer=SimpleTracer())).usage
+    spans = [usage.pipeline_span, *(usage.steps[step_id].step_span for step_id in steps)]
+    assert [span and span.name for span in spans] == ["pipeline p", "step asks", "step plain", "step fails"]
+    assert len({span.trace_id for span in spans if span}) == 1
+    assert len({span.span_id for span in spans if span}) == 4
+    assert all(span and span.ended_at and span.ended_at >= span.started_at for span in spans)
+
+
+async def test_a_tracer_of_ones_own_tells_no_span_ids() -> None:
+    span = (await Pipeline[Any, Any]("p", {"plain": plain}).execute(tracer=RecordingTracer())).usage.span
+    assert span is not None
+    assert (span.name, span.span_id) == ("pipeline p", None)
+
+
+async def test_where_nothing_is_recorded_there_are_no_spans() -> None:
+    for tracer in (None, NoOpTracer()):
+        usage = (await Pipeline[Any, Any]("p", {"plain": plain}).execute(tracer=tracer)).usage
+        assert usage.span is usage.steps["plain"].step_span is None
+    one_step_less = {"plain": StepConfig(trace=False)}
+    pipeline = Pipeline[Any, Any]("p", {"plain": plain}, step_configs=one_step_less)
+    usage = (await pipeline.execute(tracer=SimpleTracer())).usage
+    assert usage.span is not None
+    assert usage.steps["plain"].step_span is None
+
+
+async def test_a_response_has_the_span_of_its_call() -> None:
+    response = await paid_agent(100).run("hello", tracer=SimpleTracer())
+    assert response.trace_span is not None
+    assert response.trace_span.name == "invoke_agent agent"
+    assert response.trace_span.trace_id == response.trace_id
+    assert response.model_dump()["trace_span"]["span_id"] == response.trace_span.span_id
+    assert StepUsage.from_chat_response(response).step_span is None
+    assert (await paid_agent(100).run("hello")).trace_span is None
 
 
 async def test_steps_of_a_chain_are_beside_each_other_and_not_inside() -> None:

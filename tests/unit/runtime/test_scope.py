@@ -10,6 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
+from fastroai.runtime.in_flight import AgentCharges
 from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls, make_current
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
@@ -109,7 +110,7 @@ def test_agent_calls_count_at_every_level() -> None:
     run, step, agent = chain_of("run", "step", "agent")
     agent.count_agent_call()
     step.count_agent_call()
-    assert [scope.usage.agent_calls for scope in (run, step, agent)] == [2, 2, 1]
+    assert [scope.usage.agent_call_count for scope in (run, step, agent)] == [2, 2, 1]
 
 
 def test_charges_from_many_threads_are_all_counted() -> None:
@@ -316,6 +317,6 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
 def test_what_is_counted_again_stops_at_what_runs_steps(kind: ScopeKind) -> None:
     run = Scope(kind, "p", parent=None)
     router = Scope("router", "r", parent=run)
-    router.recount([Charge(record())], agent_calls=1)
-    assert (router.usage.agent_calls, run.usage.agent_calls) == (1, 0)
+    router.recount([Charge(record())], [AgentCharges("a")])
+    assert (router.usage.agent_call_count, run.usage.agent_call_count) == (1, 0)
     assert (router.charge_count, run.charge_count) == (1, 0)

@@ -73,7 +73,7 @@ async def test_usage_is_what_the_step_has_spent_so_far() -> None:
         assert ctx.usage.request_count == 0
         await ctx.run(paid_agent(100), "one")
         before = ctx.usage
-        assert (before.cost_microcents, before.request_count, before.agent_calls) == (100, 1, 1)
+        assert (before.cost_microcents, before.request_count, before.agent_call_count) == (100, 1, 1)
         await ctx.run(paid_agent(50), "two")
         assert ctx.usage.cost_microcents == 150
         assert before.cost_microcents == 100
@@ -392,7 +392,7 @@ async def test_spending_elsewhere_is_charged_to_the_step_and_everything_above() 
     assert first.cost_usd is not None
     assert usage.cost_usd == first.cost_usd + Decimal("0.005")
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (1_000, 100, 400)
-    assert usage.agent_calls == 0
+    assert usage.agent_call_count == 0
 
 
 async def test_spending_elsewhere_may_have_prices_of_its_own() -> None:

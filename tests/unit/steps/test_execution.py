@@ -225,7 +225,7 @@ async def test_usage_of_every_attempt_is_on_the_step() -> None:
             raise ValueError("after spending")
 
     usage = (await run_alone(flaky)).usage.steps["alone"]
-    assert (usage.cost_microcents, usage.request_count, usage.agent_calls) == (300, 3, 3)
+    assert (usage.cost_microcents, usage.request_count, usage.agent_call_count) == (300, 3, 3)
 
 
 @pytest.mark.parametrize("error", [DispatchSkippedError("no"), UnpricedModelError("m", "p")], ids=repr)

@@ -1,9 +1,10 @@
 from dataclasses import fields
 from decimal import Decimal
 
-from fastroai.records import RequestRecord, Tokens
+from fastroai.records import AgentCallUsage, RequestRecord, Tokens
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
+from fastroai.tracing import TraceSpan
 
 RECORDS = [
     RequestRecord(
@@ -27,11 +28,15 @@ RECORDS = [
 ]
 
 
+SPAN = TraceSpan("step s", "0af7", "b7ad")
+
+
 def usage() -> StepUsage:
     scope = Scope("step", "s", parent=None)
     for record in RECORDS:
         scope.charge(record)
     scope.count_agent_call()
+    scope.span = SPAN
     return StepUsage.of_scope(scope, 12.5)
 
 
@@ -51,9 +56,10 @@ def test_it_has_everything_that_the_scope_has_counted() -> None:
         failed_requests=1,
         unpriced_requests=1,
         unmeasured_requests=1,
-        agent_calls=1,
+        agent_call_count=1,
         processing_time_ms=12.5,
         records=tuple(RECORDS),
+        agent_calls=(AgentCallUsage(agent="s", records=tuple(RECORDS)),),
     )
 
 

@@ -32,7 +32,7 @@ async def test_a_step_finds_what_it_is_given() -> None:
         {"text": "Where is it?"}, Desk("Mia"), outputs={"classify": "delivery"}, context={"greeting": "Bye"}
     ) as ctx:
         assert await reply(ctx) == "answer to delivery: Where is it?, Mia, Bye"
-        assert (ctx.usage.cost_microcents, ctx.usage.agent_calls) == (120, 1)
+        assert (ctx.usage.cost_microcents, ctx.usage.agent_call_count) == (120, 1)
     assert current_scope() is None
 
 

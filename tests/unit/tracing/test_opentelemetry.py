@@ -6,6 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, StatusCode
+from support.agents import paid_agent
 
 from fastroai.tracing import OpenTelemetryTracer
 from fastroai.tracing import attributes as names
@@ -54,6 +55,15 @@ async def test_spans_nest_from_pipeline_to_request_in_one_trace(recorded: Record
     assert recorded.parent_of("step write") == "pipeline research"
     assert recorded.parent_of("pipeline research") is None
     assert outermost == innermost == f"{recorded.span('step write').context.trace_id:032x}"
+
+
+async def test_a_response_has_the_ids_of_its_span(recorded: Recorded) -> None:
+    response = await paid_agent().run("one", tracer=recorded.tracer)
+
+    context = recorded.span("invoke_agent agent").context
+    assert response.trace_span is not None
+    assert response.trace_span.trace_id == f"{context.trace_id:032x}"
+    assert response.trace_span.span_id == f"{context.span_id:016x}"
 
 
 async def test_parallel_tasks_nest_under_the_span_they_started_in_and_not_in_each_other(

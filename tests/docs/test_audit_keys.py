@@ -1,0 +1,28 @@
+"""The page on the workflow server lists each key of an audit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from fastroai.workflows.answers import AuditAnswer, IterationRecord, StepRecord
+
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "workflow-server.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("heading", "answer"),
+    [
+        ("key", AuditAnswer),
+        ("key of a record", StepRecord),
+        ("key of a report to a loop", IterationRecord),
+    ],
+)
+def test_each_key_of_an_audit_is_listed(heading: str, answer: type[BaseModel]) -> None:
+    section = PAGE.partition("## The audit")[2].partition("\n## ")[0]
+    table = section.partition(f"| {heading} | what it has |\n")[2].partition("\n\n")[0]
+    listed = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[1:]))
+    assert sorted(listed) == sorted(answer.model_fields)

@@ -1,0 +1,48 @@
+"""Commands that people know from Stratum and other tools."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fastroai.cli.app import app
+
+
+def typed(line: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(app, line.split(), prog_name="fastroai")
+
+
+@pytest.mark.parametrize(
+    ("line", "here"),
+    [
+        ("query flows", "flow list --json"),
+        ("query flow 5f3c", "flow show FLOW --json"),
+        ("query gates", "gate list --json"),
+        ("query", "flow list, flow show FLOW or gate list"),
+        ("install", "mcp install"),
+        ("setup", "mcp install"),
+        ("uninstall --keep-skills", "mcp uninstall"),
+        ("validate a.stratum.yaml", "workflow validate SPEC"),
+        ("compile tasks/ --flow work", "workflow compile FOLDER"),
+        ("audit 5f3c", "flow audit FLOW"),
+    ],
+)
+def test_a_command_of_stratum_is_told_what_it_is_here(line: str, here: str) -> None:
+    result = typed(line)
+    assert result.exit_code == 2
+    assert f"No such command '{line.split()[0]}'. Here, it is: fastroai {here}" in result.output
+    command = [word for word in here.split(",")[0].split() if word.islower() and word[0] != "-"]
+    assert typed(" ".join([*command, "--help"])).exit_code == 0, "the command that is named is there"
+
+
+def test_help_is_a_command_too() -> None:
+    assert typed("help").output == typed("--help").output
+    assert typed("help flow show").output == typed("flow show --help").output
+    assert typed("help").exit_code == typed("help flow show").exit_code == 0
+
+
+def test_other_unknown_commands_are_told_as_before() -> None:
+    result = typed("flwo list")
+    assert result.exit_code == 2
+    assert "Did you mean 'flow'" in result.output
+    assert typed("help nothing").exit_code == 2

@@ -1,0 +1,60 @@
+"""The errors for names of other libraries say what to write here."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fastroai import Budget, Edge, Graph, Pipeline
+from fastroai.other_names import other_names
+
+
+@other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})
+@dataclass(frozen=True, slots=True)
+class Box:
+    paint: str = "red"
+
+
+@other_names(arguments={"colour": "paint="})
+def paint_of(paint: str = "red", **rest: str) -> str:
+    return paint
+
+
+UNTYPED: Any = Box
+
+
+def test_an_argument_of_another_library_is_told() -> None:
+    for made, name in ((Box, "Box"), (paint_of, "paint_of")):
+        untyped: Any = made
+        message = rf"^{name}\(\) got an unexpected keyword argument 'colour'; here, it is paint=$"
+        with pytest.raises(TypeError, match=message):
+            untyped(colour="blue")
+
+
+def test_an_attribute_of_another_library_is_told_and_others_are_missing_as_ever() -> None:
+    with pytest.raises(
+        AttributeError, match=r"'Box' object has no attribute 'colour'; here, it is box\.paint$"
+    ):
+        UNTYPED().colour  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'Box' object has no attribute 'size'$") as raised:
+        UNTYPED().size  # noqa: B018
+    assert raised.value.name == "size"
+    assert not hasattr(Box(), "colour")
+
+
+def test_everything_else_is_as_without_the_names() -> None:
+    assert Box("blue") == Box(paint="blue") == replace(Box(), paint="blue")
+    assert copy.deepcopy(Box("blue")) == pickle.loads(pickle.dumps(Box("blue"))) == Box("blue")
+    assert paint_of(rest="yes") == "red"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size'$"):
+        UNTYPED(size=1)
+
+
+@pytest.mark.parametrize("kind", [Pipeline, Graph, Edge, Budget])
+def test_signatures_have_the_real_parameters(kind: type) -> None:
+    assert "args" not in inspect.signature(kind).parameters
