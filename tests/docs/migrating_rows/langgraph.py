@@ -142,14 +142,26 @@ async def interrupts() -> None:
     assert (await graph.resume("two", answers={by_run["two"]: False}, store=store)).output is False
 
 
-@TRIED("`interrupt_before=[…]`")
+@TRIED("`interrupt_before=[…]`, `interrupt_after=[…]`")
 async def pauses() -> None:
     store = MemoryRunStore()
-    graph = essay(pause_nodes=["publish"])
+    graph = essay(pause_nodes=["write"])
     paused: GraphResult = await graph.run(CATS, run_id="thread", store=store)
     assert paused.status == "paused"
-    assert "publish" in paused.resume_at
-    assert (await graph.resume("thread", input="go on", store=store)).output == "published on cats"
+    (question,) = await graph.questions("thread", store=store)
+    assert question.question == "on cats", "the node has run"
+    resumed = await graph.resume("thread", input="on dogs", store=store)
+    assert resumed.output == "published on dogs"
+
+    @step
+    async def approve(ctx: StepContext[None]) -> str:
+        return "approved" if await ctx.ask("Go on?", bool) else "refused"
+
+    asks = Graph[None]("g", nodes={"approve": approve}, edges=[])
+    before = await asks.run(run_id="before", store=store)
+    assert before.status == "paused"
+    answers = {before.questions[0].id: True}
+    assert (await asks.resume("before", answers=answers, store=store)).output == "approved"
 
 
 @TRIED("`update_state`, and going on from an earlier checkpoint")
