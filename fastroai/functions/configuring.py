@@ -172,6 +172,12 @@ def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
 def _with(known: Configuration, settings: Settings) -> Configuration:
     names = {one.name for one in fields(Configuration)}
     for name in settings:
+        if name == "client":
+            raise TypeError(
+                "there is no setting 'client', because a model has its own: default_model='openai:gpt-5-mini', or "
+                "a model of PydanticAI with your client, such as "
+                "OpenAIResponsesModel('gpt-5-mini', provider=OpenAIProvider(openai_client=client))"
+            )
         if name not in names:
             raise TypeError(f"there is no setting {name!r}; there are {', '.join(sorted(names))}")
     changes: dict[str, Any] = dict(settings)
