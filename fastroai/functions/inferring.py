@@ -336,8 +336,8 @@ def _sample_problems(returns: Annotation) -> list[str]:
     of = [getattr(one, "__name__", str(one)) for one in get_args(returns)]
     one = of[0] if of else "T"
     return [
-        f"it says that the model answers with Probabilistic[{one}]. Write `-> {one}`, the type of one answer, "
-        f"and stable=False: then a call gives Probabilistic[{one}]"
+        f"it returns Probabilistic[{one}], which a model would have to write. Write `-> {one}`, the type of "
+        f"one answer, and stable=False: then a call gives Probabilistic[{one}]"
     ]
 
 

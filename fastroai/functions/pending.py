@@ -29,8 +29,7 @@ class Pending(Coroutine[Any, Any, T_co]):
         self.__name__ = self.__qualname__ = name
         self._begin, self._at_once = begin, at_once
         self._is_told = False
-        """Whether nobody needs to be warned that the call was not awaited: an error has said it, or it was made
-        at once."""
+        """Whether an error has already said that the call was not awaited, or it was made at once."""
         self._running: Coroutine[Any, Any, T_co] | None = None
 
     def __del__(self) -> None:
