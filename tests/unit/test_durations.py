@@ -41,8 +41,8 @@ DURATIONS: Final = {
     *("cooldown", "retry_delay", "backoff", "max_backoff"),
 }
 """Names of parameters that are durations, wherever they are numbers."""
-OURS: Final = {"changed", "ResolvedConfig", "TimeLimitExceeded", "QuestionAsked", "Wait"}
-"""What FastroAI calls or makes itself: methods of stores, events, errors, settings after inheritance."""
+OURS: Final = {"changed", "ResolvedConfig", "TimeLimitExceeded", "QuestionAsked", "Wait", "SpendClaim"}
+"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings."""
 
 
 def parameters() -> Iterator[tuple[str, str, str]]:
