@@ -100,7 +100,7 @@ def text_problems(signature: Signature, *, intent: object, context: object) -> I
         yield f"intent={intent!r}: expected a text that says what the function does"
     contexts: Sequence[object] = context if isinstance(context, list | tuple) else [context]
     if not all(isinstance(text, str) for text in contexts):
-        yield f"context={context!r}: expected a text{' in each place' if len(contexts) > 1 else ''}"
+        yield f"context={context!r}: expected a text{'' if contexts == [context] else ' in each place'}"
     for option, text in (("intent", intent), *(("context", text) for text in contexts)):
         for name, declared in signature.parameters.items():
             if isinstance(text, str) and (named := re.search(rf"\{{\s*{re.escape(name)}\b[^{{}}]*\}}", text)):

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """What users of Stratum's language type."""
 
 from __future__ import annotations
