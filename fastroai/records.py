@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import (
     MAX_EMAX,
     MIN_EMIN,
@@ -17,7 +17,7 @@ from decimal import (
     Overflow,
 )
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -63,6 +63,19 @@ def first_given(*values: _T | NotGiven, default: _T) -> _T:
         if not isinstance(value, NotGiven):
             return value
     return default
+
+
+Duration: TypeAlias = float | timedelta
+"""A length of time: seconds, or a `timedelta`."""
+
+
+@overload
+def in_seconds(duration: Duration) -> float: ...
+@overload
+def in_seconds(duration: Duration | _T) -> float | _T: ...
+def in_seconds(duration: Duration | _T) -> float | _T:
+    """Return a duration in seconds, and any other value, such as `None`, as it is."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 class Unbounded(enum.Enum):

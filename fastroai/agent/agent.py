@@ -53,7 +53,7 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
-from fastroai.records import NOT_GIVEN, NotGiven, first_given
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
@@ -102,10 +102,10 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         defer_model_check: bool = False,
         end_strategy: EndStrategy = "graceful",
         metadata: AgentMetadata[AgentDepsT] | None = None,
-        tool_timeout: float | None = None,
+        tool_timeout: Duration | None = None,
         max_concurrency: AnyConcurrencyLimit = None,
         capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         request_retries: int | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
@@ -202,7 +202,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 defer_model_check=defer_model_check or None,
                 end_strategy=None if end_strategy == "graceful" else end_strategy,
                 metadata=metadata,
-                tool_timeout=tool_timeout,
+                tool_timeout=in_seconds(tool_timeout),
                 max_concurrency=max_concurrency,
                 capabilities=capabilities,
             )
@@ -231,7 +231,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 defer_model_check=defer_model_check,
                 end_strategy=end_strategy,
                 metadata=metadata,
-                tool_timeout=tool_timeout,
+                tool_timeout=in_seconds(tool_timeout),
                 max_concurrency=max_concurrency,
                 # Given here, because PydanticAI sets up anew for capabilities that come with each run.
                 capabilities=[meter, *(capabilities or ())],
@@ -380,7 +380,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         usage: RunUsage | None = None,
         metadata: AgentMetadata[Any] | None = None,
         retries: int | AgentRetries | None = None,

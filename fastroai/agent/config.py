@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fastroai.records import Duration
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import by_name, check_count, check_timeout
 from fastroai.runtime.provider_limits import check_provider_limits
@@ -42,7 +43,7 @@ class AgentConfig:
     max_tokens: int | None = None
     """The most tokens of one answer. They also bound the cost of a request."""
     model_settings: ModelSettings | None = None
-    timeout: float | None = None
+    timeout: Duration | None = None
     """Seconds for one attempt at a call."""
     request_retries: int | None = None
     """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""

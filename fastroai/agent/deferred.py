@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from fastroai.agent.agent_run import agent_run_of
 from fastroai.errors import ConfigurationError
 from fastroai.human.asking import Ask, Halted
-from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.records import NOT_GIVEN, Duration, NotGiven
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps.durability import step_place
@@ -55,7 +55,7 @@ class AskPeople(AbstractCapability[Any]):
     _: KW_ONLY
     to: str = ""
     """The people to ask: a label for inboxes."""
-    timeout: float | None = None
+    timeout: Duration | None = None
     """Seconds, from when a question is first asked, after which no answer is taken."""
     on_timeout: str | NotGiven = NOT_GIVEN
     """Message to the model after that time: an approval is denied with it, and any other call fails."""

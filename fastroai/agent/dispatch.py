@@ -38,6 +38,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
 from fastroai.errors import BudgetExceeded, StoppedRun
+from fastroai.records import in_seconds
 from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.facts import FailedAgentCall
 from fastroai.runtime.failures import note_agent_call
@@ -377,8 +378,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     def timeout_of(self, call: AgentCall) -> float | None:
         """Return the seconds that an attempt at a call may take."""
         if call.timeout is not None:
-            return call.timeout
-        own, default = self.config.timeout, call.default_timeout
+            return in_seconds(call.timeout)
+        own, default = in_seconds(self.config.timeout), call.default_timeout
         if own is None or default is None:
             return default if own is None else own
         return min(own, default)

@@ -35,6 +35,7 @@ from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from typing_extensions import TypedDict, TypeVar
 
 from fastroai.calls.call import Prompt
+from fastroai.records import Duration
 from fastroai.usage import BudgetLike
 
 DepsT = TypeVar("DepsT")
@@ -70,7 +71,7 @@ class CallOptions(TypedDict, Generic[DepsT], total=False):
     model_settings: AgentModelSettings[DepsT] | None
     usage_limits: UsageLimits | None
     cancellation_token: CancellationToken | None
-    timeout: float | None
+    timeout: Duration | None
     usage: RunUsage | None
     metadata: AgentMetadata[DepsT] | None
     retries: int | AgentRetries | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Duration
 from fastroai.runtime import Classifier, RetryPolicies
 from fastroai.runtime.labels import NO_LABELS, Labels
 
@@ -73,7 +74,7 @@ class AgentCall:
     workspace: object = None
     spec: dict[str, Any] | AgentSpec | None = None
     tracer: Tracer | None = None
-    timeout: float | None = None
+    timeout: Duration | None = None
     """Seconds for this attempt, set for this call; `None` for the agent's own setting or the default."""
     default_timeout: float | None = None
     """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""

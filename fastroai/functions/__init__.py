@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from fastroai.functions.side_by_side import parallel as parallel
     from fastroai.functions.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
+    from fastroai.usage import Budget as Budget
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
@@ -87,5 +88,18 @@ __all__, __getattr__, __dir__ = lazy_names(
             "StabilityAssertionError",
         ),
         "fastroai.records": ("CallRecord",),
+        "fastroai.usage": ("Budget",),
+    },
+    of_others={
+        "StratumError": "FastroAIError, in fastroai.errors",
+        "StratumCompileError": "CompileError",
+        "StratumWarning": "FastroAIWarning",
+        "HITLTimeoutError": "HumanTimeoutError",
+        "TraceRecord": "CallRecord",
+        "all_records": "call_records(), or the `records` of a function or flow",
+        "clear_traces": "call_records(after=...), which takes the number of the last call that you have seen",
+        "ReviewSink": "configure(review_sink=function), which is called with each question",
+        "ConsoleReviewSink": "nothing: without a store, questions are asked at the terminal",
+        "PendingReview": "fastroai.human.Question, which Inbox(store).answer(question.id, value) answers",
     },
 )

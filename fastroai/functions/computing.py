@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, overload
 
 from typing_extensions import TypeVar
@@ -14,6 +14,7 @@ from fastroai.errors import CompileError, PostconditionFailed
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.function import Function, plain_function
+from fastroai.functions.pending import Pending
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature
 from fastroai.steps import StepConfig, StepContext
@@ -69,16 +70,33 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         self._more_by_place = names[kinds.VAR_POSITIONAL]
         self._by_name, self._more_by_name = names[kinds.KEYWORD_ONLY], names[kinds.VAR_KEYWORD]
 
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pending[OutputT]:
+        """Bind and check the arguments. The call is made when this is awaited.
+
+        If the function is not async, a call may be a condition without `await`: `if is_urgent(ticket):`. Then
+        it is made at once, in this thread, and is not on record.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+            ContractViolation: an argument is not of the type of its parameter.
+        """
+        arguments = self.signature.bind(args, kwargs)
+        begin = partial(self._performed, arguments, self._config)
+        return Pending(self.name, begin, None if self._is_async else partial(self._at_once, arguments))
+
+    def _at_once(self, arguments: Mapping[str, Any]) -> OutputT:
+        self._check_given(arguments)
+        return self._checked_output(self._bound(arguments)())
+
     async def _run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> OutputT:
         draft.contract_hash = self._contract_hash
         call = self._bound(arguments)
-        if self._is_async:
-            output: object = await call()
-        else:
-            output = await in_thread(context, call)
-        output = self.signature.check_output(output)
+        return self._checked_output(await call() if self._is_async else await in_thread(context, call))
+
+    def _checked_output(self, returned: object) -> OutputT:
+        output = self.signature.check_output(returned)
         if violations := self._ensure.violations(output):
             raise PostconditionFailed(self.name, tuple(violations), output)
         return cast("OutputT", output)
@@ -90,7 +108,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
             args += arguments[name]
         for name in self._more_by_name:
             kwargs |= arguments[name]
-        return functools.partial(self.function, *args, **kwargs)
+        return partial(self.function, *args, **kwargs)
 
 
 class _Compute(Protocol):
@@ -125,7 +143,9 @@ def compute(
             return Sentiment(label="positive" if "great" in text else "neutral", confidence=1, reasoning="")
 
     So one kind can replace the other, and callers stay as they are. A function that is not `async` runs in a
-    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again.
+    worker thread. In a flow, the output is on record, and a resumed flow does not compute it again. Such a
+    function may also be a condition without `await`: `if is_urgent(ticket):`. Then it runs at once, and a
+    resumed flow computes it again.
 
     Args:
         function: The function.

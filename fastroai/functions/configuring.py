@@ -7,7 +7,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,6 +14,7 @@ from typing_extensions import TypedDict, Unpack
 
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink
+from fastroai.records import Duration
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.adapter import adapt_run_store
@@ -37,7 +37,7 @@ class Settings(TypedDict, total=False):
     store: RunStoreLike | None
     cache_store: RunStoreLike | None
     cache_size: int
-    cache_age: float | timedelta | None
+    cache_age: Duration | None
     review_sink: Sink | None
     tracer: Tracer | None
     test_mode: bool
@@ -59,7 +59,7 @@ class Configuration:
     """Store of the answers of functions with `cache="global"`, if that is not to be `store`."""
     cache_size: int = 10_000
     """Number of answers that this store keeps: those written last."""
-    cache_age: float | timedelta | None = None
+    cache_age: Duration | None = None
     """Seconds, or a `timedelta`, after which a cached answer is asked for anew; `None` for never."""
     review_sink: Sink | None = None
     """Function that tells people the questions of a flow that waits."""
@@ -79,8 +79,7 @@ class Configuration:
         for option in ("store", "cache_store"):
             object.__setattr__(self, option, _opened(option, getattr(self, option)))
         check_count("cache_size", self.cache_size, least=1, required=True)
-        age = self.cache_age
-        check_seconds("cache_age", age.total_seconds() if isinstance(age, timedelta) else age)
+        check_seconds("cache_age", self.cache_age)
         if self.review_sink is not None and not callable(self.review_sink):
             raise ConfigurationError("review_sink", self.review_sink, "a function that takes a question")
         if self.tracer is not None and not isinstance(self.tracer, Tracer):
@@ -172,6 +171,12 @@ def configured(**settings: Unpack[Settings]) -> Generator[Configuration]:
 def _with(known: Configuration, settings: Settings) -> Configuration:
     names = {one.name for one in fields(Configuration)}
     for name in settings:
+        if name == "client":
+            raise TypeError(
+                "there is no setting 'client', because a model has its own: write "
+                "default_model='openai:gpt-5-mini', or a model of PydanticAI with your client, such as "
+                "OpenAIResponsesModel('gpt-5-mini', provider=OpenAIProvider(openai_client=client))"
+            )
         if name not in names:
             raise TypeError(f"there is no setting {name!r}; there are {', '.join(sorted(names))}")
     changes: dict[str, Any] = dict(settings)

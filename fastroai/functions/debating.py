@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
@@ -109,10 +110,21 @@ async def debate(
 
 def _check_agent(agent: object, agree_on: Sequence[str]) -> None:
     """Refuse an agent that is not a function, or whose outputs lack a field on which they should agree."""
-    if not callable(agent):
-        raise ConfigurationError("agents", agent, "functions of a topic and of arguments")
+    if not (callable(agent) and _takes_two(agent)):
+        expected = "functions of a topic, and of the last arguments of the others: argue(topic, arguments)"
+        raise ConfigurationError("agents", agent, expected)
     if isinstance(agent, Function):
         for name in agree_on:
             for problem in agreement_problems(name, agent.inferred_output()):
                 expected = f"a field of what {agent.name!r} returns: {problem}"
                 raise ConfigurationError("agree_on", name, expected)
+
+
+def _takes_two(agent: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(agent).bind(None, ())
+    except TypeError:
+        return False
+    except ValueError:  # some callables of extensions do not tell their parameters
+        return True
+    return True

@@ -33,7 +33,7 @@ AnyTool: TypeAlias = "Tool[Any] | Callable[..., Any]"
 class InferOptions(TypedDict, total=False):
     """The keyword arguments of `infer` besides `intent` and `stable`. `infer` explains them."""
 
-    context: str
+    context: str | Sequence[str]
     ensure: OutputConditions
     given: Conditions
     model: Model | str | None
@@ -53,7 +53,7 @@ class Declaration:
     """The options of `infer`, with those that `refine` adds."""
 
     intent: str
-    context: str
+    context: str | Sequence[str]
     ensure: OutputConditions
     given: Conditions
     model: Model | str | None

@@ -29,7 +29,7 @@ from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.pipelines.result import PipelineResult
-from fastroai.records import CallRecord
+from fastroai.records import CallRecord, Duration
 from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import OnExisting, RunKeeper
@@ -146,7 +146,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -202,7 +202,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,

@@ -201,9 +201,12 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
     def _checked_run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> Coroutine[Any, Any, OutputT]:
+        self._check_given(arguments)
+        return self._run(arguments, context, draft)
+
+    def _check_given(self, arguments: Mapping[str, Any]) -> None:
         if violations := self._given.violations(arguments):
             raise PreconditionFailed(self.name, tuple(violations), arguments)
-        return self._run(arguments, context, draft)
 
     @abstractmethod
     async def _run(

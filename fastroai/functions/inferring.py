@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, overload
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, get_args, overload
 
 from pydantic_ai.models import Model
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent import FastroAgent
 from fastroai.callers import warn_caller
+from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.answers import AnswerType
 from fastroai.functions.attempts import Asker
@@ -59,6 +60,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             *given.problems,
             *ensure.problems,
             *declaration.problems(returns),
+            *_sample_problems(returns),
         ]
         if problems:
             raise CompileError(f"function {signature.name!r}", tuple(problems))
@@ -258,7 +260,7 @@ def infer(
     /,
     *,
     intent: str = "",
-    context: str = "",
+    context: str | Sequence[str] = "",
     ensure: OutputConditions = None,
     given: Conditions = None,
     model: Model | str | None = None,
@@ -285,7 +287,7 @@ def infer(
 
     Args:
         intent: The purpose of the function. Inputs are added automatically.
-        context: Further information for the model.
+        context: Further information for the model: a text, or a list of texts, a paragraph each.
         ensure: Conditions on the output: functions of the output, with a description if you like.
         given: Conditions on the arguments: functions whose parameters have the names of the arguments.
         model: `provider:model`, or a model of PydanticAI; by default, the one of `configure`.
@@ -325,6 +327,18 @@ def infer(
         tools=tools,
     )
     return functools.partial(_declared, declaration)
+
+
+def _sample_problems(returns: Annotation) -> list[str]:
+    """Return a problem if the declared result is the samples, and not one of them."""
+    if outer_class(returns) is not Probabilistic:
+        return [problem for inner in get_args(returns) for problem in _sample_problems(inner)]
+    of = [getattr(one, "__name__", str(one)) for one in get_args(returns)]
+    one = of[0] if of else "T"
+    return [
+        f"it returns Probabilistic[{one}], which a model would have to write. Write `-> {one}`, the type of "
+        f"one answer, and stable=False: then a call gives Probabilistic[{one}]"
+    ]
 
 
 def _declared(declaration: Declaration, function: Callable[P, object], /) -> InferFunction[P, Any]:

@@ -14,14 +14,22 @@ T_co = TypeVar("T_co", covariant=True)
 class Pending(Coroutine[Any, Any, T_co]):
     """A call that begins when it is awaited, or made a task. It refuses to be used as its result."""
 
-    __slots__ = ("__name__", "__qualname__", "_begin", "_is_told", "_running")
+    __slots__ = ("__name__", "__qualname__", "_at_once", "_begin", "_is_told", "_running")
 
-    def __init__(self, name: str, begin: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
-        """Take the name of the function, and a function that begins the call."""
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Coroutine[Any, Any, T_co]],
+        at_once: Callable[[], object] | None = None,
+    ) -> None:
+        """Take the name of the function, and a function that begins the call.
+
+        `at_once` makes the call without a wait, if that is possible; then it can be a condition by itself.
+        """
         self.__name__ = self.__qualname__ = name
-        self._begin = begin
+        self._begin, self._at_once = begin, at_once
         self._is_told = False
-        """Whether an error has already said that the call was not awaited."""
+        """Whether an error has already said that the call was not awaited, or it was made at once."""
         self._running: Coroutine[Any, Any, T_co] | None = None
 
     def __del__(self) -> None:
@@ -67,11 +75,14 @@ class Pending(Coroutine[Any, Any, T_co]):
         return f"<call of {self.__name__!r}, to be awaited>"
 
     def __bool__(self) -> bool:
-        """Refuse to be a condition, because the call was not awaited."""
+        """Return the truth of a call that can be made at once. Refuse to be a condition for any other."""
         # Python 3.12 does this to find out whether a task has a coroutine, when it shows the task.
         if sys._getframe(1).f_globals.get("__name__") == "asyncio.base_tasks":
             return True
-        raise self._not_awaited("has no truth value")
+        if self._at_once is None:
+            raise self._not_awaited("has no truth value")
+        self._is_told = True
+        return bool(self._at_once())
 
     def _refuse_comparison(self, other: object) -> NoReturn:
         raise self._not_awaited("cannot be compared")

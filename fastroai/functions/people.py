@@ -34,7 +34,7 @@ from fastroai.human.console import ask_at_terminal, has_terminal
 from fastroai.human.inbox import Inbox
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.places import without_attempts
-from fastroai.records import NOT_GIVEN
+from fastroai.records import NOT_GIVEN, Duration
 from fastroai.runs.openings import store_of
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import question_id
@@ -106,7 +106,7 @@ class ReviewOptions(TypedDict, Generic[T], total=False):
     """The keyword arguments of `await_human`, which explains them."""
 
     options: Sequence[T] | None
-    timeout: float | None
+    timeout: Duration | None
     on_timeout: T | Literal["raise"]
     to: str
 
@@ -128,7 +128,7 @@ async def await_human(
     decision_type: Any = str,
     *,
     options: Sequence[Any] | None = None,
-    timeout: float | None = None,
+    timeout: Duration | None = None,
     on_timeout: object = _RAISE,
     to: str = "",
 ) -> HumanDecision[Any]:
@@ -199,7 +199,7 @@ class _Review(Generic[T]):
     question: JsonValue
     decision_type: Any
     options: Sequence[T] | None
-    timeout: float | None
+    timeout: Duration | None
     on_timeout: object
     to: str
 

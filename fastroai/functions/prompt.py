@@ -51,7 +51,7 @@ def compile_prompt(
     bound: Mapping[str, object],
     *,
     intent: str,
-    context: str = "",
+    context: str | Sequence[str] = "",
     violations: Sequence[str] = (),
     attached: Mapping[str, JsonValue] = NOTHING,
 ) -> CompiledPrompt:
@@ -70,7 +70,7 @@ def compile_prompt(
             for name, value in inputs.items()
         }
         inputs |= {name: without_opaque(value, WHOLE, name, move) for name, value in attached.items()}
-    paragraphs = [intent.strip(), context.strip()]
+    paragraphs = [text.strip() for text in (intent, *texts_of(context))]
     if inputs:
         bindings = [f"- {name}: {one_line_json(value)}" for name, value in inputs.items()]
         paragraphs.append("\n".join(["Inputs:", *bindings]))
@@ -89,13 +89,19 @@ def retry_prompt(violations: Iterable[str]) -> str:
     return f"Previous attempt failed:\n{listed}\nFix these issues specifically."
 
 
+def texts_of(context: str | Sequence[str]) -> Sequence[str]:
+    """Return the paragraphs of a `context`: one text, or several."""
+    return [context] if isinstance(context, str) else context
+
+
 def text_problems(signature: Signature, *, intent: object, context: object) -> Iterator[str]:
     """Yield the problems of the constant texts of a prompt."""
     if not isinstance(intent, str) or not intent.strip():
         yield f"intent={intent!r}: expected a text that says what the function does"
-    if not isinstance(context, str):
-        yield f"context={context!r}: expected a text"
-    for option, text in (("intent", intent), ("context", context)):
+    contexts: Sequence[object] = context if isinstance(context, list | tuple) else [context]
+    if not all(isinstance(text, str) for text in contexts):
+        yield f"context={context!r}: expected a text{'' if contexts == [context] else ' in each place'}"
+    for option, text in (("intent", intent), *(("context", text) for text in contexts)):
         for name, declared in signature.parameters.items():
             if isinstance(text, str) and (named := re.search(rf"\{{\s*{re.escape(name)}\b[^{{}}]*\}}", text)):
                 why = (

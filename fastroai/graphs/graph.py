@@ -36,7 +36,7 @@ from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.other_names import other_names
-from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
@@ -112,7 +112,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         on_branch_failure: OnBranchFailure = "fail_all",
         on_conflict: OnConflict = "last_wins",
         reducers: Mapping[str, Reducer] | None = None,
-        branch_timeout: float | None = None,
+        branch_timeout: Duration | None = None,
         max_concurrency: int | None = None,
         budget: BudgetLike | None = None,
         config: PipelineConfig | None = None,
@@ -219,7 +219,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             },
             decider=decider,
             conversation=GraphConversation.of(conversation),
-            branch_timeout=branch_timeout,
+            branch_timeout=in_seconds(branch_timeout),
         )
         hooks = {node_id: configs[node_id].hooks for node_id in self.nodes}
         self._execution = GraphExecution(
@@ -345,7 +345,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -419,7 +419,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -438,7 +438,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             reserve=reserve,
             limits=limits_of(budget),
         )
-        answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
+        answered, busy = (
+            self._answered(answers, input, node, force),
+            WhenBusy(on_busy, busy_timeout),
+        )
         return GraphStream(
             lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=answered)
         )

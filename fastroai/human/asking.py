@@ -14,7 +14,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from fastroai.contracts import adapter_of
 from fastroai.errors import ConfigurationError, QuestionTimedOut, ValueNotStorable
 from fastroai.human.answers import question_ref
-from fastroai.records import NotGiven
+from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.failures import leaves
@@ -46,7 +46,7 @@ def kept_log(scope: Scope, what: str) -> tuple[Log, DurableRun]:
     return log, log.run
 
 
-def check_deadline(called: str, timeout: float | None, on_timeout: object) -> None:
+def check_deadline(called: str, timeout: Duration | None, on_timeout: object) -> None:
     """Check the timeout of a wait, which may be longer than an hour, and its `on_timeout`.
 
     Raises:
@@ -106,7 +106,7 @@ class Ask:
     question: object
     answer_type: Any
     options: Sequence[object] | None
-    timeout: float | None
+    timeout: Duration | None
     """Seconds from the time when the question is first asked."""
     on_timeout: object
     """The answer when the time is over; `NOT_GIVEN` raises `QuestionTimedOut`."""
@@ -159,7 +159,7 @@ class Ask:
         self, scope: Scope, key: str, visit: int, before: QuestionAsked | None, now: float
     ) -> QuestionAsked:
         what = f"the question of step {scope.name!r}"
-        deadline = None if self.timeout is None else now + self.timeout
+        deadline = None if self.timeout is None else now + in_seconds(self.timeout)
         return QuestionAsked(
             scope.name,
             value_to_json(self.question, None, what),

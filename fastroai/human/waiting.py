@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import time
 from typing import Any, Final
 
 from fastroai.errors import ConfigurationError, MessageTimedOut
 from fastroai.human.asking import Halted, check_deadline, json_schema_of, kept_log
 from fastroai.human.messages import check_name
-from fastroai.records import NotGiven
+from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
@@ -31,22 +31,21 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 logger = logging.getLogger("fastroai.human")
 
 
-def deadline_of(until: timedelta | float | datetime, now: float) -> float:
+def deadline_of(until: Duration | datetime, now: float) -> float:
     """Return the end of a sleep that begins now, in seconds since 1970. Raises `ConfigurationError`."""
     if isinstance(until, datetime):
         if until.tzinfo is None:
             expected = "a time with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             raise ConfigurationError("until", until, expected)
         return until.timestamp()
-    seconds = until.total_seconds() if isinstance(until, timedelta) else until
-    check_seconds("until", seconds, zero=True)
-    deadline = now + seconds
+    check_seconds("until", until, zero=True)
+    deadline = now + in_seconds(until)
     if deadline > _LATEST:
         raise ConfigurationError("until", until, "a time before the year 9999")
     return deadline
 
 
-async def sleep(scope: Scope, place: str, visit: int, name: str, until: timedelta | float | datetime) -> None:
+async def sleep(scope: Scope, place: str, visit: int, name: str, until: Duration | datetime) -> None:
     """Sleep in the step at a place. Halt the step, unless no store keeps the run or little time is left.
 
     Raises:
@@ -85,7 +84,7 @@ class Receive:
     name: str
     """The name of the message."""
     value_type: Any
-    timeout: float | None
+    timeout: Duration | None
     """Seconds from the time when the step first waits for the message."""
     on_timeout: object
     """The value to receive when the time is over; `NOT_GIVEN` raises `MessageTimedOut`."""
@@ -118,7 +117,7 @@ class Receive:
         self, scope: Scope, place: str, visit: int, key: str, log: Log, run: DurableRun
     ) -> WaitEnded:
         schema, before = json_schema_of("value_type", self.value_type), log.waiting.get(key)
-        deadline = None if self.timeout is None else run.now + self.timeout
+        deadline = None if self.timeout is None else run.now + in_seconds(self.timeout)
         if before is not None:
             deadline = before.wait.deadline
         wait = Wait(what="message", id=key, name=self.name, deadline=deadline)

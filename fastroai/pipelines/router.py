@@ -29,7 +29,7 @@ from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
-from fastroai.records import first_given
+from fastroai.records import first_given, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.execution import check_codec
 from fastroai.runs.nesting import NestedStep
@@ -220,7 +220,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             self._named(name)
             return name
 
-        seconds = first_given(self.config.timeout, default=None)
+        seconds = in_seconds(first_given(self.config.timeout, default=None))
         name = await context.once(_route(label), routed)
         place = without_attempts(step_place(scope_of(context)))
         tried = set[str]()

@@ -14,6 +14,7 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
+from fastroai.records import Duration
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.openings import (
     AlsoOnRecord,
@@ -104,7 +105,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -188,7 +189,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -237,7 +238,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,
@@ -307,7 +308,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
         on_busy: OnBusy = "reject",
-        busy_timeout: float = 60.0,
+        busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
         budget: BudgetLike | None = None,
         on_event: OnEvent | None = None,

@@ -16,7 +16,7 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, ConfigurationError, ContractViolation, StepExecutionError
 from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
-from fastroai.records import first_given
+from fastroai.records import first_given, in_seconds
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.machine import Decision
@@ -154,7 +154,7 @@ class Execution:
                 span=attributes.run_span(self._kind, self._name),
                 described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
                 | attributes.label_attributes(*scope.labels),
-                seconds=first_given(self._config.total_timeout, default=None),
+                seconds=in_seconds(first_given(self._config.total_timeout, default=None)),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             if aside_usd is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, Never, Self, TypeAlias, cast, o
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Duration, in_seconds
 from fastroai.runs.signatures import (
     DepsFor,
     DepsT,
@@ -100,18 +101,18 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     @overload
     async def recover_every(
         self: TakesUpRuns[None, ResultT],
-        seconds: float,
+        seconds: Duration,
         *,
         deps_for: None = None,
         **options: Unpack[LookOptions],
     ) -> Never: ...
     @overload
     async def recover_every(
-        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
+        self, seconds: Duration, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
     ) -> Never: ...
     async def recover_every(
         self,
-        seconds: float,
+        seconds: Duration,
         *,
         deps_for: DepsFor[DepsT] | None = None,
         store: RunStoreLike | None = None,
@@ -189,18 +190,18 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     @overload
     async def wake_every(
         self: TakesUpRuns[None, ResultT],
-        seconds: float,
+        seconds: Duration,
         *,
         deps_for: None = None,
         **options: Unpack[LookOptions],
     ) -> Never: ...
     @overload
     async def wake_every(
-        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
+        self, seconds: Duration, *, deps_for: DepsFor[DepsT], **options: Unpack[LookOptions]
     ) -> Never: ...
     async def wake_every(
         self,
-        seconds: float,
+        seconds: Duration,
         *,
         deps_for: DepsFor[DepsT] | None = None,
         store: RunStoreLike | None = None,
@@ -240,7 +241,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     async def serve(
         self,
         *,
-        every: float = EVERY,
+        every: Duration = EVERY,
         deps_for: DepsFor[DepsT] | None = None,
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
@@ -248,7 +249,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
-        graceful_timeout: float = GRACE,
+        graceful_timeout: Duration = GRACE,
     ) -> Never:
         """Recover and wake runs, again and again, until the process ends, and hand them over then.
 
@@ -284,7 +285,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
 
     async def _look_every(
         self,
-        seconds: float,
+        seconds: Duration,
         which: Which,
         how: TakeUp[DepsT],
         max_concurrency: int,
@@ -292,7 +293,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
     ) -> Never:
         check_seconds("seconds", seconds, zero=True)
         check_count("max_concurrency", max_concurrency, least=1, required=True)
-        await Lookout([self._waking(which, how)], max_concurrency, on_error).every(seconds)
+        await Lookout([self._waking(which, how)], max_concurrency, on_error).every(in_seconds(seconds))
 
 
 class Service:
@@ -330,7 +331,7 @@ class Service:
     def __init__(
         self,
         *doors: TakesUpRuns[Any, Any],
-        every: float = EVERY,
+        every: Duration = EVERY,
         deps_for: DepsFor[Any] | None = None,
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
@@ -338,7 +339,7 @@ class Service:
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
-        graceful_timeout: float = GRACE,
+        graceful_timeout: Duration = GRACE,
     ) -> None:
         """Make a service of pipelines and graphs, which `serve` or `async with` begins.
 
@@ -367,7 +368,8 @@ class Service:
         for door in doors:
             if not isinstance(door, TakesUpRuns):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError("doors", door, expected)
-        self._doors, self._every, self._graceful_timeout = doors, every, graceful_timeout
+        self._doors, self._every = doors, in_seconds(every)
+        self._graceful_timeout = in_seconds(graceful_timeout)
         how = TakeUp(deps_for, store, tracer, context, on_event)
         kinds: tuple[Which, ...] = ("interrupted", "due")
         wakings = [door._waking(kind, how) for kind in kinds for door in doors]

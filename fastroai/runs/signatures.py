@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overl
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
+from fastroai.records import Duration
 from fastroai.runs.openings import OnExisting
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.turns import OnBusy
@@ -52,7 +53,7 @@ class OpenOptions(TypedDict, total=False):
     tenant: str | None
     on_existing: OnExisting
     on_busy: OnBusy
-    busy_timeout: float
+    busy_timeout: Duration
     reserve: Reserve | None
     budget: BudgetLike | None
     on_event: OnEvent | None
@@ -68,7 +69,7 @@ class ResumeOptions(TypedDict, total=False):
     context: MutableMapping[str, Any] | None
     force: bool
     on_busy: OnBusy
-    busy_timeout: float
+    busy_timeout: Duration
     reserve: Reserve | None
     budget: BudgetLike | None
     on_event: OnEvent | None
@@ -107,8 +108,8 @@ class LookOptions(WakeOptions, total=False):
 class ServeOptions(LookOptions, total=False):
     """The keyword arguments of a service, described in `FrontDoor.serve`."""
 
-    every: float
-    graceful_timeout: float
+    every: Duration
+    graceful_timeout: Duration
 
 
 class OpensWithoutDeps(Protocol[DepsT, InputT, ResultT]):

@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import anyio
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunExists, RunInProgress, RunNotFound
+from fastroai.records import Duration, in_seconds
 from fastroai.runs.openings import OnExisting, Opening
 from fastroai.runtime import current_scope
 from fastroai.runtime.options import check_seconds
@@ -42,10 +43,10 @@ logger = logging.getLogger("fastroai.runs")
 
 @dataclass(frozen=True, slots=True)
 class WhenBusy:
-    """Options of a caller for a run that a process has: what to do, and for how many seconds to wait."""
+    """Options of a caller for a run that a process has: what to do, and for how long to wait."""
 
     do: OnBusy
-    seconds: float
+    seconds: Duration
 
     def __post_init__(self) -> None:
         if self.do not in get_args(OnBusy):
@@ -92,7 +93,7 @@ class Turn(AsyncExitStack):
         if busy.do != "reject" and around is not None and around.run_id == run_id:
             raise ConfigurationError("on_busy", busy.do, "'reject' inside of the run, as it waits for itself")
         self._store, self._run_id, self._busy, self._interrupt = store, run_id, busy, interrupt
-        self._id, self._ends = uuid.uuid4().hex, monotonic() + busy.seconds
+        self._id, self._ends = uuid.uuid4().hex, monotonic() + in_seconds(busy.seconds)
         self._key = ""
         """Key of the line in which this caller is; empty outside of a line."""
         self._interrupted: set[str | None] = set()

@@ -11,6 +11,7 @@ from typing import Literal
 
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.forks import in_forked_process
+from fastroai.records import Duration, in_seconds
 from fastroai.runtime.circuit import SEVERITY, Circuit, CircuitState, Pass
 from fastroai.runtime.options import check_count, check_seconds
 
@@ -33,7 +34,7 @@ class CircuitBreaker:
     """
 
     def __init__(
-        self, *, failures: int = 5, window: float = 60.0, cooldown: float = 30.0, probes: int = 1
+        self, *, failures: int = 5, window: Duration = 60.0, cooldown: Duration = 30.0, probes: int = 1
     ) -> None:
         """Open a circuit after `failures` failures within `window` seconds, for `cooldown` seconds.
 
@@ -45,7 +46,8 @@ class CircuitBreaker:
         for option, value in (("window", window), ("cooldown", cooldown)):
             check_seconds(option, value, zero=True)  # refuses None
             check_seconds(option, value)
-        self.failures, self.window, self.cooldown, self.probes = failures, window, cooldown, probes
+        self.failures, self.probes = failures, probes
+        self.window, self.cooldown = in_seconds(window), in_seconds(cooldown)
         self._start()
         in_forked_process(self._start)  # probes of the parent process never end in a forked one
 

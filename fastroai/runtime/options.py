@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
-from datetime import timedelta
 from typing import Final, TypeVar
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
+from fastroai.records import Duration, in_seconds
 
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
@@ -49,8 +49,8 @@ class LongTimeoutWarning(UserWarning):
     """A `timeout` is longer than an hour, so it may be meant in milliseconds."""
 
 
-def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
-    """Check a number of seconds. With `zero`, as for delays, 0 is valid and `None` is not.
+def check_seconds(option: str, value: Duration | None, *, zero: bool = False) -> None:
+    """Check a number of seconds, or a `timedelta`. With `zero`, as for delays, 0 is valid and `None` is not.
 
     Raises:
         ConfigurationError: the value is invalid.
@@ -58,18 +58,17 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
     if value is None and not zero:
         return
     expected = "seconds, zero or more, and finite" if zero else "seconds, more than zero and finite, or None"
-    if isinstance(value, timedelta):
-        raise ConfigurationError(option, value, f"{expected}; of a timedelta, give .total_seconds()")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    seconds = in_seconds(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise ConfigurationError(option, value, expected)
-    if value < 0 or (value == 0 and not zero):
+    if seconds < 0 or (seconds == 0 and not zero):
         raise ConfigurationError(option, value, expected)
 
 
-def check_timeout(option: str, value: float | None) -> None:
+def check_timeout(option: str, value: Duration | None) -> None:
     """Check a timeout as `check_seconds` does, and issue a `LongTimeoutWarning` above an hour."""
     check_seconds(option, value)
-    if value is not None and value > _LONG:
+    if isinstance(value, int | float) and value > _LONG:  # a timedelta says its unit
         warn_caller(
             f"{option}={value:g}: these are seconds, {value / 3600:,.3g} hours. "
             f"If milliseconds are meant, write {option}={value / 1000:g}",

@@ -9,6 +9,7 @@ from typing import Final, Literal, Self, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.other_names import other_names
+from fastroai.records import Duration, in_seconds
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.options import check_count, check_seconds
 
@@ -30,9 +31,9 @@ class RetryPolicy:
 
     max_retries: int
     """Extra attempts."""
-    backoff: float = 1.0
-    """Longest wait before the first retry, in seconds; it doubles with each retry."""
-    max_backoff: float = MAX_BACKOFF_SECONDS
+    backoff: Duration = 1.0
+    """Longest wait before the first retry, in seconds or as a `timedelta`; it doubles with each retry."""
+    max_backoff: Duration = MAX_BACKOFF_SECONDS
     """Longest wait before any retry, in seconds; a provider's `Retry-After` may be longer."""
     jitter: Jitter = "full"
     """`"full"`: a random time between zero and the backoff, so that many clients do not come back at once
@@ -47,7 +48,8 @@ class RetryPolicy:
 
     def delay(self, number: int) -> float:
         """Return the seconds to wait before retry `number`, from 1."""
-        longest = min(self.max_backoff, self.backoff * 2.0 ** min(number - 1, 32))
+        first, most = in_seconds(self.backoff), in_seconds(self.max_backoff)
+        longest = min(most, first * 2.0 ** min(number - 1, 32))
         return random.uniform(0.0, longest) if self.jitter == "full" else longest
 
 
@@ -113,10 +115,10 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
         """Return these policies, with those of `others` for the classes that have none here."""
         return RetryPolicies({**others, **self})
 
-    def with_backoff(self, seconds: float) -> RetryPolicies:
+    def with_backoff(self, backoff: Duration) -> RetryPolicies:
         """Return these policies with another wait before the first retry of each class."""
         return RetryPolicies(
-            {failure: replace(policy, backoff=seconds) for failure, policy in self._policies.items()}
+            {failure: replace(policy, backoff=backoff) for failure, policy in self._policies.items()}
         )
 
     @property

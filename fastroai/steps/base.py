@@ -17,7 +17,7 @@ from fastroai.contracts.contract import Condition
 from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
 from fastroai.other_names import other_names
-from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.records import NOT_GIVEN, Duration, NotGiven
 from fastroai.runtime import Classifier
 from fastroai.steps.config import OnError, RetryLike, StepConfig
 from fastroai.steps.context import in_thread
@@ -148,10 +148,10 @@ def step(function: Callable[[StepContext[DepsT]], OutputT], /) -> FunctionStep[D
 @overload
 def step(
     *,
-    timeout: float | NotGiven | None = ...,
-    total_timeout: float | NotGiven | None = ...,
+    timeout: Duration | NotGiven | None = ...,
+    total_timeout: Duration | NotGiven | None = ...,
     retries: int | NotGiven = ...,
-    retry_delay: float | NotGiven = ...,
+    retry_delay: Duration | NotGiven = ...,
     retry: RetryLike | NotGiven = ...,
     classifiers: Sequence[Classifier] = ...,
     cost_budget: int | NotGiven | None = ...,
@@ -176,10 +176,10 @@ def step(
     function: StepFunction[Any, Any] | None = None,
     /,
     *,
-    timeout: float | NotGiven | None = NOT_GIVEN,
-    total_timeout: float | NotGiven | None = NOT_GIVEN,
+    timeout: Duration | NotGiven | None = NOT_GIVEN,
+    total_timeout: Duration | NotGiven | None = NOT_GIVEN,
     retries: int | NotGiven = NOT_GIVEN,
-    retry_delay: float | NotGiven = NOT_GIVEN,
+    retry_delay: Duration | NotGiven = NOT_GIVEN,
     retry: RetryLike | NotGiven = NOT_GIVEN,
     classifiers: Sequence[Classifier] = (),
     cost_budget: int | NotGiven | None = NOT_GIVEN,

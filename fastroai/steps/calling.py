@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from fastroai.calls.call import AgentCall
-from fastroai.records import NotGiven
+from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Classifier, RetryPolicies, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
@@ -30,10 +30,10 @@ class CallConfig:
     Nobody changes it; making a frozen one takes longer.
     """
 
-    timeout: float | NotGiven | None
+    timeout: Duration | NotGiven | None
     """Seconds for each attempt; `None` for no limit."""
     retries: int | NotGiven
-    retry_delay: float | NotGiven
+    retry_delay: Duration | NotGiven
     """Seconds; the base of the backoff."""
     retry: RetryLike | NotGiven
 
@@ -51,7 +51,11 @@ class CallConfig:
         Raises:
             ConfigurationError: `retries` or `retry_delay` is given beside `retry`.
         """
-        delay = step.request_retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
+        delay = (
+            step.request_retry_delay
+            if isinstance(self.retry_delay, NotGiven)
+            else in_seconds(self.retry_delay)
+        )
         policies = step.retry if isinstance(self.retries, NotGiven) else None
         if policies is not None and not isinstance(self.retry_delay, NotGiven):
             policies = policies.with_backoff(self.retry_delay)
@@ -61,7 +65,7 @@ class CallConfig:
             policies = own if step.retry is None else own.over(step.retry)
             extra = policies.max_retries
         return {
-            "timeout": None if isinstance(self.timeout, NotGiven) else self.timeout,
+            "timeout": None if isinstance(self.timeout, NotGiven) else in_seconds(self.timeout),
             "default_timeout": step.timeout if isinstance(self.timeout, NotGiven) else None,
             "request_retries": extra,
             "request_retry_delay": delay,
@@ -71,5 +75,5 @@ class CallConfig:
 
     def rules(self, call: AgentCall, step: ResolvedConfig) -> RetryRules | None:
         """Return the rules by which a call with these settings is retried."""
-        delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
+        delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else in_seconds(self.retry_delay)
         return rules_for(call.retry, call.request_retries, delay, call.classifiers)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
 from fastroai.other_names import other_names
-from fastroai.records import NOT_GIVEN, NotGiven, first_given
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import (
     Classifier,
     FailureClass,
@@ -56,15 +56,15 @@ class ExecutionConfig:
     pipeline, and 0 that nobody gave would do so too. In a step, `ctx.config` has the values that hold.
     """
 
-    timeout: float | NotGiven | None = NOT_GIVEN
-    """Seconds for one attempt at an agent call, or at a step's own code. The clock of that code pauses while
-    a `ctx.run` or a nested pipeline, router or graph is in progress, so a step that only runs one of these
-    cannot set it: use `total_timeout`. On a pipeline, the default for its steps."""
-    total_timeout: float | NotGiven | None = NOT_GIVEN
+    timeout: Duration | NotGiven | None = NOT_GIVEN
+    """Seconds, or a `timedelta`, for one attempt at an agent call, or at a step's own code. The clock of that
+    code pauses while a `ctx.run` or a nested pipeline, router or graph is in progress, so a step that only
+    runs one of these cannot set it: use `total_timeout`. On a pipeline, the default for its steps."""
+    total_timeout: Duration | NotGiven | None = NOT_GIVEN
     """Seconds for the whole step or pipeline, retries included. Not inherited."""
     retries: int | NotGiven = NOT_GIVEN
     """Extra attempts after a failure; 0 unless given."""
-    retry_delay: float | NotGiven = NOT_GIVEN
+    retry_delay: Duration | NotGiven = NOT_GIVEN
     """Most seconds before the first retry; doubles each time, with full jitter. 1.0 unless given. Give it
     with `retries`, not with `retry`."""
     retry: RetryLike | NotGiven = NOT_GIVEN
@@ -98,7 +98,8 @@ class ExecutionConfig:
         check_timeout("timeout", first_given(self.timeout, default=None))
         check_seconds("total_timeout", first_given(self.total_timeout, default=None))
         check_count("retries", first_given(self.retries, default=0), required=True)
-        check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
+        if not isinstance(self.retry_delay, NotGiven):
+            check_seconds("retry_delay", self.retry_delay, zero=True)
         if not isinstance(self.retry, NotGiven):
             policies = policies_of(self.retry, self.retries, self.retry_delay)
             object.__setattr__(self, "retry", policies)
@@ -152,10 +153,10 @@ class PipelineConfig(ExecutionConfig):
     codec and its sinks."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
-    lease: float = DEFAULT_TERMS.seconds
+    lease: Duration = DEFAULT_TERMS.seconds
     """Seconds after which a process that has a run counts as dead if it has not renewed its lease. A thread
     of the process renews it three times in this time."""
-    max_stall: float = DEFAULT_TERMS.max_stall
+    max_stall: Duration = DEFAULT_TERMS.max_stall
     """Seconds for which that thread goes on renewing while code of a step blocks the event loop."""
     codec: PayloadCodec | None = None
     """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
@@ -180,7 +181,7 @@ class PipelineConfig(ExecutionConfig):
     @property
     def lease_terms(self) -> LeaseTerms:
         """The lease and the `max_stall` of these settings."""
-        return LeaseTerms(seconds=self.lease, max_stall=self.max_stall)
+        return LeaseTerms(seconds=in_seconds(self.lease), max_stall=in_seconds(self.max_stall))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +264,7 @@ def refuse_on_error(config: ExecutionConfig, of: str, why: str) -> None:
         raise ConfigurationError("on_error", config.on_error, f"no such setting in the config of {of}: {why}")
 
 
-def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:
+def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: Duration | NotGiven) -> RetryPolicies:
     """Return the policies of a `retry` setting.
 
     Raises `ConfigurationError`, also if `retries` or `retry_delay` is given beside it.
@@ -328,7 +329,7 @@ def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies |
     A `retry_delay` that is set more specifically is the backoff of the policies.
     """
     found: RetryPolicies | None = None
-    delay: float | NotGiven = NOT_GIVEN
+    delay: Duration | NotGiven = NOT_GIVEN
     for config in chain:
         if isinstance(config.retry, RetryPolicies):
             said = config.retry if isinstance(delay, NotGiven) else config.retry.with_backoff(delay)
@@ -343,7 +344,7 @@ def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies |
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
     """Return the settings of a step: those of its own configs, most specific first, then inherited ones."""
     chain = (*own, pipeline)
-    delay: float | None = first_given(*(config.retry_delay for config in chain), default=None)
+    delay = in_seconds(first_given(*(config.retry_delay for config in chain), default=None))
     retry = _most_specific_policies(chain)
     retries: int | None = (
         first_given(*(config.retries for config in chain), default=None)
@@ -351,8 +352,8 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         else retry.max_retries
     )
     return ResolvedConfig(
-        timeout=first_given(*(config.timeout for config in chain), default=None),
-        total_timeout=first_given(*(config.total_timeout for config in own), default=None),
+        timeout=in_seconds(first_given(*(config.timeout for config in chain), default=None)),
+        total_timeout=in_seconds(first_given(*(config.total_timeout for config in own), default=None)),
         retries=retries or 0,
         request_retries=retries,
         retry_delay=DEFAULT_RETRY_DELAY if delay is None else delay,

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import perf_counter
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
@@ -24,7 +24,7 @@ from fastroai.errors import (
 from fastroai.human.asking import Ask
 from fastroai.human.waiting import Receive, sleep
 from fastroai.places import without_attempts
-from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
     Retry,
@@ -128,7 +128,7 @@ class StepData:
 class WaitOptions(TypedDict, Generic[T], total=False):
     """The keyword arguments of `StepContext.receive`, which explains them."""
 
-    timeout: float | None
+    timeout: Duration | None
     on_timeout: T | NotGiven
 
 
@@ -418,9 +418,9 @@ class StepContext(Generic[DepsT_co]):
         model: Model | str | None = None,
         model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
-        timeout: float | NotGiven | None = NOT_GIVEN,
+        timeout: Duration | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: float | NotGiven = NOT_GIVEN,
+        retry_delay: Duration | NotGiven = NOT_GIVEN,
         retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
@@ -491,9 +491,9 @@ class StepContext(Generic[DepsT_co]):
         model: Model | str | None = None,
         model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
-        timeout: float | NotGiven | None = NOT_GIVEN,
+        timeout: Duration | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: float | NotGiven = NOT_GIVEN,
+        retry_delay: Duration | NotGiven = NOT_GIVEN,
         retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
@@ -705,7 +705,7 @@ class StepContext(Generic[DepsT_co]):
         answer_type: Any = str,
         *,
         options: Sequence[Any] | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_timeout: object = NOT_GIVEN,
         to: str = "",
         name: str | None = None,
@@ -749,7 +749,7 @@ class StepContext(Generic[DepsT_co]):
         )
         return asked.answered(self._scope, step_place(self._scope), self.visit)
 
-    async def sleep(self, until: timedelta | float | datetime, *, name: str | None = None) -> None:
+    async def sleep(self, until: Duration | datetime, *, name: str | None = None) -> None:
         """Sleep for some time, given as a `timedelta` or in seconds, or until a time with a time zone.
 
         In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
@@ -781,7 +781,7 @@ class StepContext(Generic[DepsT_co]):
         name: str,
         value_type: Any = Any,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         on_timeout: object = NOT_GIVEN,
     ) -> Any:
         """Receive the next message with a name, which somebody sends to the run with `send`.
@@ -790,7 +790,7 @@ class StepContext(Generic[DepsT_co]):
         come. Messages with one name are received in the order in which they were sent, each once. A message
         that is not of the type is passed over, with a warning.
 
-            paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7).total_seconds())
+            paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7))
 
         Args:
             name: The name of the message.

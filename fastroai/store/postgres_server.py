@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.records import Duration, in_seconds
 from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
@@ -31,7 +32,7 @@ class PostgresServer:
         self,
         dsn: str,
         schema: str,
-        timeout: float,
+        timeout: Duration,
         *,
         store: str,
         script: str,
@@ -54,13 +55,13 @@ class PostgresServer:
         if given is None:
             expected = "a connection string such as 'postgresql://user@localhost/database'"
             raise ConfigurationError("dsn", "(not shown)", expected)
-        self.timeout, self.schema = timeout, schema
+        self.timeout, self.schema = in_seconds(timeout), schema
         self.closes_before_fork = False
         self._script, self._last_made, self._unavailable = script, last_made, unavailable
         self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
         defaults: dict[str, str | int | None] = {
-            "connect_timeout": max(2, ceil(timeout)),  # the least that libpq takes
-            "tcp_user_timeout": ceil(timeout * 1000),
+            "connect_timeout": max(2, ceil(self.timeout)),  # the least that libpq takes
+            "tcp_user_timeout": ceil(self.timeout * 1000),
             "application_name": "fastroai",
         }
         self._dsn = make_conninfo("", **defaults | given)

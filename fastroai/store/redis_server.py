@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.records import Duration, in_seconds
 from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
@@ -32,14 +33,14 @@ class RedisServer:
     """Makes clients for `Connections`. Each has one connection, and the script."""
 
     def __init__(
-        self, url: str, timeout: float, *, store: str, script: str, unavailable: type[StoreUnavailable]
+        self, url: str, timeout: Duration, *, store: str, script: str, unavailable: type[StoreUnavailable]
     ) -> None:
         """`store` names the class of the store, for errors; `script` names a file of this package."""
         try:
             import redis
         except ImportError as error:
             raise MissingExtraError(store, "redis", "redis") from error
-        self.timeout = timeout
+        self.timeout = in_seconds(timeout)
         self.closes_before_fork = False
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._unavailable = unavailable

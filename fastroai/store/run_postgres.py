@@ -7,6 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
 from fastroai.store.kept_at import KeptAt
@@ -57,7 +58,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         dsn: str,
         *,
         schema: str = "fastroai",
-        timeout: float = 5.0,
+        timeout: Duration = 5.0,
         largest_value: int | None = LARGEST_VALUE,
     ) -> None:
         """Configure the store, which connects when it is first used.

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.records import Duration, in_seconds
 from fastroai.store.clock import utc_now
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
@@ -54,7 +55,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         path: str | os.PathLike[str],
         *,
         fsync: bool = False,
-        timeout: float = 5.0,
+        timeout: Duration = 5.0,
         clock: Callable[[], datetime] = utc_now,
         largest_value: int | None = LARGEST_VALUE,
     ) -> None:
@@ -77,7 +78,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self._clock = clock
         self._driver = SQLiteFile(
             file_path(path, "MemoryRunStore()"),
-            timeout,
+            in_seconds(timeout),
             _SCHEMA,
             "run_value",
             RunStoreUnavailable,

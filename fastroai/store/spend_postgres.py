@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, LiteralString
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
@@ -37,7 +38,7 @@ class PostgresSpendStore(KeptAt):
     sessions, not statements.
     """
 
-    def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: float = 5.0) -> None:
+    def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: Duration = 5.0) -> None:
         """Configure the store, which connects when it is first used.
 
         Args:

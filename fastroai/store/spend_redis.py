@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, Literal, cast
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.redis_server import RedisServer, check_prefix
@@ -47,7 +48,7 @@ class RedisSpendStore(KeptAt):
     restart without it begins at zero. A replica that takes over may lack the last writes.
     """
 
-    def __init__(self, url: str, *, prefix: str = "fastroai:spend", timeout: float = 5.0) -> None:
+    def __init__(self, url: str, *, prefix: str = "fastroai:spend", timeout: Duration = 5.0) -> None:
         """Configure the store, which connects when it is first used.
 
         Args:

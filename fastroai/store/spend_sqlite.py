@@ -16,6 +16,7 @@ from math import inf
 from typing import Final, Literal, TypeVar, overload
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.records import Duration, in_seconds
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.sqlite_file import SQLiteFile, file_path
@@ -122,7 +123,7 @@ class SQLiteSpendStore(KeptAt):
         self,
         path: str | os.PathLike[str],
         *,
-        timeout: float = 5.0,
+        timeout: Duration = 5.0,
         clock: Callable[[], datetime] = utc_now,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -140,7 +141,11 @@ class SQLiteSpendStore(KeptAt):
         """
         self._clock, self._steady_clock = clock, steady_clock
         self._driver = SQLiteFile(
-            file_path(path, "MemorySpendStore()"), timeout, _SCHEMA, "spend_claim_line", SpendStoreUnavailable
+            file_path(path, "MemorySpendStore()"),
+            in_seconds(timeout),
+            _SCHEMA,
+            "spend_claim_line",
+            SpendStoreUnavailable,
         )
         # One connection, because SQLite has one writer at a time.
         self._connections = Connections(self._driver, limit=1)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Duration, in_seconds
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.reserving import spend
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
@@ -46,7 +47,7 @@ def safe_tool(function: Callable[P, R], /) -> Callable[P, Coroutine[Any, Any, R 
 @overload
 def safe_tool(
     *,
-    timeout: float | None = DEFAULT_TIMEOUT,
+    timeout: Duration | None = DEFAULT_TIMEOUT,
     retries: int = 0,
     max_retries: int = 0,
     on_timeout: OnTimeout | None = None,
@@ -59,7 +60,7 @@ def safe_tool(
     function: Callable[P, R] | None = None,
     /,
     *,
-    timeout: float | None = DEFAULT_TIMEOUT,
+    timeout: Duration | None = DEFAULT_TIMEOUT,
     retries: int = 0,
     max_retries: int = 0,
     on_timeout: OnTimeout | None = None,
@@ -99,7 +100,9 @@ def safe_tool(
     """
     if retries and max_retries:
         raise ConfigurationError("max_retries", max_retries, "nothing beside retries, which is the same")
-    guard = Guard(timeout=timeout, retries=max_retries or retries, on_timeout=on_timeout, on_error=on_error)
+    guard = Guard(
+        timeout=in_seconds(timeout), retries=max_retries or retries, on_timeout=on_timeout, on_error=on_error
+    )
     if cost is not None and not callable(cost):
         exact_dollars("cost", cost)
     return functools.partial(_guarded, guard, cost) if function is None else _guarded(guard, cost, function)

@@ -11,6 +11,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, 
 from pydantic_ai.toolsets.function import FunctionToolsetTool
 
 from fastroai.errors import ConfigurationError
+from fastroai.records import Duration, in_seconds
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
 from fastroai.tools.safe import is_safe_tool
 
@@ -51,15 +52,15 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         *,
         tools: Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]] | None = None,
         name: str | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         retries: int = 0,
         on_timeout: OnTimeout | None = None,
         on_error: OnError | None = None,
     ) -> None:
         # The options are fields besides the guard, as PydanticAI copies toolsets with `dataclasses.replace`.
-        self.timeout, self.retries = timeout, retries
+        self.timeout, self.retries = in_seconds(timeout), retries
         self.on_timeout, self.on_error = on_timeout, on_error
-        self._guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
+        self._guard = Guard(timeout=self.timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
         if (wrapped is None) == (tools is None):
             raise ConfigurationError("tools", tools, "either tools=, or a toolset as the first argument")
         super().__init__(_as_toolset(tools if wrapped is None else wrapped, name))
@@ -93,7 +94,7 @@ class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
     def safe(
         self,
         *,
-        timeout: float | None = DEFAULT_TIMEOUT,
+        timeout: Duration | None = DEFAULT_TIMEOUT,
         retries: int = 0,
         on_timeout: OnTimeout | None = None,
         on_error: OnError | None = None,

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.records import usd_to_microcents
+from fastroai.records import Duration, in_seconds, usd_to_microcents
 from fastroai.usage.budget import (
     DEFAULT_WARNING,
     OnUncertain,
@@ -115,7 +115,7 @@ class SpendLimit:
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
         on_unavailable: OnUncertain = "refuse",
-        lease: float = 30.0,
+        lease: Duration = 30.0,
         keep: timedelta = KEEP,
     ) -> None:
         """Give exactly one of `usd` and `microcents`.
@@ -295,10 +295,11 @@ def _policy(option: str, policy: object) -> object:
     return policy
 
 
-def _lease(lease: object) -> object:
-    if not (_is_number(lease) and 0 < lease <= _LONGEST_LEASE):
+def _lease(lease: Duration) -> float:
+    seconds = in_seconds(lease)
+    if not (_is_number(seconds) and 0 < seconds <= _LONGEST_LEASE):
         raise ConfigurationError("lease", lease, f"seconds, above 0 and at most {_LONGEST_LEASE:,}")
-    return lease
+    return seconds
 
 
 def _keep(keep: object) -> object:

@@ -13,6 +13,7 @@ from genai_prices.data_snapshot import set_custom_snapshot
 from genai_prices.update_prices import DEFAULT_UPDATE_URL
 
 from fastroai.errors import PriceUpdateError
+from fastroai.records import Duration, in_seconds
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -36,13 +37,13 @@ async def refresh_prices_async(url: str = DEFAULT_UPDATE_URL) -> None:
     set_custom_snapshot(await asyncio.to_thread(_download, url))
 
 
-def update_prices_in_background(*, interval: float = _HOUR, url: str = DEFAULT_UPDATE_URL) -> UpdatePrices:
+def update_prices_in_background(*, interval: Duration = _HOUR, url: str = DEFAULT_UPDATE_URL) -> UpdatePrices:
     """Download the list prices now and then every `interval` seconds, in a thread, until `.stop()`.
 
     A download that fails is logged by genai-prices and tried again next time; `.wait(timeout)` waits for
     the first one and raises its error. The result is also a context manager.
     """
-    updater = UpdatePrices(update_interval=interval, url=url)
+    updater = UpdatePrices(update_interval=in_seconds(interval), url=url)
     updater.start()
     return updater
 

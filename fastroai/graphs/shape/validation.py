@@ -34,7 +34,7 @@ from fastroai.graphs.shape.plan import (
     Reducer,
 )
 from fastroai.graphs.shape.shape import Shape
-from fastroai.records import NotGiven
+from fastroai.records import Duration, NotGiven
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps import PipelineConfig
 
@@ -52,7 +52,7 @@ def build_plan(
     on_branch_failure: OnBranchFailure = "fail_all",
     on_conflict: OnConflict = "last_wins",
     reducers: Mapping[str, Reducer] | None = None,
-    branch_timeout: float | None = None,
+    branch_timeout: Duration | None = None,
     max_concurrency: int | None = None,
     conversation: object = "continuous",
     config: PipelineConfig | None = None,
@@ -135,7 +135,7 @@ def _config_problems(config: PipelineConfig | None) -> Iterator[GraphProblem]:
 
 
 def _number_problems(
-    max_steps: int | None, branch_timeout: float | None, max_concurrency: int | None
+    max_steps: int | None, branch_timeout: Duration | None, max_concurrency: int | None
 ) -> Iterator[GraphProblem]:
     for check in (
         partial(check_count, "max_steps", max_steps, least=1),

@@ -26,7 +26,7 @@ from fastroai.errors import (
     PostconditionFailed,
     PreconditionFailed,
 )
-from fastroai.functions import configured, contract
+from fastroai.functions import Probabilistic, configured, contract
 from fastroai.functions.calling import kept_records
 from fastroai.records import CallRecord
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
@@ -579,3 +579,25 @@ async def test_parallel_calls_share_the_budget_around_them(server: ModelServer, 
 
     assert len(results) == len(server.ledger.entries) == 3
     assert instructions_to(server.ledger.entries[0])
+
+
+@pytest.mark.parametrize("declared", [Probabilistic[Sentiment], list[Probabilistic[Sentiment]]])
+@pytest.mark.parametrize("stable", [True, False])
+def test_samples_are_not_the_declared_result(declared: Any, stable: bool) -> None:
+    def classify(text: str) -> Any:
+        raise NotImplementedError
+
+    classify.__annotations__["return"] = declared
+    with pytest.raises(CompileError, match=r"Write `-> Sentiment`, the type of one answer, and stable=False"):
+        infer(intent="Classify the tone", stable=stable)(classify)  # type: ignore[call-overload]
+
+
+async def test_a_context_may_be_a_list_of_paragraphs(server: ModelServer, model: Model) -> None:
+    server.script(sentiment())
+
+    @infer(intent="Classify the tone", context=["Sarcasm is negative.", "In doubt: neutral."], model=model)
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    await classify("Great.")
+    assert "Sarcasm is negative.\n\nIn doubt: neutral." in instructions_to(server.ledger.entries[0])[0]

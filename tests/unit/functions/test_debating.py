@@ -144,3 +144,11 @@ async def test_mistakes_are_told_before_anybody_is_asked() -> None:
     with pytest.raises(ConfigurationError, match="a field of what 'advise' returns: .*str has no field"):
         await debate([agent, advise], "topic", agree_on="label")
     assert agents.heard == []
+
+
+async def test_an_agent_takes_the_topic_and_the_arguments_of_the_others() -> None:
+    async def deaf(topic: str) -> Position:
+        return Position("yes")
+
+    with pytest.raises(ConfigurationError, match=r"agents=.*argue\(topic, arguments\)"):
+        await debate([deaf], "merge")  # type: ignore[list-item]

@@ -130,3 +130,13 @@ def test_it_says_what_it_is() -> None:
     pending = call()
     assert repr(pending) == "<call of 'answer', to be awaited>"
     pending.close()
+
+
+def test_a_call_that_can_be_made_at_once_is_a_condition() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Pending("answer", forty_two, lambda: 42)
+        assert not Pending("answer", forty_two, lambda: 0)
+        gc.collect()
+    with pytest.raises(TypeError, match="cannot be compared"):
+        assert Pending("answer", forty_two, lambda: 42) == 42

@@ -252,6 +252,12 @@ def test_a_visible_input_stays_in_its_line(attack: str) -> None:
             5,
             ["intent=None: expected a text that says what the function does", "context=5: expected a text"],
         ),
+        ("Answer.", ["One.", 5], ["context=['One.', 5]: expected a text in each place"]),
+        (
+            "Answer.",
+            ("One.", "Two {ticket.id}."),
+            ["context names the input {ticket.id}; leave it out: inputs are added by themselves"],
+        ),
     ],
 )
 def test_texts_that_name_parameters_are_refused(intent: object, context: object, expected: list[str]) -> None:

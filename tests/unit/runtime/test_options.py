@@ -20,10 +20,12 @@ def test_anything_else_is_refused_by_the_name_of_the_option(seconds: Any) -> Non
     assert caught.value.value is seconds
 
 
-def test_the_error_says_how_a_timedelta_gives_seconds() -> None:
-    day: Any = timedelta(days=1)
-    with pytest.raises(ConfigurationError, match=r"expected seconds.*\.total_seconds\(\)"):
-        check_seconds("timeout", day)
+def test_a_timedelta_is_checked_like_its_seconds() -> None:
+    check_seconds("timeout", timedelta(days=1))
+    check_timeout("timeout", timedelta(days=1))  # it says its unit, so nobody is warned
+    check_seconds("retry_delay", timedelta(0), zero=True)
+    with pytest.raises(ConfigurationError, match=r"^timeout=datetime.timedelta\(0\): expected seconds, more"):
+        check_seconds("timeout", timedelta(0))
 
 
 def test_a_delay_may_be_zero_but_not_less() -> None:
