@@ -104,12 +104,18 @@ def read_yaml(
         told = " ".join(filter(None, (error.problem, error.context)))
         mark = error.problem_mark
         assert mark is not None
-        read.problems.append(DocumentProblem(f"it is not YAML: {told}", (), mark.line + 1, mark.column + 1))
+        # Newer versions of libyaml have a limit of their own, which they find before we see the levels.
+        message = _too_deep(max_depth) if "nesting depth" in told else f"it is not YAML: {told}"
+        read.problems.append(DocumentProblem(message, (), mark.line + 1, mark.column + 1))
     except yaml.reader.ReaderError as error:
         read.problems.append(DocumentProblem(f"it is not YAML: {error.reason}", (), *_place_of(text, error)))
     except UnicodeEncodeError as error:
         read.problems.append(DocumentProblem(f"it is not valid text: {error.reason}"))
     return read
+
+
+def _too_deep(most: int) -> str:
+    return f"it is nested too deeply; at most {most} levels are allowed"
 
 
 def read_yaml_of(
@@ -218,7 +224,7 @@ class _Reader:
 
     def _begin(self, data: dict[str, JsonValue] | list[JsonValue], place: Place) -> None:
         if len(self._open) == self._max_depth:
-            self._stop(f"it is nested too deeply; at most {self._max_depth} levels are allowed", place)
+            self._stop(_too_deep(self._max_depth), place)
         if self._awaits_key():
             self._stop("a key is a mapping or a list; expected a text", place)
         way = self._put(data, place)

@@ -63,8 +63,6 @@ class AttemptState:
             BudgetExceeded: `charge` raised it, and the code of the step has caught it.
             UnpricedModelError: likewise.
         """
-        if not self.uncertain and self.refusal is None:
-            return
         await self.in_the_books()
         if self.refusal is not None:
             raise self.refusal

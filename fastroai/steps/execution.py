@@ -142,7 +142,8 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        await state.end_spending()
+        if state.uncertain or state.refusal is not None:
+            await state.end_spending()
         return output
     except Exception:
         await state.in_the_books()

@@ -14,9 +14,9 @@ from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 from fastroai.usage.money import ExactUsd
 
-MOST_OF_A_HIT = 99
-MOST_ADDED_TO_AN_AGENT = 228
-MOST_OF_A_COMPUTATION = 64
+MOST_OF_A_HIT = 101
+MOST_ADDED_TO_AN_AGENT = 231
+MOST_OF_A_COMPUTATION = 65
 
 
 @contract

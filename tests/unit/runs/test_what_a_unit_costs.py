@@ -15,8 +15,8 @@ from fastroai.store import RunStore, SQLiteRunStore
 
 FEW, MANY = 50, 150
 
-MOST_OF_A_STEP = 24
-MOST_OF_A_NODE = 38
+MOST_OF_A_STEP = 25
+MOST_OF_A_NODE = 39
 
 FEWER_VISITS, MORE_VISITS = 3_600, 5_600
 """Both so many that a run packs what is over."""

@@ -169,11 +169,9 @@ def test_a_place_that_looks_like_an_address_is_not_made_a_file(place: str, tmp_p
     assert isinstance(open_run_store(r"C:\Users\me@corp\runs.db"), SQLiteRunStore)
 
 
-def test_a_url_in_place_of_a_store_is_refused_without_being_shown() -> None:
+def test_a_url_in_place_of_a_store_is_not_shown() -> None:
     url = f"postgresql://me:{SECRET}@h/db"
-    with pytest.raises(ConfigurationError, match="open_run_store") as info:
-        adapt_run_store(url)
-    assert SECRET not in str(info.value)
+    assert SECRET not in repr(adapt_run_store(url))
     with pytest.raises(ConfigurationError, match="SpendStore") as info:
         SpendLimit(usd=1, store=url)  # type: ignore[arg-type]
     assert SECRET not in str(info.value)
