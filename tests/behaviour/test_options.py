@@ -400,7 +400,7 @@ async def test_every_option_of_every_method_makes_a_difference_or_is_refused(
     assert one != other
 
 
-@pytest.mark.parametrize(("path", "name"), {*ELSEWHERE.values()})
+@pytest.mark.parametrize(("path", "name"), sorted({*ELSEWHERE.values()}))
 def test_the_tests_elsewhere_exist(path: str, name: str) -> None:
     assert f"def {name}(" in (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
 
