@@ -29,7 +29,7 @@ from fastroai.agent.input_tokens import input_tokens
 from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
 from fastroai.agent.models import repeats_by_itself
-from fastroai.agent.one_time import load_response_types, load_tokenizer
+from fastroai.agent.one_time import load_tokenizer
 from fastroai.agent.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
@@ -195,8 +195,7 @@ class Terms:
         return () if self.is_local else unknown_input(self.messages, self.parameters)
 
     async def prepare_bound(self) -> None:
-        """Do beforehand, in threads, the work that would block the event loop here or with the response."""
-        await load_response_types(self.wrapped)
+        """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
         await load_tokenizer(self.meter.calculator.host(self.wrapped))
         await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
 

@@ -94,7 +94,9 @@ def _named(part: InputPart) -> tuple[str, str]:
             return f"{what}, whose size is not known behind its URL", _AS_BINARY
         return what, "send a smaller image" if part.kind == "image" else "send its text"
     if part.kind == "tools":
-        what = "the tool" if number == 1 else f"the {number} tools" if number else "the output type"
+        if not number:
+            return "the definition of the output type", "give it fewer fields, or describe them more briefly"
+        what = "the tool" if number == 1 else f"the {number} tools"
         return f"the definition of {what}", "offer fewer tools, or describe them more briefly"
     return _TEXTS[part.kind]
 

@@ -99,7 +99,7 @@ def _parts(
         tokens = most_input(rules, some, {}, given).tokens
         return None if tokens is None else tokens - rules.allowances.request
 
-    tools = len(parameters.function_tools) + len(parameters.output_tools)
+    tools = len(parameters.function_tools)  # without any, only the output type is defined
     yield InputPart(kind="tools", tokens=most([], replace(parameters, instruction_parts=[])), number=tools)
     silent = [replace(message, parts=[]) for message in messages if isinstance(message, ModelRequest)]
     asked = parameters.instruction_parts

@@ -100,9 +100,8 @@ ANTHROPIC: Final = Allowances(
 GATEWAY: Final = Allowances(
     # Models of OpenAI, Anthropic or Google under their own name, but at another address, or not documented.
     # Also open models behind the same API, whose templates take some hundred tokens to describe tools.
-    # `request` and `tools` together are a quarter more than the largest documented prompt for tools. With
-    # twice as much, a tenth of a cent would not pay for a short answer of a small model.
-    request=512,
+    # `request` and `tools` together are twice the largest documented prompt for tools, see above.
+    request=1_024,
     message=32,
     call=64,
     result=64,

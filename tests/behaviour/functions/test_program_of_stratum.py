@@ -44,7 +44,7 @@ class Position:
     intent="Tell the tone of a letter",
     context=["Sarcasm is negative.", "In doubt, it is neutral."],
     ensure=lambda r: r.confidence > 0.7,
-    budget=Budget(ms=5000, usd=0.003),
+    budget=Budget(ms=20_000, usd=0.003),
     quorum=3,
     agree_on="label",
     threshold=2,
@@ -52,11 +52,11 @@ class Position:
 def tone_of(letter: opaque[str]) -> Tone: ...
 
 
-@infer(intent="Name the topic of a letter", budget=Budget(ms=5000, usd=0.001))
+@infer(intent="Name the topic of a letter", budget=Budget(ms=20_000, usd=0.002))
 def topic_of(letter: opaque[str]) -> str: ...
 
 
-@infer(intent="Translate a letter into English", budget=Budget(ms=5000, usd=0.001))
+@infer(intent="Translate a letter into English", budget=Budget(ms=20_000, usd=0.002))
 def translate(letter: opaque[str]) -> str: ...
 
 
@@ -65,7 +65,7 @@ def is_serious(tone: Tone, topic: str) -> bool:
     return tone.label == "negative" and topic == "billing"
 
 
-@infer(intent="Argue whether we refund", budget=Budget(ms=5000, usd=0.002))
+@infer(intent="Argue whether we refund", budget=Budget(ms=20_000, usd=0.002))
 def advise(topic: str, arguments: tuple[Position, ...] = ()) -> Position: ...
 
 
@@ -74,11 +74,11 @@ def verdict(topic: str, rounds: tuple[tuple[Position, ...], ...], converged: boo
 
 
 @refine(until=lambda r: r.words < 20, feedback=lambda r: f"{r.words} words are too many", max_iterations=3)
-@infer(intent="Write an answer", budget=Budget(ms=5000, usd=0.005))
+@infer(intent="Write an answer", budget=Budget(ms=20_000, usd=0.005))
 def answer(letter: opaque[str], refunded: bool) -> Answer: ...
 
 
-@flow(budget=Budget(ms=30_000, usd=0.05))
+@flow(budget=Budget(ms=60_000, usd=0.05))
 async def triage(letter: str) -> str:
     english = await race(translate(letter), translate(letter))
     tone, topic = await parallel(tone_of(english), topic_of(english), require="all")

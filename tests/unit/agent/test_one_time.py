@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import ClassVar
-
 import pytest
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
 
 from fastroai import Budget, FastroAgent, budget_scope
-from fastroai.agent import models, one_time
-from fastroai.agent.one_time import load_response_types, outside_of_time_limits
+from fastroai.agent import models
+from fastroai.agent.one_time import outside_of_time_limits
 from fastroai.runtime import current_scope
 
 
@@ -49,37 +46,3 @@ async def test_a_call_does_not_pay_time_for_building_its_model(monkeypatch: pyte
     async with budget_scope(Budget(ms=60_000)):
         await agent.run("hi", model="openai:gpt-one-time", budget=Budget(ms=30_000))
     assert seen == [None], "the SDK is imported while every clock stands still"
-
-
-class Response:
-    """A response of an SDK, which notes the time that was left when it was read."""
-
-    read: ClassVar[list[float | None]] = []
-
-    @classmethod
-    def construct(cls, **parts: object) -> None:
-        cls.read.append(left())
-
-
-async def test_a_call_does_not_pay_time_for_the_types_of_the_first_response(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(one_time, "_RESPONSES", {"TestModel": (__name__, "Response", {})})
-    monkeypatch.setattr(one_time, "_read", set())
-    async with budget_scope(Budget(ms=60_000)):
-        await asyncio.gather(load_response_types(TestModel()), load_response_types(TestModel()))
-        await load_response_types(TestModel())
-    assert Response.read == [None], "once, while every clock stands still"
-
-
-@pytest.mark.parametrize(
-    "reference", ["openai:gpt-5-mini", "openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5"]
-)
-async def test_the_sdks_have_the_types_of_their_responses(
-    reference: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.setenv(name, "none")
-    model = models.build_model(reference)
-    await load_response_types(model)
-    assert type(model).__name__ in one_time._read
