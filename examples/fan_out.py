@@ -37,7 +37,7 @@ async def main() -> None:
     text = "Sheep are woolly.\n\nThey eat grass all day long.\n\nThey sleep."
     result = await pipeline.execute({"text": text})
     print(result.output)
-    print(f"{result.usage.agent_calls} calls, ${result.usage.cost_usd}")
+    print(f"{result.usage.agent_call_count} calls, ${result.usage.cost_usd}")
 
 
 asyncio.run(main())

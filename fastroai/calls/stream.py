@@ -265,6 +265,9 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     async def _receive(self) -> StreamChunk[OutputDataT]:
         debounce_by = None if self._is_text else DEBOUNCE_BY
         while (taken := await self._take(debounce_by)) is not None:
+            if taken.is_final and isinstance(taken.output, str) and (rest := await self._rest(taken.output)):
+                self._ahead = taken
+                return StreamChunk(content=rest)
             chunk = taken if taken.is_final else await self._chunk(taken)
             if chunk.is_final or chunk.content or chunk.output is not None:
                 return chunk
@@ -276,6 +279,10 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         if isinstance(output, str):
             return replace(taken, content=await self._new_text(output))
         return taken if output is None else replace(taken, output=output)
+
+    async def _rest(self, output: str) -> str:
+        """Return the text that a stream of other outputs too has not given yet when its output is text."""
+        return "" if self._is_text else await self._new_text(output)
 
     async def _partial_output(self, taken: StreamChunk[OutputDataT]) -> OutputDataT | None:
         """Return the output so far; `None` if it is not new, not valid yet, or about to come as a whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
@@ -38,8 +39,9 @@ def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
 
     def decorate(cls: type[SettingsT]) -> type[SettingsT]:
         # Not in the body of the class: type checkers would read the signature of `__new__`, which takes all.
-        for name, method in (("__new__", new), ("__setattr__", assign)):
-            setattr(cls, name, method)
+        signature = inspect.signature(cls)  # of its `__init__`, as `help` shows it
+        for name, value in (("__new__", new), ("__setattr__", assign), ("__signature__", signature)):
+            setattr(cls, name, value)
         return cls
 
     return decorate

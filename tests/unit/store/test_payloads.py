@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from support.run_logs import Log, failure
 
 from fastroai import Edge, Graph, Node, RunTrace
-from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
+from fastroai.errors import RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.runtime.facts import (
     AnyFact,
@@ -366,8 +366,3 @@ def test_a_message_that_the_codec_cannot_decode_is_shown_as_it_is_stored() -> No
     assert unseal_text(sealed, Lost()) == sealed
     assert unseal_text("stored before there was a codec", Backwards()) == "stored before there was a codec"
     assert unseal_text(sealed, Other()) == "['redacted']"
-
-
-def test_a_path_is_no_store_and_the_error_says_which_is() -> None:
-    with pytest.raises(ConfigurationError, match=r"SQLiteRunStore\('runs.db'\)"):
-        PipelineConfig(store="runs.db")
