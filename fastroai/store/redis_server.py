@@ -45,7 +45,7 @@ class RedisServer:
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._unavailable = unavailable
         self._source = files("fastroai.store").joinpath(script).read_text("utf-8")
-        self.address = Address(url)
+        self.address = Address(url if isinstance(url, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
         options = self._options(redis.ConnectionPool)
         place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
         where = f"{place}/{options.get('db', 0)}" if self.address.is_clear else HIDDEN

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from fastroai.records import Duration, in_seconds
 from fastroai.testing.replies import Usage
 from fastroai.testing.requests import JsonObject, ProtocolName
 
@@ -107,7 +106,7 @@ class Ledger:
             self._entries.clear()
 
     async def wait_for(
-        self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
+        self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """Wait until `count` requests have arrived, or finished. Return all entries.
 
@@ -116,20 +115,20 @@ class Ledger:
         """
         with self._waiting(count, state) as waiter:
             try:
-                await asyncio.wait_for(asyncio.wrap_future(waiter.future), in_seconds(timeout))
+                await asyncio.wait_for(asyncio.wrap_future(waiter.future), timeout)
             except TimeoutError:
-                raise self._late(waiter, in_seconds(timeout)) from None
+                raise self._late(waiter, timeout) from None
         return self.entries
 
     def wait_for_sync(
-        self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
+        self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """Wait as `wait_for` does, in a test without an event loop. Blocks its thread."""
         with self._waiting(count, state) as waiter:
             try:
-                waiter.future.result(in_seconds(timeout))
+                waiter.future.result(timeout)
             except FutureTimeoutError:
-                raise self._late(waiter, in_seconds(timeout)) from None
+                raise self._late(waiter, timeout) from None
         return self.entries
 
     def record(self, entry: LedgerEntry) -> LedgerEntry:

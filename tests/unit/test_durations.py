@@ -41,8 +41,18 @@ DURATIONS: Final = {
     *("cooldown", "retry_delay", "backoff", "max_backoff"),
 }
 """Names of parameters that are durations, wherever they are numbers."""
-OURS: Final = {"changed", "ResolvedConfig", "TimeLimitExceeded", "QuestionAsked", "Wait", "SpendClaim"}
-"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings."""
+OURS: Final = {
+    "changed",
+    "ResolvedConfig",
+    "TimeLimitExceeded",
+    "QuestionAsked",
+    "Wait",
+    "SpendClaim",
+    "Ledger",
+}
+"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings. The model
+server imports nothing of the rest of the library, so its waits are in seconds alone.
+"""
 
 
 def parameters() -> Iterator[tuple[str, str, str]]:

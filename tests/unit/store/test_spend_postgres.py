@@ -50,7 +50,8 @@ async def test_a_server_that_is_down_is_an_unavailable_store() -> None:
         with pytest.raises(SpendStoreUnavailable) as caught:
             await operation
     assert caught.value.store == f"PostgreSQL 127.0.0.1:{port}/db"
-    assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+    assert "OperationalError" in str(caught.value)
+    assert caught.value.__cause__ is None, "psycopg's errors hold the password"
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert SECRET not in repr(store)
 
