@@ -50,8 +50,8 @@ OURS: Final = {
     "SpendClaim",
     "Ledger",
 }
-"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings. The model
-server imports nothing of the rest of the library, so its waits are in seconds alone.
+"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings.
+The model server imports nothing of the rest of the library, so its waits are in seconds alone.
 """
 
 
