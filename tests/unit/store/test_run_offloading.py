@@ -299,7 +299,6 @@ def test_two_stores_of_one_place_are_equal(tmp_path: Path) -> None:
         (lambda: FsspecPayloadStore("nowhere://x:password@y"), "url"),
         (lambda: FsspecPayloadStore(1), "url"),  # type: ignore[arg-type]
         (lambda: OffloadingRunStore(MemoryRunStore(), "payloads"), "payloads"),  # type: ignore[arg-type]
-        (lambda: OffloadingRunStore("runs.db", FilePayloadStore("payloads")), "store"),
         (lambda: OffloadingRunStore(MemoryRunStore(), FilePayloadStore("p"), above=-1), "above"),
     ],
 )
