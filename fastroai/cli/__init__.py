@@ -19,10 +19,11 @@ def main() -> None:
     An interrupt is one line, also while modules are being imported. Afterwards, another one ends the process
     at once, without the traceback of what Python does at its exit, such as waiting for threads.
     """
+    code: object = None
     try:
         _run()
     except KeyboardInterrupt:
-        code: object = _INTERRUPTED
+        code = _INTERRUPTED
     except SystemExit as ended:
         code = ended.code
     signal.signal(signal.SIGINT, signal.SIG_DFL)

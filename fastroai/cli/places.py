@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import cast
 
 import typer
 
@@ -39,12 +40,12 @@ def default_of_option() -> str:
 
 def _place_in(file: Path) -> str | None:
     try:
-        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+        tool: object = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError) as error:
         expected = f"a TOML file that can be read; {error}"
         raise ConfigurationError("pyproject.toml", str(file), expected) from error
-    table = tool.get("fastroai", {}) if isinstance(tool, dict) else {}
-    place = table.get("store") if isinstance(table, dict) else None
+    table: object = cast("dict[str, object]", tool).get("fastroai") if isinstance(tool, dict) else None
+    place: object = cast("dict[str, object]", table).get("store") if isinstance(table, dict) else None
     if place is None:
         return None
     if not isinstance(place, str) or not place:

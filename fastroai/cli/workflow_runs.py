@@ -64,7 +64,7 @@ async def run(
         workspace=workspace,
         config=PipelineConfig(codec=codec_at(codec)),
     )
-    made = await made_by(deps)
+    made: Any = await made_by(deps)
     existing: OnExisting = "fail" if run_id is None else "resume"
     async with opened_flow_store(store, may_be_new=True) as (opened, place):
         if run_id is not None:

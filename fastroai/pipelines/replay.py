@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, assert_never, runtime_checkable
@@ -120,30 +120,27 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     if (other := other_run(trace, "pipeline", orchestration.setup.name)) is not None:
         return other
     recorded = RecordedRun(trace.run_id, trace.entries)
-    part = recorded.opened.part
-    found = (
-        _least(
-            divergence_of(partial(PipelineReplay, one.setup, part.inside(place)), recorded, place)
+    part, around = recorded.opened.part, _places_inside(trace)
+    found: list[Divergence] = []
+    waiting = [("", [orchestration])]
+    while waiting:
+        place, candidates = waiting.pop()
+        judged = [
+            (one, divergence_of(partial(PipelineReplay, one.setup, part.inside(place)), recorded, place))
             for one in candidates
-        )
-        for place, candidates in _pipelines_of(orchestration, trace)
-    )
-    return min(filter(None, found), key=lambda one: one.position, default=None)
+        ]
+        # Variants of a router may have the same name. Only those that fit say what is nested in them.
+        fitting = [one for one, divergence in judged if divergence is None]
+        if not fitting:
+            found.append(max(filter(None, (each for _, each in judged)), key=lambda each: each.position))
+        for inner in around.get(place, ()):
+            if nested := _nested_at(inner, fitting or candidates):
+                waiting.append((inner, nested))
+    return min(found, key=lambda one: one.position, default=None)
 
 
-def _least(found: Iterable[Divergence | None]) -> Divergence | None:
-    """Return the divergence of the pipeline that fits best; variants of a router may have the same name."""
-    divergences = list(found)
-    return None if None in divergences else max(filter(None, divergences), key=lambda one: one.position)
-
-
-def _pipelines_of(
-    orchestration: Orchestration, trace: RunTrace
-) -> Iterator[tuple[str, Sequence[Orchestration]]]:
-    """Yield the place of every run of a pipeline, with the pipelines of which it may be a run.
-
-    A nested pipeline has a run for each attempt at its step.
-    """
+def _places_inside(trace: RunTrace) -> dict[str, dict[str, None]]:
+    """Return the places of nested runs, by the place around them. There is one for each attempt at a step."""
     around: dict[str, dict[str, None]] = {}
     for entry in trace.entries:
         if isinstance(entry, facts.StepStarted | facts.StepSkipped | facts.StepFinished) and (
@@ -151,18 +148,16 @@ def _pipelines_of(
         ):
             outer = (attempt_around(entry.place) or "").rpartition("/")[0]
             around.setdefault(outer, {})[place] = None
-    waiting = [("", [orchestration])]
-    while waiting:
-        place, candidates = waiting.pop()
-        yield place, candidates
-        for inner in around.get(place, ()):
-            attempt, _, name = inner.rpartition("/")
-            step_id, name = step_name(attempt), name.partition("#")[0]
-            nested = [
-                one
-                for outer in candidates
-                for one in outer.nested.get(step_id, ())
-                if quoted(one.setup.name) == name
-            ]
-            if nested:
-                waiting.append((inner, nested))
+    return around
+
+
+def _nested_at(place: str, outer: Sequence[Orchestration]) -> list[Orchestration]:
+    """Return the pipelines, nested in one of `outer`, of which the run at a place may be a run.
+
+    There are none if it may be a run of something else, such as a graph.
+    """
+    attempt, _, name = place.rpartition("/")
+    step_id, name = step_name(attempt), name.partition("#")[0]
+    if any(step_id not in each.nested for each in outer):
+        return []
+    return [one for each in outer for one in each.nested.get(step_id, ()) if quoted(one.setup.name) == name]
