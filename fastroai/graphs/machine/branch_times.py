@@ -26,9 +26,12 @@ class BranchTimes:
 
     @contextmanager
     def at_work(self, branch: Branch, scope: Scope) -> Iterator[None]:
-        """Count time while a node of a branch works in a scope. The scope sees how much time is left."""
+        """Count time while a node of a branch works in a scope. The scope sees how much time is left.
+
+        The clocks of outer branches start first: an outer branch that has worked longer ends first.
+        """
         with ExitStack() as stack:
-            for one in branch.lineage():
+            for one in reversed(tuple(branch.lineage())):
                 if one.fork is not None:
                     clock = self._clock(one)
                     stack.enter_context(clock.at_work(scope))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
+from pydantic_ai.models.wrapper import WrapperModel
 from support.patience import PATIENCE
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
@@ -55,7 +58,15 @@ async def test_too_few_that_agree_is_a_consensus_failure_with_all_outputs(
 
 
 async def test_members_that_cannot_help_any_more_are_cancelled(server: ModelServer, model: Model) -> None:
-    @infer(intent="Classify", model=model, quorum=3, threshold=3, agree_on="label")
+    class AllAsked(WrapperModel):
+        """Returns an answer when all three members have asked."""
+
+        async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
+            response = await super().request(*args, **kwargs)
+            await server.ledger.wait_for(3)
+            return response
+
+    @infer(intent="Classify", model=AllAsked(model), quorum=3, threshold=3, agree_on="label")
     async def classify(text: str) -> Sentiment:
         raise NotImplementedError
 

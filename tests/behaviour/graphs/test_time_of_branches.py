@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.virtual_time import in_virtual_time, now
+from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 
 from fastroai import MemoryRunStore, RetryPolicy, StepContext, step
 from fastroai.errors import TimeLimitExceeded
 from fastroai.graphs import Edge, Graph, Node
+from fastroai.runtime.clock import WorkClock
+from fastroai.runtime.facts import BranchTimedOut
 
 
 def working(seconds: float, *, fails: int = 0, wait: float = 0.0) -> Any:
@@ -120,3 +122,32 @@ async def test_branches_whose_time_is_up_at_one_moment_fail_in_the_order_of_thei
     result = await graph.run()
     assert (result.status, set(result.errors), now()) == ("failed", {"n0"}, 2)
     assert isinstance(result.errors["n0"], TimeLimitExceeded)
+
+
+@in_virtual_time
+async def test_a_branch_has_no_more_time_than_the_branch_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, time passes between the starts of their clocks."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    call_later, clocks = loop.call_later, 0
+
+    def slowly(delay: float, callback: Any, *values: Any, **options: Any) -> asyncio.TimerHandle:
+        nonlocal clocks
+        handle = call_later(delay, callback, *values, **options)
+        if getattr(callback, "__func__", None) is WorkClock._ring:
+            clocks += 1
+            loop.now += 0 if clocks <= 2 else 1
+        return handle
+
+    graph = Graph(
+        "g",
+        nodes={name: working(0) for name in ("begin", "outer", "other", "ends")} | {"inner": working(9)},
+        edges=[Edge("begin", "outer"), Edge("begin", "other"), Edge("outer", "inner"), Edge("outer", "ends")],
+        branch_timeout=3,
+        on_branch_failure="continue_others",
+    )
+    monkeypatch.setattr(loop, "call_later", slowly)
+    result = await graph.run()
+    assert [fact.branch for fact in result.trace.entries if isinstance(fact, BranchTimedOut)] == [
+        "begin#1/outer"
+    ]
