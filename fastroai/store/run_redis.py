@@ -65,7 +65,9 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self.largest_value = largest_value
         self._prefix = prefix
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
-        self._index, self._held = (f"{{{prefix}}}:{part}".encode() for part in ("runs", "run:"))
+        self._index, self._revisions, self._held = (
+            f"{{{prefix}}}:{part}".encode() for part in ("runs", "revisions", "run:")
+        )
         self._driver = RedisServer(
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
         )
@@ -129,7 +131,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         return line
 
     async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
-        keys = [self._index, self._held + name]
+        keys = [self._index, self._revisions, self._held + name]
         return await self._connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
 
     @staticmethod

@@ -30,16 +30,22 @@ _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS run_key (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS run_value (place INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
+# After the last value that was appended comes a mark: the integer 0, which is no value, as values are bytes. If that
+# value is lost, the mark shows that it was there. The next append puts a value in the place of the mark. So the mark
+# is on the page that is written anyway, unlike a counter beside the key, and a new one costs a few microseconds.
+_MARK: Final = 0
+# The place of the last value of a key, even if that value is lost.
 _LAST_PLACE: Final = (
-    "(SELECT place FROM run_value WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 "
-    "ORDER BY place DESC LIMIT 1)"
+    "(SELECT place - (typeof(value) = 'integer') FROM run_value "
+    "WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 ORDER BY place DESC LIMIT 1)"
 )
 # A key has a value from the first write on: without one, it had one at least.
 _KEY: Final = f"SELECT id, coalesce({_LAST_PLACE} & 4294967295, 1) FROM run_key WHERE key = ?"
 _VALUES: Final = "SELECT CAST(value AS BLOB) FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
 _LIST: Final = (
-    "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(place & 4294967295, 1) FROM run_key "
-    f"LEFT JOIN run_value ON place = {_LAST_PLACE} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+    "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
+    f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
+    "LEFT JOIN run_value ON place = last ORDER BY key"
 )
 
 
@@ -169,7 +175,7 @@ def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes]
     """Append values, if the key is at this revision. Return the revision that it had."""
     first, actual = _find(connection, name)
     if actual == revision and values:
-        _insert(connection, first or _new_key(connection, name), values, revision)
+        _insert(connection, first or _new_key(connection, name), [*values, _MARK], revision)
     return actual
 
 
@@ -194,9 +200,9 @@ def _new_key(connection: sqlite3.Connection, name: bytes) -> int:
     return number << 32
 
 
-def _insert(connection: sqlite3.Connection, first: int, values: Sequence[bytes], revision: int) -> None:
+def _insert(connection: sqlite3.Connection, first: int, values: Sequence[bytes | int], revision: int) -> None:
     connection.executemany(
-        "INSERT INTO run_value (place, value) VALUES (?, ?)",
+        "REPLACE INTO run_value (place, value) VALUES (?, ?)",
         enumerate(values, first + revision + 1),
     )
 
