@@ -30,9 +30,9 @@ _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS run_key (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS run_value (place INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
-# After the last value that was appended comes a mark: the integer 0, which is no value, as values are bytes. If
+# After the last value that was appended comes a mark: the integer 0, which is no value (values are bytes). If
 # that value is lost, the mark shows that it was there. The next append puts a value in the place of the mark.
-# So the mark is on the page that is written anyway, unlike a counter beside the key, which costs twice as much.
+# The mark is on the page that is written anyway. A counter beside the key would cost twice as much.
 _MARK: Final = 0
 # The place of the last value of a key, even if that value is lost.
 _LAST_PLACE: Final = (
