@@ -150,7 +150,7 @@ class PipelineConfig(ExecutionConfig):
     store: RunStoreLike | None = None
     """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or the path or URL of one,
     such as `"runs.db"`. Nested pipelines use the store of the run around them, with its
-    codec and its sinks."""
+    codec, and not their own."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
     lease: Duration = DEFAULT_TERMS.seconds
@@ -161,7 +161,8 @@ class PipelineConfig(ExecutionConfig):
     codec: PayloadCodec | None = None
     """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
-    """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own."""
+    """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own.
+    Those of a nested run are called, too, for the questions that are asked in it."""
     provider_limits: ProviderLimits | None = field(default=None, hash=False)
     """Limits on requests at once and in a minute, by provider, for every request inside, whichever agent
     makes it: `{"openai": ProviderLimit(...)}`, `"*"` for all other providers."""

@@ -34,7 +34,12 @@ class Choice(BasePipeline[Any, Any, Any]):
 
 
 def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
-    """A pipeline, graph, router, flow or workflow with these settings, whose only work is `body`."""
+    """A pipeline, graph, router, flow or workflow with these settings, whose only work is `body`.
+
+    "graph as step" and its like are pipelines whose only step is this graph.
+    """
+    if kind.endswith(" as step"):
+        return Pipeline("outer", {"inner": door(kind.removesuffix(" as step"), body, settings).as_step()})
 
     @step
     async def works(ctx: StepContext[Any]) -> Any:
@@ -62,4 +67,4 @@ def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
         return Workflow.load(SPEC).bind(functions={"works": works_as_well}, config=config)
     router = Choice("r", config=config)
     router.register_pipeline("only", Pipeline("p", {"works": works}))
-    return router if kind == "router" else Pipeline("outer", {"r": router.as_step()})
+    return router
