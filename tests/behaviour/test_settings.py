@@ -27,7 +27,7 @@ from fastroai import (
 from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human, parallel
 from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_scope
-from fastroai.steps import ExecutionConfig
+from fastroai.steps import BaseStep, ExecutionConfig
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.usage import Budget
 from fastroai.workflows import Workflow
@@ -35,6 +35,7 @@ from fastroai.workflows import Workflow
 RUNS = ("pipeline", "graph", "router", "flow", "workflow")
 AS_STEPS = ("pipeline as step", "graph as step", "router as step", "flow as step")
 KINDS = (*RUNS, *AS_STEPS)
+STEPS = ("step", *(f"step of {kind}" for kind in ("pipeline", "graph", "router", "flow", "function")))
 
 
 async def ending(
@@ -303,6 +304,10 @@ REFUSED = {
     ("router as step", "max_concurrency"): "set it on its pipelines",
     ("graph as step", "on_error"): "edges",
     ("flow as step", "on_error"): "Catch the exception in its body",
+    ("step of pipeline", "timeout"): "total_timeout",
+    ("step of graph", "timeout"): "total_timeout",
+    ("step of router", "timeout"): "total_timeout",
+    ("step of flow", "timeout"): "total_timeout",
 }
 """Settings that a kind of run has no use for, with a part of the error."""
 
@@ -310,11 +315,20 @@ OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec"}
 """Settings of the record, which nested runs share with the run around them. Below is what becomes of a store.
 `test_options_of_declarations.py` shows that a codec is refused if the run around has none."""
 
-EXAMPLES: dict[str, Any] = {"on_error": "continue", "max_concurrency": 4}
+OF_ITS_NODES = {"retries", "retry_delay", "retry", "classifiers", "on_retry"}
+"""Settings of the step of a graph, whose nodes make two extra attempts by default: when a node has given up,
+no place around it starts again. Below is a node that makes one attempt."""
+
+EXAMPLES: dict[str, Any] = {"on_error": "continue", "max_concurrency": 4, "timeout": 1}
 
 
 def cases() -> list[Any]:
-    found = [("step", one.name) for one in fields(StepConfig)]
+    found = [
+        (kind, one.name)
+        for kind in STEPS
+        for one in fields(StepConfig)
+        if (kind, one.name) not in {("step of graph", name) for name in OF_ITS_NODES}
+    ]
     for kind in KINDS:
         names = [one.name for one in fields(PipelineConfig)]
         left_out = OF_THE_RUN_AROUND if kind in AS_STEPS else set()
@@ -334,6 +348,33 @@ async def test_every_setting_of_every_kind_of_run_makes_a_difference_or_is_refus
         return
     one, other = await OBSERVED[name](kind)
     assert one != other
+
+
+class Judged(BaseStep[Any, str]):
+    """A step as agent nodes with a judge are, which decide by themselves whether to try again."""
+
+    judges_itself = True
+    config = StepConfig()
+
+    def __init__(self) -> None:
+        self.body = breaking_once()
+
+    async def execute(self, context: StepContext[Any]) -> str:
+        return str(await self.body(context, ""))
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_a_graph_that_is_a_step_is_tried_again_if_its_node_was_tried_once(retries: int) -> None:
+    again: list[Any] = []
+    config = StepConfig(retries=retries, retry_delay=0, on_retry=again.append)
+    inner = Graph[Any, Any, Any]("g", nodes={"judged": Judged()})
+    outer = Pipeline[Any, Any, Any]("outer", {"inner": inner.as_step(config=config)})
+    if retries:
+        assert (await outer.execute()).output == "there"
+    else:
+        with pytest.raises(StepExecutionError):
+            await outer.execute()
+    assert len(again) == retries
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "graph", "flow"])
