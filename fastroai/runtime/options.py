@@ -67,6 +67,18 @@ def check_seconds(option: str, value: Duration | None, *, zero: bool = False) ->
         raise ConfigurationError(option, value, expected)
 
 
+def seconds_above_zero(option: str, value: Duration) -> float:
+    """Return a number of seconds, or a `timedelta`, as seconds. Unlike `check_seconds`, it refuses `None`.
+
+    Raises:
+        ConfigurationError: the value is invalid.
+    """
+    seconds: object = in_seconds(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ConfigurationError(option, value, "seconds, above 0 and finite")
+    return seconds
+
+
 def check_timeout(option: str, value: Duration | None) -> None:
     """Check a timeout as `check_seconds` does, and issue a `LongTimeoutWarning` above an hour."""
     check_seconds(option, value)

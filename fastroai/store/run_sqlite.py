@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from fastroai.errors import RevisionConflict, RunStoreUnavailable
-from fastroai.records import Duration, in_seconds
-from fastroai.store.clock import utc_now
+from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable
+from fastroai.records import Duration
+from fastroai.runtime.options import seconds_above_zero
+from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.reads_runs import ReadsRuns
@@ -77,14 +78,17 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             largest_value: Most bytes in one value; `None` for the limit of SQLite, 1 GB.
 
         Raises:
-            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
         check_largest_value(largest_value)
+        check_clock("clock", clock)
+        if not isinstance(fsync, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("fsync", fsync, "True or False")
         self.largest_value = largest_value
         self._clock = clock
         self._driver = SQLiteFile(
             file_path(path, "MemoryRunStore()"),
-            in_seconds(timeout),
+            seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "run_value",
             RunStoreUnavailable,

@@ -16,7 +16,9 @@ from math import inf
 from typing import Final, Literal, TypeVar, overload
 
 from fastroai.errors import SpendStoreUnavailable
-from fastroai.records import Duration, in_seconds
+from fastroai.records import Duration
+from fastroai.runtime.options import seconds_above_zero
+from fastroai.store.clock import check_clock
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.sqlite_file import SQLiteFile, file_path
@@ -137,12 +139,14 @@ class SQLiteSpendStore(KeptAt):
                 for all processes, like those of a machine.
 
         Raises:
-            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
+        check_clock("clock", clock)
+        check_clock("steady_clock", steady_clock)
         self._clock, self._steady_clock = clock, steady_clock
         self._driver = SQLiteFile(
             file_path(path, "MemorySpendStore()"),
-            in_seconds(timeout),
+            seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "spend_claim_line",
             SpendStoreUnavailable,

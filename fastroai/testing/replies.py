@@ -200,7 +200,7 @@ class Reply:
     def __post_init__(self) -> None:
         if self.text and self.data is not None:
             raise ValueError("Reply(text=..., data=...): give the text or the structured data, not both")
-        if self.chunk_size < 1:
+        if not _is_number(self.chunk_size) or self.chunk_size < 1:
             raise ValueError(f"Reply(chunk_size={self.chunk_size!r}): expected at least 1 character")
         _check_seconds("Reply", latency=self.latency, chunk_delay=self.chunk_delay)
 
@@ -218,11 +218,15 @@ def _retry_after(value: float | datetime | None) -> str | None:
 
 def _check_seconds(owner: str, **values: float) -> None:
     for name, value in values.items():
-        if not 0 <= value < float("inf"):  # NaN fails this too
+        if not (_is_number(value) and 0 <= value < float("inf")):  # NaN fails this too
             raise ValueError(f"{owner}({name}={value!r}): expected seconds, 0 or more")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _count(owner: str, after: int) -> int:
-    if after < 0:
+    if not _is_number(after) or after < 0:
         raise ValueError(f"{owner}(after={after!r}): expected a number of pieces, 0 or more")
     return after

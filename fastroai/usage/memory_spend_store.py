@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+from fastroai.errors import ConfigurationError
 from fastroai.forks import ForkGate
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, WindowRow, open_new
 from fastroai.usage.spend_store import (
@@ -55,6 +56,10 @@ class MemorySpendStore:
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
+        for option, given in (("clock", clock), ("steady_clock", steady_clock)):
+            if not callable(given):
+                expected = "a function without parameters that returns the time"
+                raise ConfigurationError(option, given, expected)
         self._clock, self._steady_clock = clock, steady_clock
         self._lock = threading.Lock()
         self._accounts: dict[SpendAccount, _Rows] = {}
