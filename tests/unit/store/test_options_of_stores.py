@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 
 from fastroai import store as stores
-from fastroai.errors import ConfigurationError
-from fastroai.store import FilePayloadStore, MemoryRunStore
+from fastroai.errors import ConfigurationError, RunStoreUnavailable
+from fastroai.store import (
+    FilePayloadStore,
+    MemoryRunStore,
+    OffloadingRunStore,
+    PostgresRunStore,
+    RedisRunStore,
+    SQLiteRunStore,
+)
+from fastroai.store.run_store import LARGEST_VALUE, largest_value
 
 URL = "redis://localhost"
 DSN = "postgresql://user@localhost/database"
@@ -85,3 +97,51 @@ def test_every_store_is_in_the_table() -> None:
 def test_a_timeout_is_above_zero_and_finite(name: str, timeout: float) -> None:
     with pytest.raises(ConfigurationError, match="timeout=.*seconds, above 0"):
         getattr(stores, name)(*GIVEN[name], timeout=timeout)
+
+
+# --- what the options do ---
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_a_server_that_never_answers_is_waited_for_as_long_as_the_timeout_says(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        store: Any = RedisRunStore(f"redis://{place}", timeout=0.05)
+        if kind == "postgres":
+            store = PostgresRunStore(f"postgresql://{place}/db", timeout=0.05)
+
+        async def read() -> None:
+            with pytest.raises(RunStoreUnavailable):
+                await store.read("key")
+            await store.aclose()
+
+        asyncio.run(asyncio.wait_for(read(), PATIENCE))
+
+
+async def test_values_above_the_limit_are_moved(tmp_path: Path) -> None:
+    inner = MemoryRunStore()
+    store = OffloadingRunStore(inner, FilePayloadStore(tmp_path / "payloads"), above=100)
+    await store.append("key", [b"x" * 100, b"x" * 101], revision=0)
+    kept, moved = (await inner.read("key")).values
+    assert kept == b"x" * 100
+    assert len(moved) < 101
+    assert (await store.read("key")).values == (b"x" * 100, b"x" * 101)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_time_of_a_store_is_that_of_its_clock(kind: str, tmp_path: Path) -> None:
+    then = datetime(2020, 1, 1, tzinfo=UTC)
+    store: Any = MemoryRunStore(clock=lambda: then)
+    if kind == "sqlite":
+        store = SQLiteRunStore(tmp_path / "runs.db", clock=lambda: then)
+    assert (await store.read("key")).now == then
+    await store.aclose()
+
+
+@pytest.mark.parametrize("name", ["MemoryRunStore", "SQLiteRunStore", "RedisRunStore", "PostgresRunStore"])
+def test_the_largest_value_of_a_store_is_the_one_that_it_is_given(name: str) -> None:
+    """`test_what_is_too_large.py` shows what becomes of larger values."""
+    made = getattr(stores, name)
+    assert largest_value(made(*GIVEN[name])) == LARGEST_VALUE
+    assert largest_value(made(*GIVEN[name], largest_value=200_000)) == 200_000
+    assert largest_value(made(*GIVEN[name], largest_value=None)) is None
