@@ -375,10 +375,14 @@ def resolve_all(
     Steps with the same settings share one object.
     """
     known: dict[tuple[StepConfig | None, StepConfig], ResolvedConfig] = {}
+    same: dict[tuple[int, int], ResolvedConfig] = {}  # by identity, as a config takes long to hash
     resolved: dict[str, ResolvedConfig] = {}
     for step_id, config in own.items():
         key = (named.get(step_id), config)
-        if key not in known:
-            known[key] = resolve(*(one for one in key if one is not None), pipeline=pipeline)
-        resolved[step_id] = known[key]
+        identity = (id(key[0]), id(config))
+        if identity not in same:
+            if key not in known:
+                known[key] = resolve(*(one for one in key if one is not None), pipeline=pipeline)
+            same[identity] = known[key]
+        resolved[step_id] = same[identity]
     return resolved
