@@ -338,7 +338,7 @@ async def sinks() -> None:
 async def budgets() -> None:
     with answering("neutral") as server:
 
-        @infer(intent="Classify the tone", model=MODEL, budget=Budget(ms=5_000, usd=0.002))
+        @infer(intent="Classify the tone", model=MODEL, budget=Budget(ms=500, usd=0.001))
         def classify(text: str) -> Sentiment: ...
 
         assert (await classify("Hm.")).label == "neutral"
