@@ -40,8 +40,8 @@ _MOST_SAID: Final = 10_000
 _DEFAULT_KEY: Final = "default"
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
-_SHORTEST_KEEP: Final = timedelta(days=1)
-_LONGEST_KEEP: Final = timedelta(days=3650)
+_SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
+_LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
@@ -116,7 +116,7 @@ class SpendLimit:
         on_unbounded: OnUncertain = "refuse",
         on_unavailable: OnUncertain = "refuse",
         lease: Duration = 30.0,
-        keep: timedelta = KEEP,
+        keep: Duration = KEEP,
     ) -> None:
         """Give exactly one of `usd` and `microcents`.
 
@@ -302,11 +302,13 @@ def _lease(lease: Duration) -> float:
     return seconds
 
 
-def _keep(keep: object) -> object:
-    if not (isinstance(keep, timedelta) and _SHORTEST_KEEP <= keep <= _LONGEST_KEEP):
-        expected = f"a timedelta of {_SHORTEST_KEEP.days} to {_LONGEST_KEEP.days:,} days"
+def _keep(keep: object) -> timedelta:
+    seconds = in_seconds(keep)
+    if not (_is_number(seconds) and _SHORTEST_KEEP <= seconds <= _LONGEST_KEEP):
+        shortest, longest = (timedelta(seconds=each).days for each in (_SHORTEST_KEEP, _LONGEST_KEEP))
+        expected = f"a timedelta, or seconds, of {shortest} to {longest:,} days"
         raise ConfigurationError("keep", keep, expected)
-    return keep
+    return timedelta(seconds=seconds)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
