@@ -13,7 +13,7 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.other_names import other_names
+from fastroai.other_names import OTHER_CALLS, other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -66,6 +66,7 @@ from fastroai.usage.limits import NO_LIMITS
         "with_node_policies": "Pipeline(step_configs={step_id: StepConfig(retry={…})})",
         "with_node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
         "with_model_fallback": "Budget(…, fallback=ModelFallback(at=…, use=…))",
+        **OTHER_CALLS,
     }
 )
 class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):

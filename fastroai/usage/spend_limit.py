@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.other_names import by_name
 from fastroai.records import Duration, in_seconds, usd_to_microcents
 from fastroai.usage.budget import (
     DEFAULT_WARNING,
@@ -49,6 +50,7 @@ AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
 """A function from the key of an account and the tenant of a run to an amount in US dollars; may be async."""
 
 
+@by_name()
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
     """A ceiling that runs, threads and processes share if they use the same store, key and window.
@@ -98,7 +100,7 @@ class SpendLimit:
     """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
     """Time for which the store keeps a window after its end, for a `SpendBook` to look back."""
-    _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(compare=False, repr=False)
+    _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(init=False, compare=False, repr=False)
     """What the function `usd` has said, by key and tenant, each with the time until which it holds."""
 
     def __init__(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import pytest
 
-from fastroai import Budget, Edge, Graph, Pipeline
-from fastroai.other_names import other_names
+from fastroai import Budget, Edge, FastroAgent, Graph, Pipeline, SpendLimit
+from fastroai.other_names import by_name, other_names
 
 
 @other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})
@@ -55,6 +55,48 @@ def test_everything_else_is_as_without_the_names() -> None:
         UNTYPED(size=1)
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Graph, Edge, Budget])
+@pytest.mark.parametrize("kind", [Pipeline, Graph, Edge, Budget, SpendLimit, FastroAgent])
 def test_signatures_have_the_real_parameters(kind: type) -> None:
     assert "args" not in inspect.signature(kind).parameters
+
+
+@by_name("paint", "size")
+@dataclass(frozen=True, kw_only=True)
+class Meant:
+    paint: str = "red"
+    size: int = 1
+
+
+@by_name()
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    paint: str = "red"
+    size: int = 1
+
+
+def test_settings_without_names_are_told_as_they_are_probably_meant() -> None:
+    meant: Any = Meant
+    with pytest.raises(TypeError, match=r"^Meant takes its settings by name: Meant\(paint='blue', size=2\)$"):
+        meant("blue", 2)
+
+
+def test_settings_without_names_that_can_mean_anything_are_told_the_names() -> None:
+    mixed: Any = Mixed
+    with pytest.raises(TypeError, match=r"^Mixed takes its settings by name: Mixed\(paint=…, size=…, …\)$"):
+        mixed(2)
+
+
+def test_settings_that_are_assigned_to_are_replaced_and_otherwise_behave_as_ever() -> None:
+    made: Any = Mixed(paint="blue")
+    with pytest.raises(FrozenInstanceError, match=r"dataclasses\.replace\(mixed, size=2\)"):
+        made.size = 2
+    assert replace(made, size=2) == Mixed(paint="blue", size=2)
+    assert copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize("made", [Budget(usd=1, ms=5), SpendLimit(usd=1)])
+def test_budgets_are_replaced_and_copied(made: Any) -> None:
+    with pytest.raises(FrozenInstanceError, match="make another one"):
+        made.usd = 2
+    assert replace(made, usd=2).usd == 2
+    assert copy.deepcopy(made) == made
