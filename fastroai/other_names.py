@@ -17,6 +17,23 @@ _NONE: Mapping[str, str] = {}
 _TOLD: Final = 5
 """The most settings that an error names."""
 
+OTHER_OPTIONS: Final[Mapping[str, str]] = {
+    "checkpointer": "config=PipelineConfig(store=…), or run(store=…)",
+    **{
+        name: f"config=PipelineConfig({name}=…)"
+        for name in (
+            "store",
+            "timeout",
+            "total_timeout",
+            "retries",
+            "retry",
+            "max_concurrency",
+            "on_error",
+        )
+    },
+}
+"""What pipelines and graphs have in their config, and no argument for."""
+
 OTHER_CALLS: Final[Mapping[str, str]] = {
     "invoke": "run_sync(inputs)",
     "ainvoke": "run(inputs)",

@@ -138,6 +138,8 @@ class StepConfig(ExecutionConfig):
         "policy_map": "retry=",
         "node_policies": "Pipeline(step_configs={step_id: StepConfig(retry=…)})",
         "node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
+        "checkpointer": "store=",
+        "recursion_limit": "Graph(max_steps=…)",
         "context": "run(context={…})",
         "run_id": "run(run_id=…)",
         "resume_from": "resume(run_id, store=…)",

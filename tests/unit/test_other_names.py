@@ -5,13 +5,29 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, replace
+import re
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 import pytest
 
-from fastroai import Budget, Edge, FastroAgent, Graph, Pipeline, SpendLimit
-from fastroai.other_names import by_name, other_names
+from fastroai import (
+    Budget,
+    CircuitBreaker,
+    Contract,
+    Edge,
+    FastroAgent,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    Send,
+    SpendLimit,
+    StepContext,
+    budget_scope,
+    infer,
+    step,
+)
+from fastroai.other_names import OTHER_OPTIONS, by_name, other_names
 
 
 @other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})
@@ -95,8 +111,50 @@ def test_settings_that_are_assigned_to_are_replaced_and_otherwise_behave_as_ever
 
 
 @pytest.mark.parametrize("made", [Budget(usd=1, ms=5), SpendLimit(usd=1)])
-def test_budgets_are_replaced_and_copied(made: Any) -> None:
+def test_budgets_are_replaced(made: Any) -> None:
     with pytest.raises(FrozenInstanceError, match="make another one"):
         made.usd = 2
     assert replace(made, usd=2).usd == 2
-    assert copy.deepcopy(made) == made
+
+
+@pytest.mark.parametrize("kind", [Pipeline, Graph])
+@pytest.mark.parametrize("option", OTHER_OPTIONS)
+def test_settings_of_runs_are_told_to_be_in_the_config(kind: type, option: str) -> None:
+    with pytest.raises(TypeError, match=r"here, it is config=PipelineConfig\("):
+        kind("p", **{option: 3})
+    assert option == "checkpointer" or option in {each.name for each in fields(PipelineConfig)}
+
+
+@pytest.mark.parametrize(
+    ("made", "argument", "here"),
+    [
+        (Pipeline, "budget", "config=PipelineConfig(budget=…)"),
+        (Graph, "recursion_limit", "max_steps="),
+        (Graph, "interrupt_after", "pause_nodes="),
+        (PipelineConfig, "checkpointer", "store="),
+        (step, "depends_on", "Pipeline(dependencies="),
+        (step, "max_retries", "retries="),
+        (Send, "arg", "inputs="),
+        (infer, "prompt", "intent="),
+        (infer, "max_retries", "retries="),
+        (infer, "timeout", "budget=Budget(ms=…)"),
+        (budget_scope, "usd", "budget_scope(Budget(usd=…))"),
+        (CircuitBreaker, "recovery_timeout", "cooldown="),
+        (Contract, "output", "returns="),
+    ],
+)
+def test_arguments_that_others_have_are_told(made: Any, argument: str, here: str) -> None:
+    with pytest.raises(TypeError, match=f"'{argument}'; here, it is {re.escape(here)}"):
+        made(**{argument: 3})
+
+
+def test_what_others_call_the_parts_of_a_result_is_told() -> None:
+    @step
+    async def greet(ctx: StepContext) -> str:
+        return "Hello."
+
+    result: Any = Pipeline("p", {"greet": greet}).run_sync()
+    for name, here in {"data": "output", "outputs": "step_outputs", "success": "ok"}.items():
+        with pytest.raises(AttributeError, match=f"here, it is result.{here}$"):
+            getattr(result, name)
+        assert getattr(result, here)

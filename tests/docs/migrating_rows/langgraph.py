@@ -252,3 +252,14 @@ def retry_policies() -> None:
         with pytest.raises(TypeError, match=here_it_is(here)):
             untyped(**{name: 3})
     assert RetryPolicy(max_retries=2, backoff=0.5).backoff == 0.5
+
+
+@TRIED("`checkpointer=`, `recursion_limit=`, `interrupt_before=` of a graph")
+def options() -> None:
+    for name, here in {
+        "checkpointer": "config=PipelineConfig(store=…)",
+        "recursion_limit": "max_steps=",
+        "interrupt_before": "ctx.ask(…)",
+    }.items():
+        with pytest.raises(TypeError, match=here_it_is(here)):
+            essay(**{name: 3})
