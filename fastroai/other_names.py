@@ -21,15 +21,7 @@ OTHER_OPTIONS: Final[Mapping[str, str]] = {
     "checkpointer": "config=PipelineConfig(store=…), or run(store=…)",
     **{
         name: f"config=PipelineConfig({name}=…)"
-        for name in (
-            "store",
-            "timeout",
-            "total_timeout",
-            "retries",
-            "retry",
-            "max_concurrency",
-            "on_error",
-        )
+        for name in ("store", "timeout", "total_timeout", "retries", "retry", "max_concurrency", "on_error")
     },
 }
 """What pipelines and graphs have in their config, and no argument for."""
