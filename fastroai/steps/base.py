@@ -176,7 +176,15 @@ def step(
 
 
 @other_names(
-    arguments={"input": "accepts=", "output": "returns=", "node_id": "the key in Pipeline(steps={…})"}
+    arguments={
+        "input": "accepts=",
+        "output": "returns=",
+        "node_id": "the key in Pipeline(steps={…})",
+        "name": "the key in Pipeline(steps={…})",
+        "depends_on": "Pipeline(dependencies={step_id: […]})",
+        "max_retries": "retries=",
+        "timeout_seconds": "timeout=",
+    }
 )
 def step(
     function: StepFunction[Any, Any] | None = None,

@@ -50,8 +50,8 @@ def test_a_reply_in_empty_chunks_is_refused() -> None:
         Reply("text", chunk_size=0)
 
 
-@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf")])
-def test_times_that_cannot_pass_are_refused(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), timedelta(-1)])
+def test_times_that_cannot_pass_are_refused(seconds: float | timedelta) -> None:
     with pytest.raises(ValueError, match="Reply\\(latency="):
         Reply(latency=seconds)
     with pytest.raises(ValueError, match="Reply\\(chunk_delay="):
