@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from fastroai.records import Duration, in_seconds
-
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -15,7 +13,6 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def ago(now: datetime, age: Duration) -> datetime:
+def ago(now: datetime, age: timedelta) -> datetime:
     """Return the time that is `age` before `now`; at the earliest 1970, because no run began before."""
-    seconds = in_seconds(age)
-    return now - timedelta(seconds=seconds) if seconds < (now - _EPOCH).total_seconds() else _EPOCH
+    return now - age if age < now - _EPOCH else _EPOCH

@@ -19,9 +19,8 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.records import Duration
 from fastroai.runtime.facts import RunStatus
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.clock import ago
 from fastroai.store.entries import RunHeader
@@ -347,7 +346,7 @@ class RunHistory:
 
     async def purge(
         self,
-        older_than: Duration,
+        older_than: timedelta,
         *,
         status: RunState | Collection[RunState] | None = None,
         dry_run: bool = False,
@@ -359,19 +358,21 @@ class RunHistory:
         give an age within which they always go on, or `status`.
 
         Args:
-            older_than: The time in which nothing has happened: a `timedelta`, or seconds.
+            older_than: The time in which nothing has happened. A number is refused: seconds for one reader are
+                days for another, and what is deleted is gone.
             status: Only runs with this status, or one of these; by default all, also interrupted, paused and
                 driven runs.
             dry_run: Only return the ids.
 
         Raises:
-            ConfigurationError: there is no such status, or the age is no duration of 0 or more.
+            ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
         """
         is_several = isinstance(status, Iterable) and not isinstance(status, str)
         wanted = None if status is None else tuple(status) if is_several else (status,)
         for one in wanted or ():
             _check_status(one)
-        check_seconds("older_than", older_than, zero=True)
+        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+            raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
         deleted = []
         now = await self._now()
         end = ago(now, older_than)

@@ -39,7 +39,7 @@ LISTED: Final = Path(__file__).parent / "public_names.txt"
 DURATIONS: Final = {
     *("timeout", "total_timeout", "branch_timeout", "busy_timeout", "graceful_timeout", "tool_timeout"),
     *("deadline", "ttl", "lease", "max_stall", "cache_age", "interval", "every", "seconds", "window"),
-    *("cooldown", "retry_delay", "backoff", "max_backoff", "keep", "older_than"),
+    *("cooldown", "retry_delay", "backoff", "max_backoff", "keep"),
     *("latency", "chunk_delay", "before_headers", "between_chunks"),
 }
 """Names of parameters that are durations, wherever they are numbers."""

@@ -207,12 +207,11 @@ async def test_runs_are_listed_by_names(store: MemoryRunStore, option: str) -> N
             await RunHistory(store).list(**{option: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("age", ["30d", None, -1, float("inf"), True])
-async def test_an_age_is_a_timedelta_or_seconds(store: MemoryRunStore, age: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"older_than=.*seconds, zero or more"):
+@pytest.mark.parametrize("age", [30, "30d", None])
+async def test_an_age_is_a_timedelta(store: MemoryRunStore, age: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"older_than=.*an age, 0 or more: timedelta\(days=30\)"):
         await RunHistory(store).purge(age)
-    for none in (timedelta.max, 1e300):
-        assert await RunHistory(store).purge(none) == ()
+    assert await RunHistory(store).purge(timedelta.max) == ()
 
 
 @pytest.mark.parametrize("status", [7, [[]], [None, 3]])
