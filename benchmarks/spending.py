@@ -10,10 +10,11 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+from support.servers import running_postgres, running_redis
+from support.spend_worker import Deed, Place, Task, Workers
+
 from benchmarks.measure import Row, medians
 from fastroai.usage.memory_spend_store import MemorySpendStore
-from tests.support.servers import running_postgres, running_redis
-from tests.support.spend_worker import Deed, Place, Task, Workers
 
 PROCESSES = (1, 2, 4)
 REQUESTS = 200

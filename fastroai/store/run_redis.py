@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
@@ -31,6 +32,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
 
 
+@other_names(
+    arguments={
+        "ttl_seconds": "left out: runs are kept until RunHistory(store).purge(older_than)",
+        "ttl": "left out: runs are kept until RunHistory(store).purge(older_than)",
+    }
+)
 class RedisRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in Redis or Valkey, for the processes of many machines.
 

@@ -53,7 +53,7 @@ def test_a_reply_in_empty_chunks_is_refused() -> None:
             Reply("text", chunk_size=wrong)
 
 
-@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), None, "1", True])
+@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), timedelta(-1), None, "1", True])
 def test_times_that_cannot_pass_are_refused(seconds: Any) -> None:
     with pytest.raises(ValueError, match="Reply\\(latency="):
         Reply(latency=seconds)
