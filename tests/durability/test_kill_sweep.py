@@ -1,6 +1,6 @@
 """Runs are killed, with SIGKILL, and go on: nothing is lost, nothing is paid for or done twice.
 
-More than a hundred kills here. `make kill-sweep` kills a run at each write of each shape, before one write and
+Over a hundred kills here. `make kill-sweep` kills a run at each write of each shape, before one write and
 after the next, and more runs at any time; with `TIMES=2` it kills both before and after each write. A test
 ends with the first run that breaks a promise.
 """
