@@ -25,11 +25,13 @@ class Branch:
     """A line of nodes that run one after the other; the root branch is the run."""
 
     __slots__ = (
+        "cause",
         "failure",
         "failures",
         "fork",
         "forked",
         "identity",
+        "is_started",
         "memory",
         "name",
         "node",
@@ -40,6 +42,7 @@ class Branch:
         "sources",
         "state",
         "target",
+        "unwinding",
     )
 
     def __init__(
@@ -54,6 +57,10 @@ class Branch:
         """Name, unique in the run and the same in every process."""
         self.node, self.number = target, 0
         """Last visit of the branch: node and number; number 0 before the first visit."""
+        self.cause = ""
+        """Why the branch went to that node."""
+        self.is_started = False
+        """Whether that visit was started, and has not been put back since."""
         self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
@@ -62,6 +69,8 @@ class Branch:
         self.state: BranchState = "open"
         self.failure: tuple[str, BaseException] | None = None
         """The node that failed and why, if the branch failed."""
+        self.unwinding = 0
+        """Number of cancelled visits that the fork of a failed branch waits for."""
         self.skipped: set[str] = set() if around is None else set(around.skipped)
         """Nodes that were skipped since the last one that ran."""
         self.forked: Fork | None = None
