@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from fastroai.graphs.machine.events import Visit
-from fastroai.graphs.machine.memory import Memory
+from fastroai.graphs.machine.memory import Memory, Written
 from fastroai.places import quoted
 from fastroai.steps.visits import NodeFailure
 
@@ -42,6 +42,7 @@ class Branch:
         "sources",
         "state",
         "target",
+        "unhandled",
         "unwinding",
     )
 
@@ -66,6 +67,8 @@ class Branch:
         """Latest output of each node."""
         self.failures: Memory[NodeFailure] = Memory(None if around is None else around.failures)
         """Latest failure of each node in the past of this branch that has not succeeded since."""
+        self.unhandled: dict[str, Written[NodeFailure]] = {}
+        """Failures by node, until edges handle them or the branch has come together with others."""
         self.state: BranchState = "open"
         self.failure: tuple[str, BaseException] | None = None
         """The node that failed and why, if the branch failed."""

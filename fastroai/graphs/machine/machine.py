@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
 from fastroai.graphs.machine.memory import Written
-from fastroai.graphs.machine.merging import merge, merge_failures, salvage
+from fastroai.graphs.machine.merging import merge, merge_failures, salvage, when_written
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
@@ -50,16 +50,6 @@ class Stopped:
         return self.code in _FAILED and not self.is_final
 
 
-class Unhandled(NamedTuple):
-    """A failure that no edge has handled yet, and what was known of its node before."""
-
-    branch: Branch
-    failure: BaseException | None
-    """The latest failure of the node in the run before this one."""
-    mark: Written[NodeFailure] | None
-    """The latest failure of the node in the branch before this one."""
-
-
 _Outcome: TypeAlias = tuple[Branch, NodeOutcome, object, Choice | None]
 """The last visit of a branch is over: its outcome and output, and the decision after it."""
 
@@ -85,8 +75,8 @@ class GraphMachine:
         """Number of visits that were started, by node."""
         self.reached: dict[str, object] = {}
         """Outputs of the terminals that were reached. Those on record may not be decoded yet."""
-        self.failures: dict[str, BaseException] = {}
-        """The latest failure of each node."""
+        self._failures: dict[str, Written[NodeFailure]] = {}
+        """The latest failure of each node, besides those that nothing has handled yet."""
         self.timeouts: dict[str, BaseException] = {}
         """Failures of branches that took too long, by identity."""
         self.stopped: Stopped | None = None
@@ -122,8 +112,6 @@ class GraphMachine:
         self._held: list[_Outcome] = []
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
-        self._unhandled: dict[tuple[str, Visit], Unhandled] = {}
-        """Failures in branches that have not come together, by branch and visit."""
         self._branches: dict[str, Branch] = {}
         """Branches of forks that have not come together, by identity; outer ones before those inside."""
         self._unwinding: dict[Unit, list[Branch]] = {}
@@ -143,7 +131,7 @@ class GraphMachine:
             self._unwound(self._visit_of(fact))
         if self._todo:
             self._go_on()
-        if self.ready:
+        if self.ready and not self._pausing and self.stopped is None:
             self._start_ready(self.at_once)
         if not self.running and not self._deciding and not self._finished:
             self._settle()
@@ -191,12 +179,23 @@ class GraphMachine:
         return "answer" if visit in self._asking else None
 
     @property
+    def _all(self) -> Sequence[Branch]:
+        return self.root, *self._branches.values()
+
+    @property
     def open_branches(self) -> Mapping[str, Branch]:
         """Branches of forks that go on, by identity.
 
         An outer branch comes before the branches inside it. Branches of one fork are in the order of edges.
         """
         return {name: branch for name, branch in self._branches.items() if branch.state == "open"}
+
+    @property
+    def failures(self) -> Mapping[str, BaseException]:
+        """The latest failure of each node."""
+        unhandled = (one for branch in self._all for one in branch.unhandled.values())
+        found = sorted((*self._failures.values(), *unhandled), key=when_written)
+        return {one.node: one.value.error for one in found}
 
     @property
     def questions(self) -> Mapping[Visit, facts.QuestionAsked]:
@@ -276,7 +275,7 @@ class GraphMachine:
         node = branch.node
         self._keep(branch, node, written)
         branch.outputs.write(node, output, node, self.events)
-        if node in self.failures:
+        if node in self._failures:
             branch.failures.clear(node)
         self._route(branch, "succeeded", output, None)
 
@@ -288,7 +287,7 @@ class GraphMachine:
         else:
             branch = self._again[visit] = self._leave_running(fact)
             failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
-            self._note_failure(branch, visit, failed)
+            branch.unhandled[visit.node] = Written(failed, visit.node, self.events)
             if not is_outer:
                 if branch.state == "open" and not self._has_failed:
                     self._route(branch, "failed", None, None)
@@ -328,19 +327,20 @@ class GraphMachine:
         self.timeouts[branch.identity] = error
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         visits = unwinding or [Visit(branch.target, 0)]
-        for visit in visits:
-            self._note_failure(branch, visit, NodeFailure(error, failure_class, 0))
+        failed = NodeFailure(error, failure_class, 0)
+        branch.unhandled |= {visit.node: Written(failed, visit.node, self.events) for visit in visits}
         self._fail(branch, error, visits[0].node, unwinding)
 
-    def _note_failure(self, branch: Branch, visit: Visit, failure: NodeFailure) -> None:
-        node = visit.node
-        before = Unhandled(branch, self.failures.get(node), branch.failures.mark(node))
-        self._unhandled[branch.identity, visit] = before
-        self._write_failure(branch, node, failure)
-
-    def _write_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
-        self.failures[node] = failure.error
-        branch.failures.write(node, failure, node, self.events)
+    def _note_failures(self, branches: Sequence[Branch]) -> None:
+        """Note failures for good: edges have handled them, or the branches have come together."""
+        unhandled = [(one, branch) for branch in branches for one in branch.unhandled.values()]
+        for one, branch in sorted(unhandled, key=lambda each: each[0].sequence):
+            branch.failures.take(one.node, one)
+            before = self._failures.get(one.node)
+            if before is None or before.sequence < one.sequence:
+                self._failures[one.node] = one
+        for branch in branches:
+            branch.unhandled.clear()
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         if written:
@@ -375,7 +375,7 @@ class GraphMachine:
         found = route.targets
         if found and outcome == "failed":
             self._again.pop(branch.visit, None)
-            self._unhandled.pop((branch.identity, branch.visit), None)
+            self._note_failures([branch])
         if route.sends or len(found) > 1:
             self._fork(branch, route)
         elif found and outcome == "succeeded":
@@ -383,7 +383,9 @@ class GraphMachine:
         elif found:  # later, as calls for a chain of skipped nodes would nest
             self._todo.append((branch, found[0], route.cause))
         elif outcome == "failed":
-            self._fail(branch, branch.failures[node].error, node)
+            failed = branch.unhandled.get(node) or branch.failures.written(node)
+            assert failed is not None
+            self._fail(branch, failed.value.error, node)
         elif node in self.plan.sending and (join := self.plan.join_of((), self.plan.sending[node])):
             self._todo.append((branch, join, f"{node!r} has sent nothing"))
         else:
@@ -452,7 +454,9 @@ class GraphMachine:
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.failures:  # its own failure says more
-                self._write_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
+                failure = NodeFailure(error, FailureClass.TERMINAL, 0)
+                self._failures[node] = failed = Written(failure, node, self.events)
+                branch.failures.take(node, failed)
             self._fail(branch, error, node)
             return
         branch.skipped.add(node)
@@ -475,8 +479,6 @@ class GraphMachine:
                 branch.memory.clear(key)
 
     def _start_ready(self, at_once: int | None) -> None:
-        if self._pausing or self.stopped is not None:
-            return
         while self.ready and (at_once is None or len(self.running) < at_once):
             branch = self.ready.popleft()
             if branch.state != "open":
@@ -495,7 +497,7 @@ class GraphMachine:
     # --- from process to process ---
 
     def started(self, visit: Unit) -> list[Decision]:
-        """Take in that a visit started. It may wait here, as `max_concurrency` was another then."""
+        """Take in that a visit started, although it waits here: `max_concurrency` may have been another."""
         decided: list[Decision] = []
         self._decided = decided
         branch = next((branch for branch in self.ready if branch.visit == visit), None)
@@ -517,37 +519,28 @@ class GraphMachine:
             if self._has_failed:
                 self._reopen()
             self.stopped = None
+            self._go_on()
             held, self._held = self._held, []
             for one in held:
                 self._route(*one)
             self._go_on()
             if not self._has_failed:
                 break
-        self._forget_failures()
+        for branch in self._all:
+            if branch.state == "open":
+                branch.unhandled.clear()
         self._put_back()
 
     def _reopen(self) -> None:
         """Let branches go on that failed or were cancelled, and have not come together since."""
-        lost = {unhandled.branch for unhandled in self._unhandled.values()}
-        for branch in reversed([self.root, *self._branches.values()]):
+        for branch in reversed(self._all):
             inner = branch.forked
             if inner is not None:
                 inner.open = sum(one.state == "open" for one in inner.branches)
-            is_inside = inner is not None and inner.open > 0
-            if branch.state == "cancelled" or (branch.state == "failed" and (branch in lost or is_inside)):
+            has_failed = branch.unhandled or (inner is not None and inner.open)
+            if branch.state == "cancelled" or (branch.state == "failed" and has_failed):
                 branch.state, branch.failure = "open", None
                 self.timeouts.pop(branch.identity, None)
-
-    def _forget_failures(self) -> None:
-        """Forget the failures of branches that go on."""
-        for (identity, visit), before in reversed([*self._unhandled.items()]):
-            if before.branch.state == "open":
-                del self._unhandled[identity, visit]
-                before.branch.failures.put_back(visit.node, before.mark)
-                if before.failure is None:
-                    self.failures.pop(visit.node, None)
-                else:
-                    self.failures[visit.node] = before.failure
 
     def _put_back(self) -> None:
         """Put visits that start anew in line, before those that wait for a place."""
@@ -596,7 +589,7 @@ class GraphMachine:
         if branch.fork is None or self.plan.on_branch_failure == "fail_all":
             reason = f"{node!r} failed: {error_summary(error)}"
             code = self._code_of(error)
-            is_final = code == "max_visits" or not self._unhandled
+            is_final = code == "max_visits" or not any(one.unhandled for one in self._all)
             self._stop(Stopped("failed", code, reason, error, node, is_final))
             return
         branch.unwinding = len(unwinding)
@@ -672,16 +665,17 @@ class GraphMachine:
 
     def _drop_inside(self, fork: Fork) -> None:
         """Forget what would start anew in the branches of a fork, as they have come together."""
-        inside = {one for branch in fork.branches for one in branch.inside()}
-        for one in inside:
+        left = [one for branch in fork.branches for one in branch.inside()]
+        for one in left:
             del self._branches[one.identity]
-        if all(one.state in _OVER for one in inside):
+        if all(one.state in _OVER for one in left):
             return
+        self._note_failures(left)
+        inside = set(left)
         self._again = {visit: one for visit, one in self._again.items() if one not in inside}
         self._asking = {visit: one for visit, one in self._asking.items() if one[0] not in inside}
         self._halted = {visit: one for visit, one in self._halted.items() if one[0] not in inside}
         self._held = [one for one in self._held if one[0] not in inside]
-        self._unhandled = {at: one for at, one in self._unhandled.items() if one.branch not in inside}
 
     def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
         """Cancel the visits inside a branch, in the order in which they started, and return them."""

@@ -62,17 +62,6 @@ class Memory(Mapping[str, ValueT]):
         found = self._own.get(key)
         return None if found is None or found.sequence < 0 else found
 
-    def mark(self, key: str) -> Written[ValueT] | None:
-        """Return what `put_back` needs to undo later changes of a value in this branch."""
-        return self._own.get(key)
-
-    def put_back(self, key: str, mark: Written[ValueT] | None) -> None:
-        """Undo the changes of a value in this branch since `mark` was taken."""
-        if mark is None:
-            self._own.pop(key, None)
-        else:
-            self._own[key] = mark
-
     def write(self, key: str, value: ValueT | OnRecord, node: str, sequence: int) -> None:
         """Set a value, for this branch and those that it forks into."""
         self._own[key] = Written(value, node, sequence)
