@@ -81,8 +81,6 @@ class PipelineMachine:
 
     def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
-        decisions: list[Decision] = []
-        self._decisions = decisions
         match fact:
             case facts.StepFinished():
                 self._on_success(fact.step_id, fact.conversation != "incomplete")
@@ -119,6 +117,7 @@ class PipelineMachine:
         self._start_ready()
         if not self.running and not self._finished:
             self._finish()
+        decisions, self._decisions = self._decisions, []
         return decisions
 
     # --- steps end ---

@@ -32,6 +32,10 @@ class OnRecord:
         self._read: Callable[[], object] | None = read
         self._value: object = None
 
+    def __deepcopy__(self, memo: object) -> OnRecord:
+        """Return the same reference: the state of a machine is copied without the values in it."""
+        return self
+
     @property
     def is_decoded(self) -> bool:
         """Whether the value was decoded already."""

@@ -326,7 +326,6 @@ class RecordedMachine(GraphMachine):
 def assert_replays(machine: RecordedMachine) -> None:
     """Feed what happened to a machine that knows nothing of it, and compare what it decides."""
     fresh = GraphMachine(machine.plan, known=machine.known)
-    fresh.at_once = machine.at_once
     for fact, decisions in machine.journal:
         decided = fresh.started(fact) if isinstance(fact, tuple) else fresh.handle(fact)
         again = [described(decision) for decision in decided]

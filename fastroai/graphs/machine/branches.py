@@ -31,7 +31,6 @@ class Branch:
         "fork",
         "forked",
         "identity",
-        "is_started",
         "memory",
         "name",
         "node",
@@ -40,6 +39,7 @@ class Branch:
         "path",
         "skipped",
         "sources",
+        "started",
         "state",
         "target",
         "unhandled",
@@ -60,8 +60,8 @@ class Branch:
         """Last visit of the branch: node and number; number 0 before the first visit."""
         self.cause = ""
         """Why the branch went to that node."""
-        self.is_started = False
-        """Whether that visit was started, and has not been put back since."""
+        self.started = 0
+        """Number of the start of that visit among all of the run; 0 if it waits in line."""
         self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""

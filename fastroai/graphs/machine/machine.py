@@ -81,13 +81,11 @@ class GraphMachine:
         """Failures of branches that took too long, by identity."""
         self.stopped: Stopped | None = None
         """How and why the run ends early; `None` if it does not."""
-        self._decided: list[Decision]
+        self._decided: list[Decision] = []
         self.decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
         }
         """The nodes after which models decide, by the name of the decision."""
-        self.at_once = plan.max_concurrency
-        """Maximum number of nodes that run at once; `None` for no limit."""
         self._todo: list[tuple[Branch, str, str] | Fork] = []
         """Branches that go to a node, with the cause, and forks that are over, the next one last.
 
@@ -95,7 +93,7 @@ class GraphMachine:
         """
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._limited: defaultdict[str, int] = defaultdict(int)
-        self._steps = 0
+        self._steps = self._starts = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Unit, bool] = {} if known is None else known
         self.ready: deque[Branch] = deque()
@@ -121,8 +119,6 @@ class GraphMachine:
 
     def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
-        decided: list[Decision] = []
-        self._decided = decided
         self.events += 1
         self._take_in(fact)
         if self._unwinding and isinstance(
@@ -132,9 +128,10 @@ class GraphMachine:
         if self._todo:
             self._go_on()
         if self.ready and not self._pausing and self.stopped is None:
-            self._start_ready(self.at_once)
+            self._start_ready(self.plan.max_concurrency)
         if not self.running and not self._deciding and not self._finished:
             self._settle()
+        decided, self._decided = self._decided, []
         return decided
 
     def _visit_of(self, fact: facts.StepFact) -> Visit:
@@ -434,7 +431,7 @@ class GraphMachine:
                 self._stop(Stopped("failed", "max_steps", reason))
                 return
         self._numbers[node] = number
-        branch.node, branch.number, branch.cause = node, number, cause
+        branch.node, branch.number, branch.cause, branch.started = node, number, cause, 0
         if is_skipped:
             self._skip(branch, f"max_visits={limit} was reached")
             return
@@ -488,7 +485,7 @@ class GraphMachine:
             node, number = branch.node, branch.number
             self.running[node, number] = branch
             branch.path.append(node)
-            branch.is_started = True
+            self._starts = branch.started = self._starts + 1
             self.visits[node] += 1
             self._decided.append(
                 facts.StepStarted(node, branch.cause, visit=number, branch=branch.identity, part=self.part)
@@ -496,15 +493,19 @@ class GraphMachine:
 
     # --- from process to process ---
 
+    def may_start(self, visit: Unit) -> bool:
+        """Return whether a visit waits here that may have started in the run, as limits were others then."""
+        return visit in self._again or any(branch.visit == visit for branch in self.ready)
+
     def started(self, visit: Unit) -> list[Decision]:
-        """Take in that a visit started, although it waits here: `max_concurrency` may have been another."""
-        decided: list[Decision] = []
-        self._decided = decided
-        branch = next((branch for branch in self.ready if branch.visit == visit), None)
-        if branch is not None:
+        """Take in that a visit started which may start. Return the decision."""
+        branch = self._again.pop(visit, None)
+        if branch is None:
+            branch = next(branch for branch in self.ready if branch.visit == visit)
             self.ready.remove(branch)
-            self.ready.appendleft(branch)
-            self._start_ready(len(self.running) + 1)
+        self._put_back(branch)
+        self._start_ready(len(self.running) + 1)
+        decided, self._decided = self._decided, []
         return decided
 
     def _resume(self) -> None:
@@ -526,10 +527,18 @@ class GraphMachine:
             self._go_on()
             if not self._has_failed:
                 break
+        if self.stopped is not None:
+            return  # it ends as before
         for branch in self._all:
             if branch.state == "open":
                 branch.unhandled.clear()
-        self._put_back()
+        halted = {visit: branch for visit, (branch, _) in self._halted.items()}
+        units = (self._again | halted | self.running).items()
+        for visit, branch in sorted(units, key=lambda one: one[1].started, reverse=True):
+            if branch.state == "open":
+                for by_unit in (self._again, self._halted, self.running):
+                    by_unit.pop(visit, None)
+                self._put_back(branch)
 
     def _reopen(self) -> None:
         """Let branches go on that failed or were cancelled, and have not come together since."""
@@ -542,18 +551,13 @@ class GraphMachine:
                 branch.state, branch.failure = "open", None
                 self.timeouts.pop(branch.identity, None)
 
-    def _put_back(self) -> None:
-        """Put visits that start anew in line, before those that wait for a place."""
-        halted = {visit: branch for visit, (branch, _) in self._halted.items()}
-        for visit, branch in reversed([*(self._again | halted | self.running).items()]):
-            if branch.state == "open":
-                for units in (self._again, self._halted, self.running):
-                    units.pop(visit, None)
-                self.ready.appendleft(branch)
-                if branch.is_started:
-                    branch.is_started = False
-                    branch.path.pop()
-                    self.visits[branch.node] -= 1
+    def _put_back(self, branch: Branch) -> None:
+        """Put the visit of a branch in line, before those that wait for a place, as if it had not started."""
+        self.ready.appendleft(branch)
+        if branch.started:
+            branch.started = 0
+            branch.path.pop()
+            self.visits[branch.node] -= 1
 
     # --- branches ---
 

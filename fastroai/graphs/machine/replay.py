@@ -76,6 +76,10 @@ class GraphReplay(Replay):
             case Joined(fork):
                 self.threads.join(fork)
 
+    def may_start(self, unit: Unit) -> bool:
+        """See `Replay`."""
+        return self.machine.may_start(unit)
+
     def resumed(self, entry: facts.RunResumed) -> None:
         """See `Replay`. What ran in the process that died was cut short; values that it wrote are kept."""
         for started in [*self.due.values()]:
@@ -94,7 +98,7 @@ class GraphReplay(Replay):
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
                 self._messages.pop(entry.place, None)
-                if (unit := unit_of(entry)) not in self.due:
+                if self.may_start(unit := unit_of(entry)):
                     self.note(self.machine.started(unit))
                     self.pending.pop((facts.StepStarted, unit), None)
             case facts.ValueWritten():
@@ -287,14 +291,7 @@ def replayed(
 
 
 class _ComparedReplay(GraphReplay):
-    """The replay of a trace, for a graph that may have other limits now.
-
-    It decodes all outputs, so that they are compared with their types.
-    """
-
-    def __init__(self, setup: GraphSetup, inputs: Mapping[str, object], recorded: RecordedRun) -> None:
-        super().__init__(setup, inputs, recorded, recorded.opened.part, None, known={})
-        self.machine.at_once = None
+    """The replay of a trace. It decodes all outputs, so that they are compared with their types."""
 
     def over(self, entry: Ended, fact: Ended) -> None:
         """See `Replay`."""
@@ -320,5 +317,5 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
         }
     except ValueError as error:
         raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
-    replay = _ComparedReplay(setup, inputs, recorded)
+    replay = _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={})
     return divergence_of(replay, recorded, "")
