@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
-from fastroai.runs.machine import Cancel, Decision, Told, why_paused
+from fastroai.runs.machine import Cancel, Decision, OfWorkflow, Told, why_paused
 from fastroai.runtime import facts
 
 
@@ -100,17 +100,9 @@ class PipelineMachine:
                 self._pausing = True
             case facts.StopRequested():
                 self._end(self._ending("cancelled", "cancelled", fact.reason))
-            case (
-                facts.QuestionAsked()
-                | facts.AnswerGiven()
-                | facts.BranchTimedOut()
-                | facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
+            case _ if isinstance(fact, OfWorkflow):
                 raise TypeError(f"a pipeline has no {type(fact).__name__}")
             case _:
                 assert_never(fact)

@@ -11,8 +11,8 @@ from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
-from fastroai.runs.machine import Changed
-from fastroai.runs.replay import Replay, divergence_of, other_run, told
+from fastroai.runs.machine import Changed, OfWorkflow
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun
@@ -47,14 +47,7 @@ class PipelineReplay(Replay):
                 pass  # of a graph that was at this place, and was replaced by force
             case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
                 pass
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(entry, OfWorkflow):
                 pass  # of a workflow, likewise
             case _:
                 assert_never(entry)
@@ -85,7 +78,7 @@ class PipelineReplay(Replay):
 
 def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
-    return told(PipelineReplay(setup, part), recorded, part.place)
+    return replay_log(PipelineReplay(setup, part), recorded, part.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Replay(ABC):
 R = TypeVar("R", bound=Replay)
 
 
-def told(replay: R, recorded: RecordedRun, place: str) -> R:
+def replay_log(replay: R, recorded: RecordedRun, place: str) -> R:
     """Tell a new replay the log of the pipeline or graph at a place, and return it.
 
     Raises:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.errors import RunCorrupt
 from fastroai.records import EXACT, RequestRecord
 from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, told
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.payloads import PayloadCodec
@@ -264,7 +264,7 @@ def replayed(
     """Replay a workflow from the log of a run. Raises `RunCorrupt` if the log does not fit the workflow."""
     part = recorded.opened.part
     replay = WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits)
-    return told(replay, recorded, part.place)
+    return replay_log(replay, recorded, part.place)
 
 
 def first_divergence(

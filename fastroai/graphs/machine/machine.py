@@ -21,7 +21,7 @@ from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevalua
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
+from fastroai.runs.machine import Cancel, Changed, Decision, OfWorkflow, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -33,7 +33,7 @@ _FAILED: Final = ("step_failed", "branch_timeout")
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How and why a run ends early."""
+    """How and why a run ends."""
 
     ending: Ending
     code: facts.ReasonCode
@@ -43,11 +43,6 @@ class Stopped:
     """The node that failed, if one did."""
     is_final: bool = False
     """Whether the run would end in the same way if it were resumed."""
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether a failure that nothing handled has ended the run, and is tried again when it is resumed."""
-        return self.code in _FAILED and not self.is_final
 
 
 _Outcome: TypeAlias = tuple[Branch, NodeOutcome, object, Choice | None]
@@ -237,14 +232,7 @@ class GraphMachine:
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(fact, OfWorkflow):
                 raise TypeError(f"a graph has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
@@ -305,7 +293,9 @@ class GraphMachine:
 
     @property
     def _has_failed(self) -> bool:
-        return self.stopped is not None and self.stopped.is_failure
+        """Whether a failure has ended the run that is tried again when the run is resumed."""
+        stopped = self.stopped
+        return stopped is not None and stopped.code in _FAILED and not stopped.is_final
 
     def _waiting(self) -> Iterator[Branch]:
         """Yield the branches that go on when the run is resumed; those with questions before other waits."""
@@ -716,45 +706,36 @@ class GraphMachine:
 
     def _settle(self) -> None:
         """Decide how the run ends, or that it is paused, as nothing runs any more."""
-        if self.stopped is not None:
-            stopped = self.stopped
-            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error, stopped.node)
-        elif self.root.state == "ended" and self.reached:
-            self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
-        elif self.root.state == "ended":
-            where = ", ".join(map(repr, self._dead_ends))
-            reason = f"no terminal was reached: no edge was taken after {where}"
-            self._finish("failed", "no_terminal", reason)
-        else:
-            if self._pausing or not self.waits:
-                self._finish("paused", "pause_requested", "a pause was requested")
-            else:
-                self._finish("paused", *why_paused(self._waits()))
-
-    def _finish(
-        self,
-        ending: Ending,
-        code: facts.ReasonCode,
-        reason: str,
-        error: BaseException | None = None,
-        failed: str = "",
-    ) -> None:
-        """End the run, or this stretch of a paused run. No node runs or will run until it is resumed."""
-        self.ending, self._finished = ending, ending != "paused"
-        if error is None and ending in ("failed", "budget_exceeded"):
-            error = GraphStopped(self.part.name, ending, reason)
+        end = self._end_of_run()
+        self.ending, self._finished = end.ending, end.ending != "paused"
+        error = end.error
+        if error is None and end.ending in ("failed", "budget_exceeded"):
+            error = GraphStopped(self.part.name, end.ending, end.reason)
         self._decided.append(
             facts.RunFinished(
-                status="failed" if ending == "budget_exceeded" else ending,
-                reason=reason,
-                reason_code=code,
+                status="failed" if end.ending == "budget_exceeded" else end.ending,
+                reason=end.reason,
+                reason_code=end.code,
                 resume_at=self.resume_at,
-                waits=self.waits if ending == "paused" else (),
-                step_id=failed,
+                waits=() if self._finished else self.waits,
+                step_id=end.node,
                 raised=error,
                 part=self.part,
             )
         )
+
+    def _end_of_run(self) -> Stopped:
+        if self.stopped is not None:
+            return self.stopped
+        if self.root.state == "ended" and self.reached:
+            return Stopped("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
+        if self.root.state == "ended":
+            where = ", ".join(map(repr, self._dead_ends))
+            reason = f"no terminal was reached: no edge was taken after {where}"
+            return Stopped("failed", "no_terminal", reason)
+        if self._pausing or not self.waits:
+            return Stopped("paused", "pause_requested", "a pause was requested")
+        return Stopped("paused", *why_paused(self._waits()))
 
 
 def _sent(sends: Iterable[Send], fork: Fork) -> Iterator[Branch]:

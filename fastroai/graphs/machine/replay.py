@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, assert_never, cast
+from typing import Any, assert_never, cast
 
 from pydantic import JsonValue
 
@@ -20,8 +20,9 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, Unit, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, told
+from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.payloads import PayloadCodec
@@ -29,11 +30,6 @@ from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
-
-Ended: TypeAlias = (
-    facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
-)
-"""A fact that ends a visit, or the decision after a visit."""
 
 logger = logging.getLogger("fastroai.graphs")
 
@@ -98,7 +94,7 @@ class GraphReplay(Replay):
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
                 self._messages.pop(entry.place, None)
-                if self.may_start(unit := unit_of(entry)):
+                if (unit := unit_of(entry)) not in self.due and self.may_start(unit):
                     self.note(self.machine.started(unit))
                     self.pending.pop((facts.StepStarted, unit), None)
             case facts.ValueWritten():
@@ -119,14 +115,7 @@ class GraphReplay(Replay):
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(entry, OfWorkflow):
                 raise self._corrupt(f"a graph has no {type(entry).__name__}")
             case _:
                 assert_never(entry)
@@ -139,7 +128,7 @@ class GraphReplay(Replay):
         values[entry.key] = OnRecord(read)
         self._written[place] = attempt, values
 
-    def _read_outcome(self, entry: Ended | facts.AnswerGiven) -> None:
+    def _read_outcome(self, entry: Outcome | facts.AnswerGiven) -> None:
         machine = self.machine
         decided = machine.decided_after(entry)
         visit = decided or Visit(*unit_of(entry))
@@ -169,7 +158,7 @@ class GraphReplay(Replay):
         self,
         branch: Branch,
         visit: Visit,
-        entry: Ended | facts.AnswerGiven,
+        entry: Outcome | facts.AnswerGiven,
         written: Mapping[str, object],
         error: BaseException | None,
     ) -> None:
@@ -177,7 +166,7 @@ class GraphReplay(Replay):
         phase = None if stored is None else self.threads.phase_from_json(self._value(stored, None))
         self.threads.add(branch, visit, written, error, phase)
 
-    def _live_decision(self, entry: Ended) -> Ended:
+    def _live_decision(self, entry: Outcome) -> Outcome:
         match entry:
             case facts.StepFinished():
                 try:
@@ -191,7 +180,7 @@ class GraphReplay(Replay):
             case _:
                 assert_never(entry)
 
-    def _live(self, entry: Ended, visit: Visit) -> Ended:
+    def _live(self, entry: Outcome, visit: Visit) -> Outcome:
         """Return an entry with live values, or with values on record that are decoded when they are read."""
         attempt, written = self._written.pop(entry.place, (None, {}))
         if isinstance(entry, facts.StepCancelled | facts.StepHalted):
@@ -284,7 +273,7 @@ def replayed(
         if isinstance(entry, facts.StepStarted | facts.StepSkipped)
     }
     replay = GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving)
-    told(replay, recorded, part.place)
+    replay_log(replay, recorded, part.place)
     if replay.finish is None or replay.finish.status == "paused":
         replay.machine.read_what_decides()
     return replay
@@ -293,7 +282,7 @@ def replayed(
 class _ComparedReplay(GraphReplay):
     """The replay of a trace. It decodes all outputs, so that they are compared with their types."""
 
-    def over(self, entry: Ended, fact: Ended) -> None:
+    def over(self, entry: Outcome, fact: Outcome) -> None:
         """See `Replay`."""
         if isinstance(fact, facts.StepFinished):
             for held in (fact.output, *fact.written.values()):
