@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.graph_reference import Design, interpret
 from support.graph_simulation import Simulation
-from support.graph_worlds import RUN, World, run_killed
+from support.graph_worlds import World, run_killed
+from support.interruptions import RUN
 from support.machine_states import copied_at_each_fact, shown, state_of
 from support.random_graphs import designs
 from support.random_workflows import Drive, Fates, workflows
