@@ -21,7 +21,7 @@ OTHER_OPTIONS: Final[Mapping[str, str]] = {
     "checkpointer": "config=PipelineConfig(store=…), or run(store=…)",
     **{
         name: f"config=PipelineConfig({name}=…)"
-        for name in ("store", "timeout", "total_timeout", "retries", "retry", "max_concurrency", "on_error")
+        for name in ("store", "timeout", "total_timeout", "retries", "retry", "on_error")
     },
 }
 """What pipelines and graphs have in their config, and no argument for."""
@@ -77,6 +77,9 @@ def _refusing(
     function: Callable[..., object], name: str, arguments: Mapping[str, str]
 ) -> Callable[..., object]:
     """Return a function that raises `TypeError` for some arguments, and else calls another one."""
+    code = inspect.unwrap(function).__code__
+    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    assert arguments.keys().isdisjoint(taken), f"{name} takes {arguments.keys() & set(taken)}"
 
     @functools.wraps(function)
     def checked(*args: object, **kwargs: object) -> object:

@@ -57,6 +57,7 @@ from fastroai.usage.limits import NO_LIMITS
 @other_names(
     arguments={
         **OTHER_OPTIONS,
+        "max_concurrency": "config=PipelineConfig(max_concurrency=…)",
         "budget": "config=PipelineConfig(budget=…)",
         "cost_budget": "config=PipelineConfig(cost_budget=…)",
     },
