@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final, TypedDict
 
@@ -226,8 +227,8 @@ async def expiry() -> None:
         untyped("redis://localhost", ttl_seconds=60)
     store = MemoryRunStore()
     await pipeline().run({"value": 5}, run_id="r", store=store)
-    assert await RunHistory(store).purge(60) == ()
-    assert await RunHistory(store).purge(0) == ("r",)
+    assert await RunHistory(store).purge(timedelta(minutes=1)) == ()
+    assert await RunHistory(store).purge(timedelta(0)) == ("r",)
 
 
 @TRIED("`RunConfig(run_id=…, resume_from=…)`")
