@@ -6,7 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from inspect import signature
 from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from typing_extensions import TypeIs
 
 LONGEST_KEY: Final = 512
 """Most characters of a key."""
@@ -101,6 +104,32 @@ class RunStore(Protocol):
 
 RunStoreLike: TypeAlias = RunStore | str | os.PathLike[str]
 """A store of runs, or the place of one as `open_run_store` takes it: a path such as `"runs.db"`, or a URL."""
+
+
+class DeletesAtRevision(Protocol):
+    """A `RunStore` that can delete a key only as long as nobody has written it again.
+
+    A store is one if its `delete` has the parameter `revision`. Without it, accounts of spend limits that
+    nobody uses any more are kept.
+    """
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete a key; with `revision`, only if that is its last position.
+
+        A key that was deleted at a revision never has that one again: `compare_and_set` makes it, or any
+        other new key, at a later position. So a write that names this revision fails, however late it comes.
+
+        Raises:
+            RevisionConflict: the key's last position is another, or the key is gone.
+        """
+        ...
+
+
+def deletes_at_revision(store: object) -> TypeIs[DeletesAtRevision]:
+    """Return whether a store can delete a key at a revision. One around another can do what that can."""
+    while (inner := getattr(store, "store_within", None)) is not None:
+        store = inner
+    return "revision" in signature(getattr(store, "delete")).parameters  # noqa: B009
 
 
 @runtime_checkable
