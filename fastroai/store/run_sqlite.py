@@ -79,7 +79,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self.largest_value = largest_value
         self._clock = clock
         self._driver = SQLiteFile(
-            file_path(path, "MemoryRunStore()"),
+            file_path(path, "MemoryRunStore(), and MemorySpendStore() for spend limits"),
             in_seconds(timeout),
             _SCHEMA,
             "run_value",
