@@ -5,8 +5,10 @@ They are not read. A limit that started from zero beside them would not hold, so
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
@@ -26,6 +28,10 @@ ConnectionT = TypeVar("ConnectionT")
 _EXPECTED: Final = (
     "a place where no earlier version of FastroAI has counted: {what} cannot be read any more, and would "
     "start from zero. Give another {place}, and lower the limits there by what was spent: SpendBook.set_limit"
+)
+_QUERY: Final = (
+    "SELECT 1 FROM {0} WHERE account_key = coalesce({1}, account_key) "
+    "AND time_window = coalesce({1}, time_window) LIMIT 1"
 )
 
 
@@ -60,12 +66,9 @@ def earlier_in_sqlite(path: str, timeout: Duration) -> EarlierSpending[Any]:
     def has(connection: sqlite3.Connection, account: SpendAccount | None) -> bool:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'spend_account'").fetchone():
             return False
-        query, parameters = _query("spend_account", "?", account)
-        return connection.execute(query, parameters).fetchone() is not None
+        return connection.execute(_QUERY.format("spend_account", "?"), _named(account)).fetchone() is not None
 
-    def driver() -> SQLiteFile:
-        return SQLiteFile(path, in_seconds(timeout), (), "run_value", SpendStoreUnavailable)
-
+    driver = partial(SQLiteFile, path, in_seconds(timeout), (), "run_value", SpendStoreUnavailable)
     return EarlierSpending(driver, "file", has)
 
 
@@ -76,16 +79,17 @@ def earlier_in_redis(url: str, prefix: str, timeout: Duration) -> EarlierSpendin
         client = script.registered_client
         if account is not None:
             return bool(client.exists(f"{prefix}:{{{account.window}:{account.key}}}:account"))
-        pattern = "".join(
-            f"[{letter}]" if letter in "*?[" else letter for letter in prefix.replace("\\", "\\\\")
-        )
-        return any(True for _ in client.scan_iter(f"{pattern}:{{*}}:account", count=1_000))
+        literal = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
+        return any(True for _ in client.scan_iter(f"{literal}:{{*}}:account", count=1_000))
 
-    def driver() -> RedisServer:
-        return RedisServer(
-            url, timeout, store="RedisSpendStore", script="run_redis.lua", unavailable=SpendStoreUnavailable
-        )
-
+    driver = partial(
+        RedisServer,
+        url,
+        timeout,
+        store="RedisSpendStore",
+        script="run_redis.lua",
+        unavailable=SpendStoreUnavailable,
+    )
     return EarlierSpending(driver, "prefix", has)
 
 
@@ -96,25 +100,21 @@ def earlier_in_postgres(dsn: str, schema: str, timeout: Duration) -> EarlierSpen
         table = f'"{schema}".spend_account'
         if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
             return False
-        query, parameters = _query(table, "%s", account)
-        return connection.execute(query.encode(), parameters).fetchone() is not None
+        query = _QUERY.format(table, "%s::text").encode()
+        return connection.execute(query, _named(account)).fetchone() is not None
 
-    def driver() -> PostgresServer:
-        return PostgresServer(
-            dsn,
-            schema,
-            timeout,
-            store="PostgresSpendStore",
-            script="run_postgres.sql",
-            last_made="run_delete_v2",
-            unavailable=SpendStoreUnavailable,
-        )
-
+    driver = partial(
+        PostgresServer,
+        dsn,
+        schema,
+        timeout,
+        store="PostgresSpendStore",
+        script="run_postgres.sql",
+        last_made="run_delete_v2",
+        unavailable=SpendStoreUnavailable,
+    )
     return EarlierSpending(driver, "schema", has)
 
 
-def _query(table: str, mark: str, account: SpendAccount | None) -> tuple[str, tuple[str, ...]]:
-    if account is None:
-        return f"SELECT 1 FROM {table} LIMIT 1", ()
-    where = f"account_key = {mark} AND time_window = {mark}"
-    return f"SELECT 1 FROM {table} WHERE {where}", (account.key, account.window)
+def _named(account: SpendAccount | None) -> tuple[str | None, str | None]:
+    return (None, None) if account is None else (account.key, account.window)

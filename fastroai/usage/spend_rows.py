@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -32,9 +32,8 @@ class WindowRow:
     """The limit of the latest claim."""
     set_limit: int | None = None
     """The limit that was set by hand."""
-    told: dict[tuple[int, int], str] = field(default_factory=dict)
-    """The id of the claim that warned of a share, by the share (in millionths) and the limit of the claim.
-    A change replaces it."""
+    told: tuple[tuple[int, int, str], ...] = ()
+    """The shares that were warned of: each in millionths, with the limit and the id of the claim that did."""
     adjustments: tuple[SpendAdjustment, ...] = ()
     """The changes by hand, in order."""
 

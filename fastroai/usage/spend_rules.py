@@ -169,11 +169,11 @@ class OpenAccount:
             before, after = self._totals()[0], 0
             self._start_from_zero()
         spent, _ = self._totals()
-        window.told = {
-            (share, limit): claim_id
-            for (share, limit), claim_id in window.told.items()
+        window.told = tuple(
+            (share, limit, claim_id)
+            for share, limit, claim_id in window.told
             if _has_reached(spent, share, window.in_force(limit))
-        }
+        )
         adjustment = SpendAdjustment(
             id=change.id,
             at=self._now,
@@ -268,11 +268,11 @@ class OpenAccount:
         """Return the shares that this claim is to warn of."""
         window = self._charged
         spent, _ = self._totals()
-        told = dict(window.told)
+        told = {(share, of): claim_id for share, of, claim_id in window.told}
         for share in claim.warn_at:
             if _has_reached(spent, millionths(share), window.in_force(limit)):
                 told.setdefault((millionths(share), limit), claim.id)
-        window.told = told
+        window.told = tuple((*key, claim_id) for key, claim_id in told.items())
         return tuple(share for share in claim.warn_at if told.get((millionths(share), limit)) == claim.id)
 
     def _start_from_zero(self) -> None:
