@@ -19,6 +19,7 @@ _Waiting: TypeAlias = tuple[AskedT, concurrent.futures.Future[AnswerT]]
 
 _at_work: Final[set[concurrent.futures.Future[None]]] = set()
 """Futures of groups on the background loop, kept until they are done."""
+in_forked_process(_at_work.clear)
 
 
 class Groups(Generic[KeyT, AskedT, AnswerT]):

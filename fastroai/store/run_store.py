@@ -85,6 +85,8 @@ class RunStore(Protocol):
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """Replace all that the key holds by one value at position `revision` + 1.
 
+        A new key may begin at a later position: see `DeletesAtRevision`.
+
         Raises:
             RevisionConflict: the key's last position is not `revision`.
         """
@@ -106,7 +108,7 @@ RunStoreLike: TypeAlias = RunStore | str | os.PathLike[str]
 """A store of runs, or the place of one as `open_run_store` takes it: a path such as `"runs.db"`, or a URL."""
 
 
-class DeletesAtRevision(Protocol):
+class DeletesAtRevision(RunStore, Protocol):
     """A `RunStore` that can delete a key only as long as nobody has written it again.
 
     A store is one if its `delete` has the parameter `revision`. Without it, accounts of spend limits that
@@ -116,8 +118,9 @@ class DeletesAtRevision(Protocol):
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key; with `revision`, only if that is its last position.
 
-        A key that was deleted at a revision never has that one again: `compare_and_set` makes it, or any
-        other new key, at a later position. So a write that names this revision fails, however late it comes.
+        If `compare_and_set` makes the key again, it never has that revision again: from then on,
+        `compare_and_set` makes all new keys at positions above. So a write of before that names the revision
+        fails, however late it comes. A key that `append` makes still begins at 1.
 
         Raises:
             RevisionConflict: the key's last position is another, or the key is gone.
@@ -125,11 +128,11 @@ class DeletesAtRevision(Protocol):
         ...
 
 
-def deletes_at_revision(store: object) -> TypeIs[DeletesAtRevision]:
+def deletes_at_revision(store: RunStore) -> TypeIs[DeletesAtRevision]:
     """Return whether a store can delete a key at a revision. One around another can do what that can."""
     while (inner := getattr(store, "store_within", None)) is not None:
         store = inner
-    return "revision" in signature(getattr(store, "delete")).parameters  # noqa: B009
+    return "revision" in signature(store.delete).parameters
 
 
 @runtime_checkable

@@ -46,6 +46,7 @@ _STALE: Final = 60.0
 _LOST: Final = "put a backup back, or count in another store"
 
 _sweeps: Final[set[concurrent.futures.Future[None]]] = set()
+in_forked_process(_sweeps.clear)
 
 
 @dataclass(frozen=True, slots=True)
