@@ -1,6 +1,7 @@
-"""What FastroAI costs, each figure beside the bare alternative, measured in the same run."""
+"""Benchmarks: each beside its bare alternative, in the same process. Run them with `python -m benchmarks`."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # what supports the tests imports itself from there
+# The servers and worker processes of the tests.
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
