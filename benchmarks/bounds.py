@@ -1,6 +1,6 @@
 """How much more is set aside for requests than they cost, and what it takes to tell.
 
-The traffic is `tests.support.traffic`. Its input is counted as OpenAI's cookbook does, which leaves out what
+The traffic is `support.traffic`. Its input is counted as OpenAI's cookbook does, which leaves out what
 OpenAI adds to tools, and nothing is read from a cache. Claude has no public tokenizer: it is taken to have
 1.2 times the tokens, and the prompt for tools that Anthropic documents.
 """
@@ -14,13 +14,13 @@ from decimal import Decimal
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
+from support.bodies import chat_model, claude_model, responses_model
+from support.traffic import KINDS, Exchange, openai_input_tokens, traffic
 
 from benchmarks.measure import Row, medians
 from benchmarks.startup import run_python
 from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
-from tests.support.bodies import chat_model, claude_model, responses_model
-from tests.support.traffic import KINDS, Exchange, openai_input_tokens, traffic
 
 CALCULATOR = CostCalculator()
 AIM = 1.6

@@ -30,6 +30,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from support.virtual_time import VirtualTimeLoop
 
 from benchmarks.measure import Row, Run, medians
 from fastroai.agent import FastroAgent
@@ -42,7 +43,6 @@ from fastroai.usage.budget import ModelFallback
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import limits_of
 from fastroai.usage.memory_spend_store import MemorySpendStore
-from tests.support.virtual_time import VirtualTimeLoop
 
 AIM_SECONDS = 30e-6
 """For a request under five budgets."""

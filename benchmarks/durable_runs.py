@@ -14,13 +14,13 @@ from typing import Any
 
 import psycopg
 import redis
+from support.servers import running_postgres, running_redis
 
 from benchmarks.measure import Row, medians, seconds
 from benchmarks.pipelines import chain
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
 from fastroai.store.journal import Durability
-from tests.support.servers import running_postgres, running_redis
 
 STEPS = 300
 """In one run, one after the other, each of which does nothing."""

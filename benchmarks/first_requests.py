@@ -46,6 +46,8 @@ from pydantic_ai.providers.openrouter import OpenRouterProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
+from support.bodies import chat_model, claude_model, responses_model
+from support.traffic import Exchange, openai_input_tokens
 
 from benchmarks.measure import Row
 from fastroai.agent import Metered
@@ -53,8 +55,6 @@ from fastroai.agent.request_terms import Terms
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
 from fastroai.usage.bounds import most_by_count, parts_of_input
 from fastroai.usage.tokenizers import tokenizer_of
-from tests.support.bodies import chat_model, claude_model, responses_model
-from tests.support.traffic import Exchange, openai_input_tokens
 
 CALCULATOR = CostCalculator()
 ANSWERS = (100, 300)

@@ -22,7 +22,7 @@ from pydantic_graph import StepContext as PeerContext
 from benchmarks import pipelines
 from benchmarks.durable_runs import bare_sqlite
 from benchmarks.measure import Row, Run, medians, seconds
-from benchmarks.pipelines import bare_nothing, nothing
+from benchmarks.pipelines import adding, bare_add
 from fastroai.graphs import Edge, Graph, GraphResult, Node, Send
 from fastroai.steps import PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, SQLiteRunStore
@@ -54,7 +54,8 @@ async def told(ctx: StepContext) -> object:
 
 def chain(length: int) -> Graph:
     ids = [f"s{i}" for i in range(length)]
-    return Graph("chain", nodes=dict.fromkeys(ids, nothing), edges=[Edge(a, b) for a, b in pairwise(ids)])
+    nodes = {"s0": adding([])} | {after: adding([before]) for before, after in pairwise(ids)}
+    return Graph("chain", nodes=nodes, edges=[Edge(a, b) for a, b in pairwise(ids)])
 
 
 def loop(visits: int, config: PipelineConfig | None = None) -> Graph:
@@ -76,7 +77,7 @@ def fan(width: int) -> Graph:
     ids = [f"s{i}" for i in range(width)]
     return Graph(
         "fan",
-        nodes=dict.fromkeys(["source", *ids, "sink"], nothing),
+        nodes={"source": adding([]), **{i: adding(["source"]) for i in ids}, "sink": adding(ids)},
         edges=[*(Edge("source", i) for i in ids), *(Edge(i, "sink") for i in ids)],
         max_steps=width + 2,
     )
@@ -89,7 +90,7 @@ def sends(width: int) -> Graph:
 
     return Graph(
         "sends",
-        nodes={"split": split, "work": Node(nothing, writes=["done"]), "sink": nothing},
+        nodes={"split": split, "work": Node(adding([]), writes=["done"]), "sink": adding([])},
         edges=[Edge("split", "work", "send"), Edge("work", "sink")],
         reducers={"done": "add"},
         max_steps=width + 2,
@@ -216,14 +217,14 @@ def pydantic_graph_fan(width: int) -> Run:
 
 
 async def awaits(times: int) -> None:
+    total = 0
     for _ in range(times):
-        await bare_nothing()
+        total = await bare_add([total])
 
 
 async def gather(width: int) -> None:
-    await bare_nothing()
-    await asyncio.gather(*(asyncio.create_task(bare_nothing()) for _ in range(width)))
-    await bare_nothing()
+    source = await bare_add([])
+    await bare_add(await asyncio.gather(*(asyncio.create_task(bare_add([source])) for _ in range(width))))
 
 
 # --- what it costs ---

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import statistics
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from types import FrameType
 
 Run = Callable[[], Awaitable[object]]
@@ -24,6 +23,29 @@ class Row:
     ratio: float | None = None
     aim: str = ""
     met: bool | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that something took, in all its rounds: median and minimum, of the clock and of the CPU."""
+
+    wall: float
+    least_wall: float
+    cpu: float
+    least_cpu: float
+
+    @classmethod
+    def of(cls, samples: Sequence[tuple[float, float]]) -> Timing:
+        """Sum up rounds, each with its seconds of the clock and of the CPU."""
+        walls, cpus = [wall for wall, _ in samples], [cpu for _, cpu in samples]
+        return cls(statistics.median(walls), min(walls), statistics.median(cpus), min(cpus))
+
+    def each(self, units: int) -> str:
+        """Write the time of one of so many units, in µs: median (minimum), and the same of the CPU."""
+        wall, least, cpu, least_cpu = (
+            f"{taken / units * 1e6:,.1f}" for taken in (self.wall, self.least_wall, self.cpu, self.least_cpu)
+        )
+        return f"{wall} ({least}) µs, CPU {cpu} ({least_cpu})"
 
 
 async def seconds(run: Run, in_a_row: int = 1) -> float:
@@ -57,23 +79,29 @@ async def function_calls(run: Run, rounds: int = 20, warm_up: int = 5) -> float:
     return count / rounds
 
 
+async def timings(
+    runs: Mapping[str, Run], rounds: int, warm_up: int = 2, in_a_row: int = 1
+) -> dict[str, Timing]:
+    """How long each takes. They take turns, in another order each time, and the collector stays on.
+
+    Runs of some microseconds are measured `in_a_row`: reading the clocks would count.
+    """
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    names, order = list(runs), random.Random(1)
+    for turn in range(warm_up + rounds):
+        for name in order.sample(names, len(names)):
+            started, used = perf_counter(), process_time()
+            for _ in range(in_a_row):
+                await runs[name]()
+            taken = ((perf_counter() - started) / in_a_row, (process_time() - used) / in_a_row)
+            if turn >= warm_up:
+                samples[name].append(taken)
+    return {name: Timing.of(taken) for name, taken in samples.items()}
+
+
 async def medians(
     runs: Mapping[str, Run], rounds: int, warm_up: int = 2, in_a_row: int = 1
 ) -> dict[str, float]:
-    """Median wall time of each, in seconds. They take turns; the collector waits until the end.
-
-    The collection before each turn empties the processor's caches, and filling them again takes longer than
-    a run of some microseconds does. Such runs are measured `in_a_row`.
-    """
-    samples: dict[str, list[float]] = {name: [] for name in runs}
-    names, order = list(runs), random.Random(1)
-    for turn in range(warm_up + rounds):
-        gc.collect()
-        gc.disable()
-        # Whoever follows a larger one, or a collection, finds cold caches: so nobody always does.
-        for name in order.sample(names, len(names)):
-            taken = await seconds(runs[name], in_a_row)
-            if turn >= warm_up:
-                samples[name].append(taken)
-        gc.enable()
-    return {name: statistics.median(taken) for name, taken in samples.items()}
+    """Median wall time of each, in seconds, measured as `timings` does."""
+    taken = await timings(runs, rounds, warm_up, in_a_row)
+    return {name: timing.wall for name, timing in taken.items()}

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from support.servers import running_postgres, running_redis
+
 from benchmarks.measure import Row, medians
 from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
-from tests.support.servers import running_postgres, running_redis
 
 VALUE = b'{"kind": "step_finished", "step": "classify", "output": "' + b"x" * 100 + b'"}'
 APPENDS = 200

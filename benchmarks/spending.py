@@ -11,10 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
 
+from support.servers import running_postgres, running_redis
+from support.spend_worker import Place, Task, Workers
+
 from benchmarks.measure import Row
 from fastroai.usage import SpendAccount, SpendClaim
-from tests.support.servers import running_postgres, running_redis
-from tests.support.spend_worker import Place, Task, Workers
 
 SHAPES = ((1, 12), (2, 12), (4, 12), (1, 50), (4, 1))
 """Numbers of processes, and of requests that each makes at once, all on one account."""

@@ -7,6 +7,7 @@ costs next to nothing.
 from typing import TYPE_CHECKING
 
 from fastroai.lazy import lazy_names
+from fastroai.renamed import RENAMED
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
@@ -267,4 +268,5 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".version": ("__version__",),
     },
+    of_others=RENAMED,
 )

@@ -737,10 +737,9 @@ class ContractViolation(FastroAIError):
     """The inputs or the output of a step do not fit its contract. Trying again would not change that.
 
     `details` has every problem, `data` the values in question: inputs by name, or the output. `step_id` is
-    `None` if the inputs of a run are not what its pipeline accepts.
+    `None` if the inputs of a run are not what its pipeline accepts. `kind` says what has this id: a step, a
+    typed function or a flow.
     """
-
-    _kind: ClassVar[str] = "step"
 
     def __init__(
         self,
@@ -749,11 +748,13 @@ class ContractViolation(FastroAIError):
         details: tuple[ViolationDetail, ...],
         data: object,
         pipeline: str = "",
+        kind: Literal["step", "function", "flow"] = "step",
     ) -> None:
-        super().__init__(step_id, direction, details, data, pipeline)
+        super().__init__(step_id, direction, details, data, pipeline, kind)
         self.step_id, self.details, self.data = step_id, details, data
         self.direction: Direction = direction
         self.pipeline = pipeline
+        self.kind: Literal["step", "function", "flow"] = kind
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -761,7 +762,7 @@ class ContractViolation(FastroAIError):
         return tuple(map(_told, self.details))
 
     def __str__(self) -> str:
-        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"{self._kind} {self.step_id!r}"
+        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"{self.kind} {self.step_id!r}"
         told = "; ".join(self.violations[:5])
         more = len(self.details) - 5
         return f"{whose}: {_VIOLATED[self.direction]}: {told}{f'; and {more} more' if more > 0 else ''}"
@@ -782,12 +783,11 @@ def _told(detail: ViolationDetail) -> str:
 
 
 class _FunctionViolation(ContractViolation):
-    _kind = "function"
     _direction: ClassVar[Direction]
 
     def __init__(self, function: str, violations: tuple[str, ...], data: object) -> None:
         details = tuple(ViolationDetail(type="check_failed", loc=(), msg=text) for text in violations)
-        super().__init__(function, self._direction, details, data)
+        super().__init__(function, self._direction, details, data, kind="function")
 
 
 class PreconditionFailed(_FunctionViolation):

@@ -1,14 +1,39 @@
-"""Names that people know from other libraries: the error for one of them says what to write here."""
+"""What people write who know other libraries: the error for it says what to write here."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
+import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar, cast
+from dataclasses import FrozenInstanceError
+from typing import Final, NoReturn, TypeVar, cast
 
 _MadeT = TypeVar("_MadeT", bound=Callable[..., object])
+SettingsT = TypeVar("SettingsT")
 
 _NONE: Mapping[str, str] = {}
+_TOLD: Final = 5
+"""The most settings that an error names."""
+
+OTHER_OPTIONS: Final[Mapping[str, str]] = {
+    "checkpointer": "config=PipelineConfig(store=…), or run(store=…)",
+    **{
+        name: f"config=PipelineConfig({name}=…)"
+        for name in ("store", "timeout", "total_timeout", "retries", "retry", "max_concurrency", "on_error")
+    },
+}
+"""What pipelines and graphs have in their config, and no argument for."""
+
+OTHER_CALLS: Final[Mapping[str, str]] = {
+    "invoke": "run_sync(inputs)",
+    "ainvoke": "run(inputs)",
+    "astream": "stream(inputs)",
+    "update_state": "fork(run_id, at=…, inputs=…, outputs=…)",
+    "get_state_history": "the trace: store.trace(run_id)",
+}
+"""What LangGraph calls the methods of a graph that runs."""
 
 
 def other_names(
@@ -63,3 +88,38 @@ def _refusing(
         return function(*args, **kwargs)
 
     return checked
+
+
+def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
+    """Have a frozen dataclass say what to write where its settings are positional, or are assigned to.
+
+    `meant` are the settings that positional values probably are, in their order. Without them, the error
+    names the first ones that there are.
+    """
+
+    def new(cls: type[SettingsT], *values: object, **_: object) -> SettingsT:
+        if values:
+            if meant:
+                named = ", ".join(f"{name}={value!r}" for name, value in zip(meant, values, strict=False))
+            else:
+                first = itertools.islice(inspect.signature(cls).parameters, _TOLD)
+                named = ", ".join([*(f"{name}=…" for name in first), "…"])
+            raise TypeError(f"{cls.__name__} takes its settings by name: {cls.__name__}({named})")
+        return object.__new__(cls)
+
+    def assign(self: SettingsT, name: str, value: object) -> None:
+        kind = type(self).__name__
+        old = re.findall("[A-Z][a-z]+", kind)[-1].lower()  # config, budget, limit
+        raise FrozenInstanceError(
+            f"{kind}.{name} cannot be changed, for others may share the object; "
+            f"make another one: dataclasses.replace({old}, {name}={value!r})"
+        )
+
+    def decorate(cls: type[SettingsT]) -> type[SettingsT]:
+        # Not in the body of the class: type checkers would read the signature of `__new__`, which takes all.
+        signature = inspect.signature(cls)  # of its `__init__`, as `help` shows it
+        for name, value in (("__new__", new), ("__setattr__", assign), ("__signature__", signature)):
+            setattr(cls, name, value)
+        return cls
+
+    return decorate

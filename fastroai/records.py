@@ -19,6 +19,8 @@ from decimal import (
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
+from fastroai.data_kinds import Label, Text
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -206,9 +208,9 @@ class RequestRecord:
     step_id: str | None = None
     variant: str | None = None
     """The variant that a router chose around the request; for routers in routers, all: `long/formal`."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[Label[str], ...] = ()
     """Tags of the request's run, and of the scopes inside of it, outermost first."""
-    tenant: str | None = None
+    tenant: Label[str] | None = None
     """The tenant whose spending it is: that of the run, or of the innermost scope that names one."""
     attempt: int = 1
     """The number of the attempt at this request, from 1: transport failures are retried."""
@@ -225,7 +227,7 @@ class RequestRecord:
     lowered_to: int | None = None
     """The `max_tokens` that budgets or spend limits could pay for, where the request was sent with less than
     it asked for; else `None`."""
-    error: str | None = None
+    error: Text[str] | None = None
     """The error of a request that gave no usable response, or a response without its usage."""
 
     @property

@@ -1,6 +1,6 @@
 """Runs the tests of time, threads and processes many times, beside processes that keep the machine busy.
 
-    python tests/stress.py --times 20 --busy 4 --workers auto [files]
+    python tests/stress.py --times 20 --busy 4 --workers auto [tests]
 
 What such a test says must not depend on how busy the machine is. Each failure is printed when it happens.
 """
@@ -8,6 +8,7 @@ What such a test says must not depend on how busy the machine is. Each failure i
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
@@ -27,12 +28,38 @@ HAVE_COMMANDS = ("durability", "properties", "workflows")
 
 
 def tests_of_time() -> list[str]:
-    """The files of tests that depend on real time, threads or processes."""
+    """The tests that depend on real time, threads or processes, also by what they call in their file."""
     return [
-        str(file.relative_to(ROOT))
+        f"{file.relative_to(ROOT)}::{test}"
         for file in sorted(TESTS.rglob("test_*.py"))
-        if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS and OF_TIME.search(file.read_text("utf-8"))
+        if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS
+        for test in _of_time_in(file.read_text("utf-8"))
     ]
+
+
+def _of_time_in(source: str) -> list[str]:
+    """The names of the tests in a file, in their order, that match or use something of the file that does."""
+    found: dict[str, ast.stmt] = {}
+    for one in ast.parse(source).body:
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[one.name] = one
+        elif isinstance(one, ast.Assign):
+            found |= {target.id: one for target in one.targets if isinstance(target, ast.Name)}
+    chosen: set[str] = set()
+    waiting = [
+        name for name, one in found.items() if OF_TIME.search(ast.get_source_segment(source, one) or "")
+    ]
+    while waiting:
+        chosen.add(used := waiting.pop())
+        waiting += [name for name, one in found.items() if name not in chosen and used in _names_in(one)]
+    return [name for name in found if name in chosen and name.startswith("test_")]
+
+
+def _names_in(statement: ast.stmt) -> set[str]:
+    """The names that a statement uses, with those of parameters: fixtures are given by theirs."""
+    return {one.id for one in ast.walk(statement) if isinstance(one, ast.Name)} | {
+        one.arg for one in ast.walk(statement) if isinstance(one, ast.arg)
+    }
 
 
 @contextmanager
@@ -52,7 +79,7 @@ def main() -> int:
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--busy", type=int, default=4)
     options.add_argument("--workers", default="auto", help="processes of pytest-xdist; 0 for none")
-    options.add_argument("tests", nargs="*", help="files of tests, instead of those that depend on time")
+    options.add_argument("tests", nargs="*", help="tests, instead of those that depend on time")
     given = options.parse_args()
     command = [sys.executable, "-m", "pytest", "-q", "-n", given.workers, *(given.tests or tests_of_time())]
     failed = 0

@@ -6,12 +6,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from fastroai.errors import RunInProgress, RunNotFound
+from fastroai.errors import RunInProgress, RunNotFound, SpendLimitExceeded
 from fastroai.store import RunSnapshot
-from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId, check_room
+from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId
 from invoice_desk.desk import TooBusy
 from invoice_desk.invoices import Deps, summarizer
 from invoice_desk.models import (
@@ -38,7 +38,6 @@ async def upload(
     try:
         run = await desk.pipeline.get_state(run_id)
     except RunNotFound:
-        await check_room(customer, desk)
         await desk.begin(run_id, invoice.text)
         return state_of(await desk.pipeline.get_state(run_id))
     if run.inputs["text"] != invoice.text:
@@ -83,7 +82,7 @@ async def cancel(run: KnownRun, desk: Desk) -> None:
     await desk.pipeline.cancel(run.run_id)
 
 
-@router.post("/invoices/{number}/resume", status_code=202, dependencies=[Depends(check_room)])
+@router.post("/invoices/{number}/resume", status_code=202)
 async def resume(run: KnownRun, desk: Desk) -> None:
     """Go on with an invoice that has failed or was cancelled: tomorrow, if the money of today was spent."""
     if run.status == "finished":
@@ -109,7 +108,7 @@ def number_of(run_id: str) -> str:
 
 
 # --8<-- [start:summarize]
-@router.post("/summaries", response_class=EventSourceResponse, dependencies=[Depends(check_room)])
+@router.post("/summaries", response_class=EventSourceResponse)
 async def summarize(invoice: Invoice, customer: Customer, desk: Desk) -> AsyncGenerator[ServerSentEvent]:
     """Summarize an invoice for this client alone. If it leaves, the summary is not written to its end."""
     try:
@@ -145,7 +144,7 @@ async def answer(given: Answer, run: KnownRun, question_id: str, desk: Desk) -> 
         raise HTTPException(404, "this invoice has no such question")
     options = {"reviewer": given.reviewer, "rationale": given.rationale}
     if await desk.inbox.answer(question_id, given.value, **options):
-        with suppress(TooBusy, RunInProgress):  # a worker that looks for answers goes on with it
+        with suppress(TooBusy, RunInProgress, SpendLimitExceeded):  # the service goes on with it
             await desk.go_on(run.run_id)
 
 

@@ -1,13 +1,11 @@
-"""What endpoints ask for: the desk, the run that a path names, and room in a customer's budget."""
+"""What endpoints ask for: the desk, the run that a path names, and the last event that a browser has seen."""
 
-import math
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, HTTPException, Path, Request
 
 from fastroai.store import RunSnapshot
 from invoice_desk.desk import InvoiceDesk
-from invoice_desk.invoices import Deps
 
 ENDED = ("finished", "failed", "cancelled")
 
@@ -55,22 +53,3 @@ LastSeen = Annotated[int, Depends(_last_seen)]
 
 
 # --8<-- [end:last-seen]
-# --8<-- [start:room]
-async def check_room(customer: Customer, desk: Desk) -> None:
-    """Refuse a run that the customer's money may not pay for today, before it begins.
-
-    The limit holds without this: it stops a run before a request that could cross it. But a run that begins
-    should come to its end.
-    """
-    today = await desk.daily.status(Deps(customer))
-    if today.spent_usd + desk.invoice_usd > today.limit_usd:
-        assert today.resets_at is not None
-        seconds = math.ceil((today.resets_at - today.now).total_seconds())
-        detail = (
-            f"${today.spent_usd} of ${today.limit_usd} is spent today, and an invoice may cost up to "
-            f"${desk.invoice_usd}"
-        )
-        raise HTTPException(429, detail, {"Retry-After": str(seconds)})
-
-
-# --8<-- [end:room]

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from decimal import Decimal
 from typing import Self
 
 from fastroai import Budget, BudgetWarning, Inbox, Service, SpendBook, SpendLimit, SQLiteRunStore
@@ -56,11 +55,6 @@ class InvoiceDesk:
         self.inbox = Inbox(self._store)
         self.history = RunHistory(self._store)
 
-    @property
-    def invoice_usd(self) -> Decimal:
-        """The most that an invoice may cost."""
-        return self._settings.invoice_usd
-
     # --8<-- [start:life]
 
     @classmethod
@@ -87,14 +81,17 @@ class InvoiceDesk:
     # --8<-- [start:runs]
 
     async def begin(self, run_id: str, text: str) -> None:
-        """Begin a run, which goes on whether or not anybody waits for it.
+        """Begin a run, which goes on whether or not anybody waits for it. It is paid for to its end.
 
         Raises:
             RunExists: it was begun before.
+            SpendLimitExceeded: the customer's money of today may not suffice.
             TooBusy: another worker, or this one later, may have room.
         """
         deps = Deps.of(run_id)
-        stream = self.pipeline.stream({"text": text}, deps, run_id=run_id, tenant=deps.customer)
+        stream = self.pipeline.stream(
+            {"text": text}, deps, run_id=run_id, tenant=deps.customer, reserve="quote"
+        )
         await self._carry_out(run_id, stream)
 
     async def go_on(self, run_id: str) -> None:
@@ -102,9 +99,11 @@ class InvoiceDesk:
 
         Raises:
             RunInProgress: a process has it.
+            SpendLimitExceeded: the customer's money of today may not suffice.
             TooBusy: another worker, or this one later, may have room.
         """
-        await self._carry_out(run_id, self.pipeline.resume_stream(run_id, deps=Deps.of(run_id)))
+        stream = self.pipeline.resume_stream(run_id, deps=Deps.of(run_id), reserve="quote")
+        await self._carry_out(run_id, stream)
 
     # --8<-- [end:runs]
     # --8<-- [start:text]

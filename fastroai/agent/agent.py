@@ -53,6 +53,7 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
 from fastroai.runtime.labels import NO_LABELS, labels_of
@@ -69,6 +70,15 @@ StepDepsT = TypeVar("StepDepsT", default=Any)
 logger = logging.getLogger("fastroai.agent")
 
 
+@other_names(
+    arguments={
+        "result_type": "output_type=",
+        "result_retries": 'retries={"output": …}',
+        "output_retries": 'retries={"output": …}',
+        "timeout_seconds": "timeout=",
+        "max_retries": "retries=",
+    }
+)
 class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
@@ -794,6 +804,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         *,
         config: StepConfig | None = None,
     ) -> AgentStep[StepDepsT, OutputDataT]: ...
+    @other_names(arguments={"input_transformer": "prompt=, or the first argument"})
     def as_step(
         self, prompt: PromptSource[Any], *, config: StepConfig | None = None
     ) -> AgentStep[Any, OutputDataT]:

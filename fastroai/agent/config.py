@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fastroai.errors import ConfigurationError
+from fastroai.other_names import by_name, other_names
 from fastroai.records import Duration
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.options import by_name, check_count, check_timeout
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.provider_limits import check_provider_limits
 from fastroai.usage.limits import limits_of
 
@@ -26,6 +28,7 @@ REQUEST_RETRY_DELAY: Final = 0.5
 
 
 @by_name("model")
+@other_names(arguments={"timeout_seconds": "timeout=", "max_retries": "FastroAgent(retries=…)"})
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
     """Settings for `FastroAgent(config=...)`. Options given to the constructor beside it win.
@@ -60,6 +63,11 @@ class AgentConfig:
     on_after_dispatch: AfterDispatch | None = None
 
     def __post_init__(self) -> None:
+        if self.model is not None and not isinstance(self.model, str) and not hasattr(self.model, "request"):
+            expected = (
+                "'provider:model', or a PydanticAI Model; settings go into config=, an agent into agent="
+            )
+            raise ConfigurationError("model", self.model, expected)
         check_count("max_tokens", self.max_tokens, least=1)
         check_timeout("timeout", self.timeout)
         check_count("request_retries", self.request_retries)

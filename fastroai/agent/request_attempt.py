@@ -16,6 +16,7 @@ from pydantic_ai.models import StreamedResponse
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import has_counts, is_cut, is_measured, tokens_of, uncounted
+from fastroai.agent.one_time import load_response_types
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
@@ -174,6 +175,7 @@ class RequestAttempt:
     async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait until the request may be sent. Admission may have changed it to another request by then."""
         warn_if_untested()
+        await load_response_types(self.terms.wrapped, streamed=self.terms.streamed)
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):

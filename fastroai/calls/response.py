@@ -13,6 +13,7 @@ from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
 
+from fastroai.other_names import other_names
 from fastroai.records import AgentCallUsage, RequestRecord, ToolCall, Usage, dump
 from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from fastroai.runtime import Scope
 
 
+@other_names(
+    attributes={
+        "data": "response.output",
+        "text": "str(response)",
+        "cost": "response.cost_usd",
+        "messages": "response.all_messages()",
+    }
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatResponse(Generic[OutputDataT]):
     """The response of one agent call.

@@ -42,6 +42,8 @@ Condition: TypeAlias = (
 
 @other_names(
     arguments={
+        "input": "accepts=",
+        "output": "returns=",
         "input_schema": "accepts=",
         "output_schema": "returns=",
         "node_id": "the id of the step, as in Pipeline(contracts={step_id: Contract(…)})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import sys
@@ -58,6 +59,10 @@ def _argument(of: Annotation, base: type, index: int) -> Annotation:
 
 def _evaluated(annotation: Annotation, names: dict[str, Any]) -> Annotation:
     """Return the annotation with names in quotes looked up; `Any` if one is not defined."""
+    if isinstance(annotation, str) and annotation.isidentifier():
+        value = names.get(annotation, vars(builtins).get(annotation))
+        if isinstance(value, type):
+            return value  # most annotations; the general way compiles each of them
     try:
         return get_type_hints(
             SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True

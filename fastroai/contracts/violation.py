@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from pydantic import ValidationError
 
@@ -14,13 +14,19 @@ from fastroai.errors import ConfigurationError, ContractViolation, Direction, Vi
 
 
 def violation_of(
-    step_id: str | None, direction: Direction, error: Exception, data: object, *, pipeline: str = ""
+    step_id: str | None,
+    direction: Direction,
+    error: Exception,
+    data: object,
+    *,
+    pipeline: str = "",
+    kind: Literal["step", "function", "flow"] = "step",
 ) -> ContractViolation:
     """Return the violation for an error of pydantic, or for another error that a validator raised."""
     if isinstance(error, ValidationError):
-        return ContractViolation(step_id, direction, details_of(error), data, pipeline)
+        return ContractViolation(step_id, direction, details_of(error), data, pipeline, kind)
     details = (_detail("validator_error", _said_by(error)),)
-    violation = ContractViolation(step_id, direction, details, data, pipeline)
+    violation = ContractViolation(step_id, direction, details, data, pipeline, kind)
     violation.__cause__ = error
     return violation
 

@@ -91,6 +91,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         "fastroai.usage": ("Budget",),
     },
     of_others={
+        "BudgetExceeded": "fastroai.BudgetExceeded",
+        "exporters": "configure(tracer=OpenTelemetryTracer())",
         "StratumError": "FastroAIError, in fastroai.errors",
         "StratumCompileError": "CompileError",
         "StratumWarning": "FastroAIWarning",

@@ -111,7 +111,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         refuse_on_error(config, "a flow", "it has no steps. Catch the exception in its body")
         functools.update_wrapper(self, function)
         self.function = function
-        self.signature = Signature(function)
+        self.signature = Signature(function, "flow")
         self.name = function.__name__
         self._front = _Front(self, replace(config, sinks=(*config.sinks, tell_reviewers)))
 

@@ -28,6 +28,7 @@ from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_probl
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature, body_problems
+from fastroai.other_names import other_names
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
@@ -255,6 +256,7 @@ class _InferSamples(Protocol):
 def infer(*, intent: str, stable: Literal[True] = ..., **options: Unpack[InferOptions]) -> _Infer: ...
 @overload
 def infer(*, intent: str, stable: Literal[False], **options: Unpack[InferOptions]) -> _InferSamples: ...
+@other_names(arguments={"prompt": "intent=", "max_retries": "retries=", "timeout": "budget=Budget(ms=…)"})
 def infer(
     _bare: object = None,
     /,

@@ -7,7 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final, Literal, cast, get_type_hints
 
 from pydantic import JsonValue, ValidationError
 
@@ -43,10 +43,12 @@ class Signature:
             returns a class that is not a contract. Every problem is named.
     """
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, kind: Literal["function", "flow"] = "function") -> None:
+        """Read the signature of a function. Errors about its values call the function by its `kind`."""
         if not isinstance(function, FunctionType):
             raise CompileError(repr(function), ("it is not a function that def or async def declares",))
         self.name: Final[str] = function.__name__
+        self._kind: Literal["function", "flow"] = kind
         self._signature = inspect.signature(function)
         problems: list[str] = []
         hints = _hints_of(function, problems)
@@ -83,10 +85,10 @@ class Signature:
                     wrong.append(detail)
             except Exception as error:  # a validator of the user's can raise anything
                 if declared.opacity is None:
-                    raise violation_of(self.name, "input", error, arguments) from error
+                    raise violation_of(self.name, "input", error, arguments, kind=self._kind) from error
                 wrong.append({"type": "validator_error", "loc": (name,), "msg": "it is not valid"})
         if wrong:
-            raise ContractViolation(self.name, "input", tuple(wrong), arguments)
+            raise ContractViolation(self.name, "input", tuple(wrong), arguments, kind=self._kind)
         return checked
 
     def check_output(self, output: object) -> Any:
@@ -98,9 +100,10 @@ class Signature:
         try:
             return self.returns.check(output)
         except ValidationError as error:
-            raise ContractViolation(self.name, "output", self.returns.details_of(error), output) from None
+            details = self.returns.details_of(error)
+            raise ContractViolation(self.name, "output", details, output, kind=self._kind) from None
         except Exception as error:  # a validator of the user's can raise anything
-            raise violation_of(self.name, "output", error, output) from error
+            raise violation_of(self.name, "output", error, output, kind=self._kind) from error
 
     def json_of(self, bound: Mapping[str, object]) -> dict[str, JsonValue]:
         """Return bound arguments as JSON, opaque values included."""

@@ -35,7 +35,7 @@ from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
-from fastroai.other_names import other_names
+from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.driving import DrivenRuns
@@ -63,6 +63,10 @@ from fastroai.usage.limits import NO_LIMITS, limits_of, together
 
 @other_names(
     arguments={
+        **OTHER_OPTIONS,
+        "recursion_limit": "max_steps=",
+        "interrupt_after": "pause_nodes=",
+        "interrupt_before": "ctx.ask(…) at the beginning of the step",
         "entry_node": "entry=",
         "terminal_nodes": "terminals=",
         "goal_id": "goal=, a text",
@@ -75,7 +79,14 @@ from fastroai.usage.limits import NO_LIMITS, limits_of, together
         "max_retries_per_node": "config=PipelineConfig(retries=…)",
         "memory_conflict_strategy": "on_conflict=",
         "branch_timeout_seconds": "branch_timeout=",
-    }
+    },
+    attributes={
+        "add_node": "Graph(nodes={name: step})",
+        "add_edge": "Graph(edges=[Edge(source, target)])",
+        "add_conditional_edges": 'Graph(edges=[Edge(source, target, when="conditional", condition="…")])',
+        "compile": "left out: a graph is checked when it is made",
+        **OTHER_CALLS,
+    },
 )
 class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """A state machine: nodes are steps, and edges say which comes after which, and when.

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from fastroai.errors import ConfigurationError
+from fastroai.places import is_in
 from fastroai.plain_text import plain, plain_line, quoted
-from fastroai.runtime.facts import QuestionAsked, RunFinished
+from fastroai.runtime.facts import QuestionAsked
 from fastroai.runtime.threads import run_in_thread
+from fastroai.store.log import Log
 from fastroai.store.open_questions import Question
 from fastroai.store.runs import DurableRun
 from fastroai.store.unsealing import unseal_payloads
@@ -39,18 +41,28 @@ def checked_sinks(sinks: Sequence[Sink]) -> tuple[Sink, ...]:
     raise ConfigurationError("sinks", sinks, "a list of functions that take a question")
 
 
-async def tell_people(sinks: Sequence[Sink], run: DurableRun, finish: RunFinished | None) -> None:
+async def tell_people(log: Log, run: DurableRun) -> None:
     """Tell people of the questions for which a run has just paused: once, and again after a refused answer.
 
-    A sink that raises is logged. The question is in the inbox even then.
+    A question of a nested run is told by the sinks of that run, and of the runs around it. A sink that raises
+    is logged. The question is in the inbox even then.
     """
-    waits_for = () if finish is None else finish.questions
+    waits_for = () if log.finished is None else log.finished.questions
     known = run.recorded.asked.keys() - run.recorded.answers.keys()
     for entry in run.journal.halting.values() if waits_for else ():
         if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
             asked = Question.of(unseal_payloads(entry, run.codec), run.header)
-            for sink in sinks:
+            for sink in _sinks_for(entry.place, log):
                 await _tell(sink, asked)
+
+
+def _sinks_for(place: str, log: Log) -> list[Sink]:
+    """Return the sinks for questions of a place, each once."""
+    found: list[Sink] = []
+    for outer, sinks in log.sinks.items():
+        if not outer or is_in(place, outer):
+            found += [sink for sink in sinks if sink not in found]
+    return found
 
 
 async def _tell(sink: Sink, asked: Question) -> None:

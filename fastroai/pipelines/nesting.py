@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastroai.errors import StepExecutionError
+from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
@@ -17,10 +17,17 @@ def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) ->
 
     Raises:
         StepExecutionError: the output step of the pipeline did not run, because of a failure inside.
+        ConfigurationError: the pipeline is paused on a record of its own, as the run around has none.
     """
     scope_of(context).degraded |= result.quality == "degraded"
     if result.stopped_early:
         return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
+    if result.status == "paused":
+        expected = (
+            f"a store of the outermost run, which has to wait with the pipeline of step {context.step_id!r}: "
+            f"that is paused on record as {result.run_id!r} ({result.reason})"
+        )
+        raise ConfigurationError("store", None, expected)
     if result.output_step not in result.step_outputs:
         step_id, error = next(iter(result.errors.items()))
         raise StepExecutionError(step_id, error) from error

@@ -13,7 +13,7 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.other_names import other_names
+from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -55,6 +55,11 @@ from fastroai.usage.limits import NO_LIMITS
 
 
 @other_names(
+    arguments={
+        **OTHER_OPTIONS,
+        "budget": "config=PipelineConfig(budget=…)",
+        "cost_budget": "config=PipelineConfig(cost_budget=…)",
+    },
     attributes={
         "node": "@step(accepts=…, returns=…)",
         "with_redis": "PipelineConfig(store=RedisRunStore(url))",
@@ -66,7 +71,8 @@ from fastroai.usage.limits import NO_LIMITS
         "with_node_policies": "Pipeline(step_configs={step_id: StepConfig(retry={…})})",
         "with_node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
         "with_model_fallback": "Budget(…, fallback=ModelFallback(at=…, use=…))",
-    }
+        **OTHER_CALLS,
+    },
 )
 class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """Steps that run the moment their own dependencies are done.

@@ -71,16 +71,13 @@ def build_plan(
         for step_id in steps
     }
     problems += contract_problems(steps, needs, contracts, inputs)
-    order: tuple[str, ...] = ()
-    try:
-        order = tuple(TopologicalSorter(needs).static_order())
-    except CycleError as cycle:
-        members = " -> ".join(map(repr, reversed(cycle.args[1])))
-        problems.append(f"steps wait for each other: {members}; remove one of these dependencies")
     dependents: dict[str, list[str]] = {step_id: [] for step_id in steps}
     for step_id, befores in needs.items():
         for before in befores:
             dependents[before].append(step_id)
+    order = _in_order(needs, dependents)
+    if len(order) < len(steps):
+        problems.append(f"steps wait for each other: {_cycle(needs)}; remove one of these dependencies")
     terminal = [step_id for step_id, after in dependents.items() if not after]
     # With a misspelt dependency or a cycle, it is not known which steps are terminal.
     problems += _output_problems(steps, terminal, output_step, shape_is_known=not problems)
@@ -92,6 +89,26 @@ def build_plan(
         order=order,
         output_step=output_step or terminal[0],
     )
+
+
+def _in_order(needs: Mapping[str, Sequence[str]], dependents: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the steps, each after those that it needs, without those in a cycle or after one."""
+    missing = {step_id: len(befores) for step_id, befores in needs.items()}
+    order = [step_id for step_id, number in missing.items() if not number]
+    for step_id in order:
+        for dependent in dependents[step_id]:
+            missing[dependent] -= 1
+            if not missing[dependent]:
+                order.append(dependent)
+    return tuple(order)
+
+
+def _cycle(needs: Mapping[str, Sequence[str]]) -> str:
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as cycle:
+        return " -> ".join(map(repr, reversed(cycle.args[1])))
+    raise AssertionError("all steps can be put in order")
 
 
 def _mapping_problems(**given: object) -> Iterator[str]:

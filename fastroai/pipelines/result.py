@@ -104,7 +104,14 @@ class PipelineUsage(RunUsage):
         return self.cost_dollars
 
 
-@other_names(attributes={"final_state": "result.output"})
+@other_names(
+    attributes={
+        "final_state": "result.output",
+        "data": "result.output",
+        "outputs": "result.step_outputs",
+        "success": "result.ok",
+    }
+)
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult(RunCost, Generic[OutputT]):
     """The result of a run that was not stopped by a failure."""

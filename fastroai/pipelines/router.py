@@ -31,7 +31,7 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import first_given, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
-from fastroai.runs.execution import check_codec
+from fastroai.runs.execution import join_record
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -45,7 +45,7 @@ from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
-from fastroai.store.log import log_of
+from fastroai.store.log import Log, log_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -194,7 +194,6 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         for variant in self._fallbacks.values():
             self._named(variant)  # an unknown name is an error before anything runs
         own = PipelineConfig() if is_run else self.config
-        check_codec(own, log_of(scope_of(context)), self.name)
         scope = Scope(
             "router",
             self.name,
@@ -204,6 +203,9 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             provider_limits=own.provider_limits,
         )
         async with scope:
+            if (log := log_of(scope)) is not None:
+                _refuse_own_record(own, log, self.name)
+                join_record(own, log, scope)
             with scope.nesting():
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
 
@@ -369,6 +371,13 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
 _Variant: TypeAlias = Pipeline[DepsT, InputT, OutputT] | BasePipeline[DepsT, InputT, OutputT]
 """A pipeline or router that can be registered with a router."""
+
+
+def _refuse_own_record(config: PipelineConfig, around: Log, name: str) -> None:
+    """Refuse the store of a router inside of a run that nothing keeps. Raises `ConfigurationError`."""
+    if config.store is not None and around.run is None:
+        expected = f"the store in the config of the outermost run: {name!r} has no record of its own there"
+        raise ConfigurationError("store", config.store, expected)
 
 
 class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):

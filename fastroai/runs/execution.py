@@ -197,14 +197,14 @@ class Execution:
             log.is_handed_over = request.is_handed_over
             run.open_in(scope)
             scope.on_record = True
+            log.add_sinks("", self._config.sinks)
             # The callback runs after the end of the run is on record, so it is pushed first.
-            if self._config.sinks:
-                stack.push_async_callback(self._tell_people, log)
+            stack.push_async_callback(tell_people, log, run)
             await stack.enter_async_context(ended_on_record(log, began))
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
             return log
         if (around := log_of(scope)) is not None:
-            check_codec(self._config, around, self._name)
+            join_record(self._config, around, scope)
             if around.run is not None:
                 restore_spending(scope)
             return around
@@ -246,10 +246,6 @@ class Execution:
             ended.part, ended.resume_at = runner.scope.part, runner.resume_at
             await _tell_end(runner, ended)
 
-    async def _tell_people(self, log: Log) -> None:
-        if log.run is not None:
-            await tell_people(self._config.sinks, log.run, log.finished)
-
     def _appear(self, stack: AsyncExitStack, scope: Scope) -> LiveRun:
         """Let `pause` and `cancel` find a run of this process, until `stack` ends."""
         run = LiveRun(scope)
@@ -265,23 +261,24 @@ class Execution:
             del self._live[run_id]
 
 
-def check_codec(config: PipelineConfig, around: Log | None, name: str) -> None:
-    """Refuse to put values of a nested run that has a codec on record in plain text.
+def join_record(config: PipelineConfig, around: Log, scope: Scope) -> None:
+    """Let the settings of a nested run hold in the record of the run around, if that is on record.
+
+    Its sinks tell its questions. Its values go through the codec of the run around.
 
     Raises:
-        ConfigurationError: the run around is on record without a codec.
+        ConfigurationError: the nested run has a codec and the run around has none, so that values of the
+            nested run would be stored in plain text.
     """
-    if (
-        config.codec is not None
-        and around is not None
-        and around.run is not None
-        and around.run.codec is None
-    ):
+    if around.run is None:
+        return
+    if config.codec is not None and around.run.codec is None:
         expected = (
-            f"a codec in the config of the outermost run, too: its record has the values of {name!r}, and "
-            "without a codec, they would be stored in plain text"
+            f"a codec in the config of the outermost run, too: its record has the values of {scope.name!r}, "
+            "and without a codec, they would be stored in plain text"
         )
         raise ConfigurationError("codec", config.codec, expected)
+    around.add_sinks(around.place(scope), config.sinks)
 
 
 async def _tell_end(runner: Runner, finish: RunFinished) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
 from fastroai.records import EXACT, RequestRecord, Usage, exact_sum, usd_to_microcents
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
@@ -154,6 +155,12 @@ class BudgetScope(BudgetView):
         self._scope.leave(exc)
 
 
+@other_names(
+    arguments={
+        limit: f"budget_scope(Budget({limit}=…))"
+        for limit in ("usd", "microcents", "tokens", "requests", "ms")
+    }
+)
 def budget_scope(
     budget: BudgetLike | None = None,
     *,

@@ -11,6 +11,7 @@ from typing import Literal
 
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.forks import in_forked_process
+from fastroai.other_names import other_names
 from fastroai.records import Duration, in_seconds
 from fastroai.runtime.circuit import SEVERITY, Circuit, CircuitState, Pass
 from fastroai.runtime.options import check_count, check_seconds
@@ -18,6 +19,14 @@ from fastroai.runtime.options import check_count, check_seconds
 Health = Literal["well", "ill", "unknown"]
 
 
+@other_names(
+    arguments={
+        "failure_threshold": "failures=",
+        "fail_max": "failures=",
+        "recovery_timeout": "cooldown=",
+        "reset_timeout": "cooldown=",
+    }
+)
 class CircuitBreaker:
     """Stops requests to a provider after `failures` of them have failed within `window` seconds.
 

@@ -11,7 +11,7 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -27,7 +27,9 @@ from pydantic import (
     TypeAdapter,
 )
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import override
 
+from fastroai.data_kinds import Definition, Name, Payload, Text
 from fastroai.errors import ConfigurationError, RecordedError
 from fastroai.places import quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
@@ -167,6 +169,51 @@ class Fact(RunEvent):
     kind: ClassVar[str]
     """Name of this kind of fact in the log."""
 
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        """Return what happened in sentences, for `explain`: most facts have one, `Unmentioned` ones none."""
+        raise NotImplementedError(f"{type(self).__name__} has no sentence for explain: write it")
+
+    def update_running(self, running: dict[str, None]) -> None:
+        """Add the place of a step that this fact starts to those that run, or take out those that it ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unmentioned(Fact):
+    """A fact without a sentence: others tell what it means."""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return ()
+
+
+class Telling(Protocol):
+    """What the sentences of facts look up in the rest of the log, in which facts are told one by one."""
+
+    @property
+    def running(self) -> Collection[str]:
+        """The places of the steps that run when the fact happens, first started first."""
+        ...
+
+    def cost(self, place: str, ended_at: datetime) -> str:
+        """Return, in brackets, the cost of the attempt at a place that ended then; empty without one."""
+        ...
+
+    def cost_until(self, place: str, by: datetime) -> str:
+        """Return, in brackets, the cost of the attempt at a place that was interrupted before a time."""
+        ...
+
+    def shape(self, definition: JsonValue) -> str:
+        """Return the kind of run that a definition describes, such as `graph`."""
+        ...
+
+    def version(self, definition: JsonValue) -> str:
+        """Return, in brackets, the version of a definition; empty without one."""
+        ...
+
+    def unread(self, definition: JsonValue) -> str:
+        """Return what to do to read a definition that is sealed; empty for any other."""
+        ...
+
 
 # --- failures ---
 
@@ -176,13 +223,22 @@ class FailureFacts:
     """An exception, as far as it can be written down."""
 
     error_type: str
-    message: str
+    message: Text[str]
     failure_class: str
     """`recoverable`, `terminal` or `ambiguous`."""
 
     def as_error(self) -> RecordedError:
         """Return an exception with this type and message."""
         return RecordedError(self.error_type, self.message)
+
+    def __str__(self) -> str:
+        message = " ".join(self.message.split())
+        return f"{self.error_type}: {message}" if message else self.error_type
+
+    @property
+    def sentence(self) -> str:
+        """The failure as the end of a sentence, with its class."""
+        return f"failed ({self.failure_class}): {self}"
 
 
 class Spender(Protocol):
@@ -199,7 +255,7 @@ class FailedAgentCall:
 
     place: str
     """The attempt at the step or function that made it."""
-    call: str
+    call: Name[str]
     """Agent and number of the call, as in `RequestPlace.call`; empty for the code of the place itself."""
     attempt: int
     """Number of the attempt at that call."""
@@ -284,9 +340,9 @@ class RunStarted(Fact):
     kind: ClassVar[str] = "run_started"
     part: WholePart = NOWHERE
     format: int = FORMAT
-    definition: JsonValue = None
+    definition: Definition[JsonValue] = None
     """The shape of the pipeline or graph, which is compared when the run is resumed."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[Text[str], Payload[Any]] = field(default_factory=dict)
     forked_from: str | None = None
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gave this run, as plain data; `None` without any."""
@@ -297,18 +353,38 @@ class RunStarted(Fact):
         steps = self.definition.get("steps") if isinstance(self.definition, dict) else None
         return tuple(steps) if isinstance(steps, dict) else ()
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        source = f", forked from {self.forked_from!r}" if self.forked_from else ""
+        what = f"{run.shape(self.definition)} {self.pipeline!r}{run.version(self.definition)}"
+        return (f"run {self.run_id!r} of {what} began{source}{run.unread(self.definition)}",)
+
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(Fact):
     """A process took the run up again. Everything that had started and had not ended starts anew."""
 
     kind: ClassVar[str] = "run_resumed"
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[Text[str], Payload[Any]] = field(default_factory=dict)
     """Inputs that were replaced when the run was resumed."""
-    definition: JsonValue = None
+    definition: Definition[JsonValue] = None
     """The new shape, if the run was resumed by force although its shape had changed."""
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gave the run in place of earlier ones; `None` to keep those."""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        stopped = ", ".join(f"{place}{run.cost_until(place, self.at)}" for place in run.running)
+        found = f"; its process had died or stopped in {stopped}" if stopped else ""
+        given = f"; inputs given anew: {', '.join(self.inputs)}" if self.inputs else ""
+        changed = ""
+        if self.definition:
+            changed = f"; the {run.shape(self.definition)} had changed{run.version(self.definition)}"
+        return (f"the run was resumed{found}{given}{changed}",)
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        running.clear()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -317,7 +393,7 @@ class RunFinished(Fact):
 
     kind: ClassVar[str] = "run_finished"
     status: RunStatus
-    reason: str = ""
+    reason: Text[str] = ""
     """The reason, for people."""
     reason_code: ReasonCode | None = None
     """The reason, for programs; `None` if it is not on record, as in a log of an earlier version."""
@@ -351,9 +427,20 @@ class RunFinished(Fact):
         """The usage of the run. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        stopped = ", ".join(f"{place}{run.cost(place, self.at)}" for place in run.running)
+        why = "" if self.failure is None else f": {self.failure}"
+        cancelled = f"; cancelled with it: {stopped}" if stopped else ""
+        return (f"the run {'was ' if self.status == 'cancelled' else ''}{self.status}{why}{cancelled}",)
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        running.clear()
+
 
 @dataclass(slots=True, kw_only=True)
-class PauseRequested(Fact):
+class PauseRequested(Unmentioned):
     """Somebody asked the run to pause: running steps may finish, and no other step starts.
 
     A pipeline or graph that is a step has a `PauseRequested` of its own.
@@ -363,11 +450,11 @@ class PauseRequested(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class StopRequested(Fact):
+class StopRequested(Unmentioned):
     """Somebody asked the run to stop at once."""
 
     kind: ClassVar[str] = "stop_requested"
-    reason: str
+    reason: Text[str]
 
 
 # --- steps and visits to nodes ---
@@ -392,6 +479,15 @@ class StepFact(Fact):
 
 
 @dataclass(slots=True)
+class StepEnds(StepFact):
+    """A fact after which the step does not run any more."""
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        running.pop(self.place, None)
+
+
+@dataclass(slots=True)
 class StepStarted(StepFact):
     """A step started, because of `cause`."""
 
@@ -402,6 +498,14 @@ class StepStarted(StepFact):
     """For the body of a flow inside another flow: whether the outer body called it in its own task, so that
     its calls come in the same order each time."""
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: started, because {self.cause}",)
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        running[self.place] = None
+
 
 @dataclass(slots=True)
 class StepSkipped(StepFact):
@@ -410,13 +514,17 @@ class StepSkipped(StepFact):
     kind: ClassVar[str] = "step_skipped"
     cause: str
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: skipped, because {self.cause}",)
+
 
 @dataclass(slots=True)
-class StepFinished(StepFact):
+class StepFinished(StepEnds):
     """A step finished with an output."""
 
     kind: ClassVar[str] = "step_finished"
-    output: Any
+    output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
     _: KW_ONLY
     attempt: int = 1
@@ -434,9 +542,16 @@ class StepFinished(StepFact):
         """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        if self.place not in run.running:
+            return (f"{self.place}: its output is taken over, and it does not run",)
+        what = "asked for more from the user" if self.conversation == "incomplete" else "finished"
+        return (f"{self.place}: {what} at attempt {self.attempt}{run.cost(self.place, self.at)}",)
+
 
 @dataclass(slots=True)
-class StepFailed(StepFact):
+class StepFailed(StepEnds):
     """A step failed, after its retries."""
 
     kind: ClassVar[str] = "step_failed"
@@ -449,9 +564,9 @@ class StepFailed(StepFact):
     """In a workflow, the flow with that budget, named by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, because its work so far is on record."""
-    violations: tuple[str, ...] = ()
+    violations: tuple[Text[str], ...] = ()
     """In a workflow, the reasons why the result was not accepted, if the step failed because of them."""
-    output: Any = None
+    output: Payload[Any] = None
     """The result that was not accepted; in a fact from a log, and in a trace, its JSON."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
@@ -468,20 +583,29 @@ class StepFailed(StepFact):
         """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        cost = run.cost(self.place, self.at)
+        return (f"{self.place}: attempt {self.attempt} {self.failure.sentence}{cost}",)
+
 
 @dataclass(slots=True)
-class StepCancelled(StepFact):
+class StepCancelled(StepEnds):
     """A step was cancelled, because of `cause`."""
 
     kind: ClassVar[str] = "step_cancelled"
-    cause: str
+    cause: Text[str]
     _: KW_ONLY
     attempt: int = 1
     written: Written = field(default_factory=dict, compare=False, repr=False)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: cancelled, because {self.cause}",)
+
 
 @dataclass(slots=True)
-class StepHalted(StepFact):
+class StepHalted(StepEnds):
     """A step waits for something, or runs a pipeline or graph that was paused.
 
     It runs again, from its beginning, when the run is resumed.
@@ -494,6 +618,11 @@ class StepHalted(StepFact):
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict, compare=False, repr=False)
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        why = ", ".join(f"and {wait}" for wait in self.waits) or "because a pause was requested"
+        return (f"{self.place}: halted, {why}{run.cost(self.place, self.at)}",)
 
 
 def _retries_used(given: object) -> RetriesUsed:
@@ -524,7 +653,7 @@ class StepRetried(Fact):
         PlainValidator(_retries_used),
     ]
     """Retries used, including the one that follows."""
-    call: str = ""
+    call: Name[str] = ""
     """The agent call that is repeated: its number in the attempt at the step, or its name."""
     unit: Literal["step", "call"] = "step"
     """The work that is repeated: the code of the step, or an agent call in it."""
@@ -544,6 +673,15 @@ class StepRetried(Fact):
     def failure_class(self) -> FailureClass:
         """The class of the failure, which decides whether it is retried."""
         return FailureClass(self.failure.failure_class)
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        again = f"tried again after {self.delay:.3g} s" if self.delay else "tried again at once"
+        failed = f"attempt {self.attempt}"
+        if self.unit == "step":
+            cost = run.cost(self.place, self.at)
+            return (f"{self.place}: {failed} {self.failure.sentence}{cost}; {again}",)
+        return (f"{self.place}: agent call {self.call}, {failed}, {self.failure.sentence}; {again}",)
 
 
 def question_id(place: str, name: str = "") -> str:
@@ -590,7 +728,7 @@ class EdgeFacts:
     target: str
     when: str
     taken: bool
-    why: str
+    why: Text[str]
 
     @classmethod
     def of(cls, edge: ResolvedEdge) -> EdgeFacts:
@@ -626,6 +764,14 @@ class EdgesResolved(StepFact):
     after: Literal["succeeded", "skipped", "failed"] = "succeeded"
     """How the visit ended."""
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return tuple(
+            f"{self.place}: the {edge.when} edge to {edge.target!r} "
+            f"is {'taken' if edge.taken else 'not taken'}: {edge.why}"
+            for edge in self.edges
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class BranchTimedOut(Fact):
@@ -641,13 +787,17 @@ class BranchTimedOut(Fact):
         """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
         return self.failure.as_error() if self.raised is None else self.raised
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"branch {self.branch!r} {self.failure.sentence}",)
+
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact):
     """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
-    question: Any
+    question: Payload[Any]
     _: KW_ONLY
     id: str = ""
     """Identifies the question in its run, whatever the attempt and the process: 12 hexadecimal digits.
@@ -656,13 +806,13 @@ class QuestionAsked(StepFact):
     """
     name: str = ""
     """Name of the question in its step, by default its number there; empty for a pause node."""
-    answer_schema: dict[str, JsonValue] | None = None
+    answer_schema: Payload[dict[str, JsonValue]] | None = None
     """JSON Schema of the answer, if its type is declared."""
-    options: tuple[JsonValue, ...] | None = None
+    options: tuple[Payload[JsonValue], ...] | None = None
     """The answers that can be given, if they are limited."""
     deadline: float | None = None
     """Time after which no answer is taken, in seconds since 1970."""
-    to: str = ""
+    to: Text[str] = ""
     """The people to ask: a label for inboxes and sinks."""
     attempt: int = 1
     duration_ms: float = 0.0
@@ -678,23 +828,40 @@ class QuestionAsked(StepFact):
         """The wait of the step for the answer."""
         return Wait(what="question", id=self.id, deadline=self.deadline)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        if self.name:
+            return (f"{self.place}: asks a person (question {self.id})",)
+        cost = run.cost(self.place, self.at)
+        return (f"{self.place}: asks a person, and waits for the answer{cost}",)
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        if not self.name:  # a pause node ends with its question
+            running.pop(self.place, None)
+
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact):
     """A person answered a question. The answer to a pause node is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
-    answer: Any
+    answer: Payload[Any]
     _: KW_ONLY
     id: str = ""
     """The id of the question."""
     name: str = ""
     """The name of the question in its step; empty for a pause node."""
-    reviewer: str = ""
+    reviewer: Text[str] = ""
     """The person who answered, if that is known."""
-    rationale: str = ""
+    rationale: Text[str] = ""
     """The reason for the answer, if one was given."""
     written: Written = field(default_factory=dict, compare=False, repr=False)
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        why = f", because {self.rationale}" if self.rationale else ""
+        return (f"{self.place}: {self.reviewer or 'a person'} has answered{why}",)
 
 
 @dataclass(slots=True)
@@ -704,11 +871,15 @@ class WaitStarted(StepFact):
     kind: ClassVar[str] = "wait_started"
     wait: Wait
     _: KW_ONLY
-    value_schema: dict[str, JsonValue] | None = None
+    value_schema: Payload[dict[str, JsonValue]] | None = None
     """JSON Schema of the value of the message."""
     seen: int = 0
     """Number of messages to the run that the step has looked at."""
     attempt: int = 1
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: {self.wait}",)
 
 
 @dataclass(slots=True)
@@ -720,30 +891,38 @@ class WaitEnded(StepFact):
     _: KW_ONLY
     number: int = 0
     """Number of the message among all messages to the run, from 1; 0 if none came in time."""
-    value: Any = None
+    value: Payload[Any] = None
     """The value of the message; in a fact from a log, and in a trace, its JSON."""
     attempt: int = 1
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        if self.number:
+            return (f"{self.place}: has received message {self.wait.name!r} (number {self.number})",)
+        if self.wait.what == "sleep":
+            return (f"{self.place}: has slept",)
+        return (f"{self.place}: message {self.wait.name!r} has not come in time",)
+
 
 @dataclass(slots=True, kw_only=True)
-class ValueWritten(Fact):
+class ValueWritten(Unmentioned):
     """A node of a graph wrote a value into memory while it was running."""
 
     kind: ClassVar[str] = "value_written"
     place: str
     """Place of the attempt at the node."""
-    key: str
-    value: Any
+    key: Name[str]
+    value: Payload[Any]
 
 
 @dataclass(slots=True, kw_only=True)
-class MessagesAdded(Fact):
+class MessagesAdded(Unmentioned):
     """An attempt at a node added messages to the conversation of a graph."""
 
     kind: ClassVar[str] = "messages_added"
     place: str
     """Place of the attempt at the node."""
-    messages: Any
+    messages: Payload[Any]
     """The messages; in a fact from a log, and in a trace, their JSON."""
 
 
@@ -751,11 +930,16 @@ class MessagesAdded(Fact):
 
 
 @dataclass(slots=True)
-class SkipRequested(StepFact):
+class SkipRequested(StepEnds):
     """Somebody asked to leave out a step that had started; its output is `None`."""
 
     kind: ClassVar[str] = "skip_requested"
-    reason: str = ""
+    reason: Text[str] = ""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        why = f", because {self.reason}" if self.reason else ""
+        return (f"{self.place}: somebody skipped it{why}",)
 
 
 @dataclass(slots=True)
@@ -764,14 +948,22 @@ class IterationStarted(StepFact):
 
     kind: ClassVar[str] = "iteration_started"
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: a loop of iterations began",)
+
 
 @dataclass(slots=True)
 class IterationReported(StepFact):
     """An iteration of a step has given a result."""
 
     kind: ClassVar[str] = "iteration_reported"
-    output: Any
+    output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: an iteration has given a result",)
 
 
 @dataclass(slots=True)
@@ -779,7 +971,12 @@ class IterationAborted(StepFact):
     """A loop of iterations was ended before its time."""
 
     kind: ClassVar[str] = "iteration_aborted"
-    reason: str = ""
+    reason: Text[str] = ""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        why = f", because {self.reason}" if self.reason else ""
+        return (f"{self.place}: the loop was aborted{why}",)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -787,7 +984,11 @@ class CheckpointSet(Fact):
     """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
 
     kind: ClassVar[str] = "checkpoint_set"
-    label: str
+    label: Name[str]
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"checkpoint {self.label!r} was set",)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -795,7 +996,15 @@ class CheckpointRestored(Fact):
     """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
 
     kind: ClassVar[str] = "checkpoint_restored"
-    label: str
+    label: Name[str]
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"the run went back to checkpoint {self.label!r}",)
+
+    @override
+    def update_running(self, running: dict[str, None]) -> None:
+        running.clear()
 
 
 # --- calls of typed functions ---
@@ -810,9 +1019,9 @@ class CallEnded(Fact):
     """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
     """Number of the attempt. A call whose failure ended the run has another attempt when it is resumed."""
-    call: Any
+    call: Payload[Any]
     """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
-    output: Any = None
+    output: Payload[Any] = None
     """The value that was returned; in a fact from a log, and in a trace, its JSON."""
     failure: FailureFacts | None = None
     """The exception that was raised, if one was."""
@@ -831,6 +1040,11 @@ class CallEnded(Fact):
         """The name of the function."""
         return step_name(self.place)
 
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        ended = "returned" if self.failure is None else self.failure.sentence
+        return (f"{self.place}: the call, attempt {self.attempt}, {ended}",)
+
 
 # --- requests, tools, side effects ---
 
@@ -841,7 +1055,7 @@ class RequestPlace:
 
     place: str
     """Place of the attempt at the step in which the request is made, such as `write@1`."""
-    call: str
+    call: Name[str]
     """The agent call that the request belongs to: the number of the call in that attempt, or its name.
 
     `1/inner#2` is the second call of agent `inner` by tools of call 1; `1/` stands for plain agents there.
@@ -850,9 +1064,9 @@ class RequestPlace:
     """Number of the attempt at that agent call."""
     model: str
     """The model to which the request goes."""
-    fingerprint: str
+    fingerprint: Name[str]
     """Hash of the content of the request; in a fact of a run without a store, empty until it is read."""
-    tools: tuple[str, ...] = ()
+    tools: tuple[Name[str], ...] = ()
     """The tool calls inside which the request is made, outermost first."""
 
     @property
@@ -862,7 +1076,7 @@ class RequestPlace:
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestSent(Fact):
+class RequestSent(Unmentioned):
     """A request to a model is about to be sent."""
 
     kind: ClassVar[str] = "request_sent"
@@ -877,18 +1091,18 @@ class RequestSent(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestEnded(Fact):
+class RequestEnded(Unmentioned):
     """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
     id: str
     record: RequestRecord
-    response: Any = None
+    response: Payload[Any] = None
     """The response, a `ModelResponse` of PydanticAI; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
-class SpendingRecorded(Fact):
+class SpendingRecorded(Unmentioned):
     """A step recorded or reserved spending that is not a request of an agent."""
 
     kind: ClassVar[str] = "spending_recorded"
@@ -900,16 +1114,16 @@ class SpendingRecorded(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolEnded(Fact):
+class ToolEnded(Unmentioned):
     """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
     place: str
-    tool: str
+    tool: Name[str]
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
-    result: Any = None
+    result: Payload[Any] = None
     """The result, or the metadata of a deferred call. In a fact from a log, and in a trace, its JSON."""
-    retry: JsonValue = None
+    retry: Payload[JsonValue] = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
     """Whether `retry` says that the tool failed, instead of asking the model to try again."""
@@ -924,27 +1138,31 @@ class OnceStarted(Fact):
     kind: ClassVar[str] = "once_started"
     place: str
     """Place of the step, without the attempts at it and at the steps around it."""
-    name: str
+    name: Name[str]
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place}: does {self.name!r}, once in this run",)
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceDone(Fact):
+class OnceDone(Unmentioned):
     """A side effect of `ctx.once` has happened."""
 
     kind: ClassVar[str] = "once_done"
     place: str
-    name: str
-    result: Any
+    name: Name[str]
+    result: Payload[Any]
     """The result of the side effect; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceFailed(Fact):
+class OnceFailed(Unmentioned):
     """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
 
     kind: ClassVar[str] = "once_failed"
     place: str
-    name: str
+    name: Name[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -953,7 +1171,12 @@ class ReplayDiverged(Fact):
 
     kind: ClassVar[str] = "replay_diverged"
     place: str
-    call: str
+    call: Name[str]
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        what = "sends another request than the one on record, which is paid for"
+        return (f"{self.place}: agent call {self.call} {what}",)
 
 
 AnyFact: TypeAlias = (

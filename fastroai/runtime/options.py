@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
-from dataclasses import FrozenInstanceError
-from typing import Final, TypeVar
+from typing import Final
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
@@ -14,37 +11,6 @@ from fastroai.records import Duration, in_seconds
 
 _LONG: Final = 3600.0
 """Seconds in an hour. A longer time limit is probably meant in milliseconds: 30,000 ms are 30 s."""
-
-
-SettingsT = TypeVar("SettingsT")
-
-
-def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
-    """Have a frozen dataclass say what to write where its settings are positional, or are assigned to.
-
-    `meant` are the settings that positional values probably are, in their order.
-    """
-
-    def new(cls: type[SettingsT], *values: object, **_: object) -> SettingsT:
-        if values:
-            named = ", ".join(f"{name}={value!r}" for name, value in zip(meant, values, strict=False))
-            raise TypeError(f"{cls.__name__} takes its settings by name: {cls.__name__}({named})")
-        return object.__new__(cls)
-
-    def assign(self: SettingsT, name: str, value: object) -> None:
-        raise FrozenInstanceError(
-            f"{type(self).__name__}.{name} cannot be changed, for others may share the object; "
-            f"make another one: dataclasses.replace(config, {name}={value!r})"
-        )
-
-    def decorate(cls: type[SettingsT]) -> type[SettingsT]:
-        # Not in the body of the class: type checkers would read the signature of `__new__`, which takes all.
-        signature = inspect.signature(cls)  # of its `__init__`, as `help` shows it
-        for name, value in (("__new__", new), ("__setattr__", assign), ("__signature__", signature)):
-            setattr(cls, name, value)
-        return cls
-
-    return decorate
 
 
 class LongTimeoutWarning(UserWarning):
@@ -65,6 +31,18 @@ def check_seconds(option: str, value: Duration | None, *, zero: bool = False) ->
         raise ConfigurationError(option, value, expected)
     if seconds < 0 or (seconds == 0 and not zero):
         raise ConfigurationError(option, value, expected)
+
+
+def seconds_above_zero(option: str, value: Duration) -> float:
+    """Return a number of seconds, or a `timedelta`, as seconds. Unlike `check_seconds`, it refuses `None`.
+
+    Raises:
+        ConfigurationError: the value is invalid.
+    """
+    seconds: object = in_seconds(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ConfigurationError(option, value, "seconds, above 0 and finite")
+    return seconds
 
 
 def check_timeout(option: str, value: Duration | None) -> None:

@@ -18,7 +18,20 @@ Jitter: TypeAlias = Literal["full", "none"]
 MAX_BACKOFF_SECONDS: Final = 60.0
 
 
-@other_names(arguments={"backoff_seconds": "backoff="})
+@other_names(
+    arguments={
+        "backoff_seconds": "backoff=",
+        "max_attempts": "max_retries=, the extra attempts: one less",
+        "maximum_attempts": "max_retries=, the extra attempts: one less",
+        "initial_interval": "backoff=",
+        "max_interval": "max_backoff=",
+        "maximum_interval": "max_backoff=",
+        "backoff_factor": "left out: each wait is twice the one before",
+        "backoff_coefficient": "left out: each wait is twice the one before",
+        "retry_on": "retry={FailureClass.RECOVERABLE: RetryPolicy(…)}, and classifiers=",
+        "non_retryable_error_types": "classifiers=, functions that return FailureClass.TERMINAL",
+    }
+)
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """A rule for one class of failures: how often to retry, and how long to wait before each retry.

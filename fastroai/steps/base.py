@@ -6,6 +6,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
@@ -46,6 +47,11 @@ StepFunction: TypeAlias = (
 )
 
 
+_NO_CONFIG: Final = StepConfig()
+NO_CONTRACT: Final = Contract()
+"""The contract of all steps that declare none, known by its identity."""
+
+
 class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """One unit of work in a pipeline.
 
@@ -60,8 +66,8 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
                 return response.output
     """
 
-    config: StepConfig = StepConfig()
-    contract: Contract = Contract()
+    config: StepConfig = _NO_CONFIG
+    contract: Contract = NO_CONTRACT
     """Conditions that are checked before and after each attempt."""
     checks_output_itself: ClassVar[bool] = False
     """Whether `execute` itself has checked that its outputs are of the inferred type."""
@@ -113,10 +119,10 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         functools.update_wrapper(self, function)
         self.function = function
         self.config = config
-        self.contract = contract or Contract()
+        self.contract = NO_CONTRACT if contract is None else contract
         self._execute: Callable[[StepContext[DepsT]], Awaitable[OutputT]] = (
             cast("Callable[[StepContext[DepsT]], Awaitable[OutputT]]", function)
-            if inspect.iscoroutinefunction(function)
+            if _is_coroutine_function(function)
             else self._execute_in_thread
         )
 
@@ -170,7 +176,15 @@ def step(
 
 
 @other_names(
-    arguments={"input": "accepts=", "output": "returns=", "node_id": "the key in Pipeline(steps={…})"}
+    arguments={
+        "input": "accepts=",
+        "output": "returns=",
+        "node_id": "the key in Pipeline(steps={…})",
+        "name": "the key in Pipeline(steps={…})",
+        "depends_on": "Pipeline(dependencies={step_id: […]})",
+        "max_retries": "retries=",
+        "timeout_seconds": "timeout=",
+    }
 )
 def step(
     function: StepFunction[Any, Any] | None = None,
@@ -207,6 +221,11 @@ def step(
         ConfigurationError: an option is invalid, or the decorated object is not a function that can be a
             step.
     """
+    options = (timeout, total_timeout, retries, retry_delay, retry, cost_budget, budget, trace, on_error)
+    conditions = (accepts, returns, require, ensure)
+    rest = (classifiers, on_step_start, on_step_success, on_step_failure, on_retry)
+    if function is not None and all(map(is_, (*options, *conditions, *rest), _NO_OPTIONS)):
+        return _PLAIN(function)
     config = StepConfig(
         timeout=timeout,
         total_timeout=total_timeout,
@@ -243,7 +262,20 @@ class _StepDecorator:
     def __call__(self, function: StepFunction[Any, Any]) -> FunctionStep[Any, Any]:
         if not callable(function) or isinstance(function, type):
             raise ConfigurationError("step", function, "a function that takes the StepContext")
-        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        if not _is_coroutine_function(function) and (
+            inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+        ):
             expected = "a function that returns its output, without `yield`; ctx.run_stream streams in it"
             raise ConfigurationError("step", function, expected)
         return FunctionStep(function, self._config, self._contract)
+
+
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
+    """Look at the flag of the function first: `inspect` unwraps all else, and there may be thousands."""
+    code = getattr(function, "__code__", None)
+    return bool(code and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
+
+
+_NO_OPTIONS: Final = (*[NOT_GIVEN] * 13, (), *[None] * 4)
+"""What `@step` without parentheses is given, in the order in which it looks."""
+_PLAIN: Final = _StepDecorator(_NO_CONFIG, NO_CONTRACT)

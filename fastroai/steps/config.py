@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink, checked_sinks
-from fastroai.other_names import other_names
+from fastroai.other_names import by_name, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import (
     Classifier,
@@ -25,7 +25,7 @@ from fastroai.runtime import (
     RetryRules,
     check_provider_limits,
 )
-from fastroai.runtime.options import by_name, check_count, check_seconds, check_timeout
+from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
@@ -114,7 +114,10 @@ class ExecutionConfig:
         check_on_error(first_given(self.on_error, default="fail"))
 
 
-_OTHER_HOOKS: Final = {
+_OTHER_NAMES: Final = {
+    "max_retries": "retries=",
+    "timeout_seconds": "timeout=",
+    "timeout_ms": "timeout=, in seconds",
     "on_node_start": "on_step_start=",
     "on_node_success": "on_step_success=",
     "on_node_failure": "on_step_failure=",
@@ -122,7 +125,7 @@ _OTHER_HOOKS: Final = {
 
 
 @by_name(*_MEANT)
-@other_names(arguments=_OTHER_HOOKS)
+@other_names(arguments=_OTHER_NAMES)
 @dataclass(frozen=True, kw_only=True)
 class StepConfig(ExecutionConfig):
     """Settings of one step."""
@@ -131,10 +134,12 @@ class StepConfig(ExecutionConfig):
 @by_name(*_MEANT)
 @other_names(
     arguments={
-        **_OTHER_HOOKS,
+        **_OTHER_NAMES,
         "policy_map": "retry=",
         "node_policies": "Pipeline(step_configs={step_id: StepConfig(retry=…)})",
         "node_timeouts": "Pipeline(step_configs={step_id: StepConfig(timeout=…)}), in seconds",
+        "checkpointer": "store=",
+        "recursion_limit": "Graph(max_steps=…)",
         "context": "run(context={…})",
         "run_id": "run(run_id=…)",
         "resume_from": "resume(run_id, store=…)",
@@ -150,7 +155,7 @@ class PipelineConfig(ExecutionConfig):
     store: RunStoreLike | None = None
     """Store that keeps runs on record, so that they can be resumed: a `RunStore`, or the path or URL of one,
     such as `"runs.db"`. Nested pipelines use the store of the run around them, with its
-    codec and its sinks."""
+    codec, and not their own."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
     lease: Duration = DEFAULT_TERMS.seconds
@@ -161,7 +166,8 @@ class PipelineConfig(ExecutionConfig):
     codec: PayloadCodec | None = None
     """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
-    """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own."""
+    """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own.
+    Those of a nested run are called, too, for the questions that are asked in it."""
     provider_limits: ProviderLimits | None = field(default=None, hash=False)
     """Limits on requests at once and in a minute, by provider, for every request inside, whichever agent
     makes it: `{"openai": ProviderLimit(...)}`, `"*"` for all other providers."""
@@ -375,10 +381,14 @@ def resolve_all(
     Steps with the same settings share one object.
     """
     known: dict[tuple[StepConfig | None, StepConfig], ResolvedConfig] = {}
+    same: dict[tuple[int, int], ResolvedConfig] = {}  # by identity, as a config takes long to hash
     resolved: dict[str, ResolvedConfig] = {}
     for step_id, config in own.items():
         key = (named.get(step_id), config)
-        if key not in known:
-            known[key] = resolve(*(one for one in key if one is not None), pipeline=pipeline)
-        resolved[step_id] = known[key]
+        identity = (id(key[0]), id(config))
+        if identity not in same:
+            if key not in known:
+                known[key] = resolve(*(one for one in key if one is not None), pipeline=pipeline)
+            same[identity] = known[key]
+        resolved[step_id] = same[identity]
     return resolved

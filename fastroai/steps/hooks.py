@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
+from fastroai.places import attempt_around, step_name
 from fastroai.records import NotGiven
 from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished, StepRetried, StepStarted
 
@@ -159,9 +160,20 @@ class RunHooks:
         async def tell(event: RunEvent) -> None:
             if event.path != path:
                 return
-            step_id: object = getattr(event, "step_id", None)
-            if isinstance(step_id, str) and step_id in self.steps:
+            step_id = _step_of(event)
+            if step_id is not None and step_id in self.steps:
                 await self.steps[step_id].tell(event)
             await self.pipeline.tell(event)
 
         return tell
+
+
+def _step_of(event: RunEvent) -> str | None:
+    """Return the id of the step that an event is about; for a typed function, of the step that calls it."""
+    if isinstance(event, StepRetried):
+        place = event.place
+        while "#" in place.rpartition("/")[2]:  # the call of a function, which has a hash of its arguments
+            place = attempt_around(place) or ""
+        return step_name(place)
+    step_id: object = getattr(event, "step_id", None)
+    return step_id if isinstance(step_id, str) else None

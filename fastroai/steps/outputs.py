@@ -6,22 +6,27 @@ import functools
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from types import GenericAlias, UnionType
-from typing import Any
+from typing import Any, Final
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from fastroai.errors import DependencyTypeError, MissingDependencyError, nearest_hint
 
+_FEW: Final = 8
+"""Dependencies that are looked through one by one faster than a set is made of them."""
+
 
 class Outputs:
     """The outputs of one run so far, and which steps may read them."""
 
-    __slots__ = ("dependencies", "values")
+    __slots__ = ("_wide", "dependencies", "values")
 
     def __init__(self, dependencies: Mapping[str, tuple[str, ...]]) -> None:
         self.dependencies = dependencies
         """Direct dependencies of every step, by step id."""
         self.values: MutableMapping[str, object] = {}
+        self._wide: dict[str, frozenset[str]] = {}
+        """The direct dependencies of steps that have many, and have read one."""
 
     def is_read_by(self, reader: str, step_id: str) -> bool:
         """Whether `step_id` is a step whose output `reader` may read."""
@@ -59,7 +64,7 @@ class Outputs:
     def is_ancestor(self, step_id: str, of: str) -> bool:
         """Return whether `step_id` always finishes before `of` starts. Walks no further than it must."""
         direct = self.dependencies.get(of, ())
-        if step_id in direct:
+        if step_id in (direct if len(direct) <= _FEW else self._as_set(of, direct)):
             return True
         seen = set(direct)
         waiting = list(direct)
@@ -71,6 +76,12 @@ class Outputs:
                     seen.add(before)
                     waiting.append(before)
         return False
+
+    def _as_set(self, step_id: str, direct: tuple[str, ...]) -> frozenset[str]:
+        known = self._wide.get(step_id)
+        if known is None:
+            known = self._wide[step_id] = frozenset(direct)
+        return known
 
     def _race(self, reader: str, step_id: str) -> str:
         if step_id == reader or self.is_ancestor(reader, step_id):

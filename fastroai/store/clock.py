@@ -5,12 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from fastroai.errors import ConfigurationError
+
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def utc_now() -> datetime:
     """Return the time in UTC by the clock of this machine."""
     return datetime.now(UTC)
+
+
+def check_clock(option: str, clock: object) -> None:
+    """Refuse a clock that cannot be called. Raises `ConfigurationError`."""
+    if not callable(clock):
+        raise ConfigurationError(option, clock, "a function without parameters that returns the time")
 
 
 def ago(now: datetime, age: timedelta) -> datetime:

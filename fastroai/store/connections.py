@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from anyio import CancelScope
 
-from fastroai.errors import ConfigurationError, StoreUnavailable
+from fastroai.errors import StoreUnavailable
 from fastroai.forks import ForkGate, in_forked_process
 from fastroai.store.address import Address
 from fastroai.store.workers import Workers
@@ -87,8 +87,6 @@ class Connections(Generic[ConnectionT]):
     """
 
     def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
-        if not driver.timeout > 0:
-            raise ConfigurationError("timeout", driver.timeout, "seconds, above 0")
         self._driver, self._limit = driver, limit
         self._start()
         if driver.closes_before_fork:

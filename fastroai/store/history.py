@@ -371,7 +371,8 @@ class RunHistory:
         give an age within which they always go on, or `status`.
 
         Args:
-            older_than: The time in which nothing has happened.
+            older_than: The time in which nothing has happened. A number is refused: it may be meant in days,
+                and what is deleted is gone.
             status: Only runs with this status, or one of these; by default all, also interrupted, paused and
                 driven runs.
             dry_run: Only return the ids.

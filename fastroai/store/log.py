@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
+from fastroai.store.open_questions import Question
 from fastroai.store.packed import PackedFacts
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
@@ -37,6 +38,8 @@ class Log:
         """Whether its process also lets go of it if its task is cancelled."""
         self.is_cancelling = False
         """Whether somebody has asked to cancel the run."""
+        self.sinks: dict[str, list[Callable[[Question], Awaitable[None] | None]]] = {}
+        """Functions that tell people of the questions at a place, and inside it; those at "" tell of all."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
@@ -72,6 +75,11 @@ class Log:
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
         self.note(fact, stored)
+
+    def add_sinks(self, place: str, sinks: Sequence[Callable[[Question], Awaitable[None] | None]]) -> None:
+        """Have people told of questions that are asked at a place of the run, and inside that place."""
+        held = self.sinks.setdefault(place, [])
+        held += [sink for sink in sinks if sink not in held]
 
     def keep_open(self, question: QuestionAsked) -> None:
         """Keep a question on record that still waits for its answer."""

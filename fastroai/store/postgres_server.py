@@ -9,7 +9,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
-from fastroai.records import Duration, in_seconds
+from fastroai.records import Duration
+from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
@@ -40,7 +41,8 @@ class PostgresServer:
         unavailable: type[StoreUnavailable],
     ) -> None:
         """`store` names the class of the store. `script`, a file of this package, makes `last_made` last."""
-        if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
+        is_text = isinstance(schema, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_text or not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
             expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
             raise ConfigurationError("schema", schema, expected)
         try:
@@ -50,12 +52,13 @@ class PostgresServer:
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
         given: dict[str, Any] | None = None
-        with suppress(psycopg.Error):  # the error may quote the password
-            given = conninfo_to_dict(dsn)
+        if isinstance(dsn, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            with suppress(psycopg.Error):  # the error may quote the password
+                given = conninfo_to_dict(dsn)
         if given is None:
             expected = "a connection string such as 'postgresql://user@localhost/database'"
             raise ConfigurationError("dsn", "(not shown)", expected)
-        self.timeout, self.schema = in_seconds(timeout), schema
+        self.timeout, self.schema = seconds_above_zero("timeout", timeout), schema
         self.closes_before_fork = False
         self._script, self._last_made, self._unavailable = script, last_made, unavailable
         self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)

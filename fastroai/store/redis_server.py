@@ -8,7 +8,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
-from fastroai.records import Duration, in_seconds
+from fastroai.records import Duration
+from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.address import HIDDEN, Address
 from fastroai.store.connections import REFUSED, UNREACHED
 
@@ -25,7 +26,8 @@ def check_prefix(prefix: str) -> None:
     Raises:
         ConfigurationError: the prefix is not printable text without braces.
     """
-    if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
+    is_text = isinstance(prefix, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_text or not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
         raise ConfigurationError("prefix", prefix, "printable text without braces")
 
 
@@ -40,7 +42,7 @@ class RedisServer:
             import redis
         except ImportError as error:
             raise MissingExtraError(store, "redis", "redis") from error
-        self.timeout = in_seconds(timeout)
+        self.timeout = seconds_above_zero("timeout", timeout)
         self.closes_before_fork = False
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._unavailable = unavailable

@@ -12,7 +12,7 @@ from typing import Final
 
 from fastroai.errors import RevisionConflict
 from fastroai.forks import ForkGate
-from fastroai.store.clock import utc_now
+from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.hints import Waiters, wait_for
 from fastroai.store.reads_runs import ReadsRuns
 from fastroai.store.run_arguments import (
@@ -47,6 +47,7 @@ class MemoryRunStore(ReadsRuns):
     ) -> None:
         """`clock` gives the time, with its time zone. `largest_value` bounds the bytes of one value."""
         check_largest_value(largest_value)
+        check_clock("clock", clock)
         self.largest_value = largest_value
         self._clock = clock
         self._lock = threading.Lock()

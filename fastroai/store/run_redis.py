@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
@@ -31,6 +32,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
 
 
+@other_names(
+    arguments={
+        "ttl_seconds": "left out: runs are kept until RunHistory(store).purge(older_than)",
+        "ttl": "left out: runs are kept until RunHistory(store).purge(older_than)",
+    }
+)
 class RedisRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in Redis or Valkey, for the processes of many machines.
 
@@ -65,8 +72,10 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self.largest_value = largest_value
         self._prefix = prefix
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
-        parts = ("runs", "run:", "new_after")
-        self._index, self._held, self._new_after = (f"{{{prefix}}}:{part}".encode() for part in parts)
+        parts = ("runs", "revisions", "run:", "new_after")
+        self._index, self._revisions, self._held, self._new_after = (
+            f"{{{prefix}}}:{part}".encode() for part in parts
+        )
         self._driver = RedisServer(
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
         )
@@ -133,7 +142,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         return line
 
     async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
-        keys = [self._index, self._held + name, self._new_after]
+        keys = [self._index, self._revisions, self._held + name, self._new_after]
         return await self._connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
 
     @staticmethod

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from fastroai.errors import RevisionConflict, RunStoreUnavailable
-from fastroai.records import Duration, in_seconds
-from fastroai.store.clock import utc_now
+from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable
+from fastroai.records import Duration
+from fastroai.runtime.options import seconds_above_zero
+from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.connections import Connections
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.reads_runs import ReadsRuns
@@ -30,16 +31,22 @@ _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS run_key (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS run_value (place INTEGER PRIMARY KEY, value BLOB NOT NULL)",
 )
+# After the last value that was appended comes a mark: the integer 0, which is no value (values are bytes). If
+# that value is lost, the mark shows that it was there. The next append puts a value in the place of the mark.
+# The mark is on the page that is written anyway. A counter beside the key would cost twice as much.
+_MARK: Final = 0
+# The place of the last value of a key, even if that value is lost.
 _LAST_PLACE: Final = (
-    "(SELECT place FROM run_value WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 "
-    "ORDER BY place DESC LIMIT 1)"
+    "(SELECT place - (typeof(value) = 'integer') FROM run_value "
+    "WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 ORDER BY place DESC LIMIT 1)"
 )
 # A key has a value from the first write on: without one, it had one at least.
 _KEY: Final = f"SELECT id, coalesce({_LAST_PLACE} & 4294967295, 1) FROM run_key WHERE key = ?"
 _VALUES: Final = "SELECT CAST(value AS BLOB) FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
 _LIST: Final = (
-    "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(place & 4294967295, 1) FROM run_key "
-    f"LEFT JOIN run_value ON place = {_LAST_PLACE} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+    "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
+    f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
+    "LEFT JOIN run_value ON place = last ORDER BY key"
 )
 _SIGN: Final = 2**31
 """The number from which on SQLite takes the user version of a file for a negative one."""
@@ -73,14 +80,17 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             largest_value: Most bytes in one value; `None` for the limit of SQLite, 1 GB.
 
         Raises:
-            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
         check_largest_value(largest_value)
+        check_clock("clock", clock)
+        if not isinstance(fsync, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("fsync", fsync, "True or False")
         self.largest_value = largest_value
         self._clock = clock
         self._driver = SQLiteFile(
             file_path(path, "MemoryRunStore(), and MemorySpendStore() for spend limits"),
-            in_seconds(timeout),
+            seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "run_value",
             RunStoreUnavailable,
@@ -173,7 +183,7 @@ def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes]
     """Append values, if the key is at this revision. Return the revision that it had."""
     first, actual = _find(connection, name)
     if actual == revision and values:
-        _insert(connection, first or _new_key(connection, name), values, revision)
+        _insert(connection, first or _new_key(connection, name), [*values, _MARK], revision)
     return actual
 
 
@@ -212,9 +222,9 @@ def _new_key(connection: sqlite3.Connection, name: bytes) -> int:
     return number << 32
 
 
-def _insert(connection: sqlite3.Connection, first: int, values: Sequence[bytes], revision: int) -> None:
+def _insert(connection: sqlite3.Connection, first: int, values: Sequence[bytes | int], revision: int) -> None:
     connection.executemany(
-        "INSERT INTO run_value (place, value) VALUES (?, ?)",
+        "REPLACE INTO run_value (place, value) VALUES (?, ?)",
         enumerate(values, first + revision + 1),
     )
 

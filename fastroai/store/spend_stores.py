@@ -9,7 +9,7 @@ from datetime import datetime
 
 from fastroai.records import Duration
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.clock import utc_now
+from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.earlier_spending import earlier_in_postgres, earlier_in_redis, earlier_in_sqlite
 from fastroai.store.opening import kind_and_place
 from fastroai.store.run_postgres import PostgresRunStore
@@ -45,8 +45,9 @@ class SQLiteSpendStore(KeyedSpendStore):
                 for all processes, like those of a machine.
 
         Raises:
-            ConfigurationError: `path` is not the path of a file, or `timeout` is not above 0.
+            ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
+        check_clock("steady_clock", steady_clock)
         super().__init__(
             SQLiteRunStore(path, timeout=timeout, clock=clock),
             steady_clock=steady_clock,

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json, to_jsonable_python
 
+from fastroai.data_kinds import DataKind, changed
 from fastroai.runtime import facts
 from fastroai.store.entries import encode_entry
-from fastroai.store.unsealing import PAYLOADS
 
 
 @runtime_checkable
@@ -28,21 +28,18 @@ _WRAPS = (facts.MessagesAdded, facts.RequestEnded, facts.ToolEnded)
 
 def as_told(fact: facts.AnyFact) -> facts.AnyFact:
     """Return the fact in the form that traces have."""
+    fact = changed(fact, {DataKind.PAYLOAD: _own_json if isinstance(fact, _WRAPS) else as_json})
     live: dict[str, Any] = {"raised": None, "spent_in": None, "written": {}}
     told = {name: nothing for name, nothing in live.items() if hasattr(fact, name)}
-    for name in PAYLOADS.get(type(fact), ()):
-        value = getattr(fact, name)
-        is_ours = isinstance(fact, _WRAPS) and isinstance(value, AsJson)
-        told[name] = value.to_json() if is_ours else as_json(value)
-    if isinstance(fact, facts.RunStarted | facts.RunResumed):
-        told["inputs"] = {name: as_json(value) for name, value in fact.inputs.items()}
-    elif isinstance(fact, facts.QuestionAsked):
-        told["question"] = as_json(fact.question)
-    elif isinstance(fact, facts.EdgesResolved):
+    if isinstance(fact, facts.EdgesResolved):
         told["edges"] = tuple(map(facts.EdgeFacts.of, fact.edges))
     elif isinstance(fact, facts.RequestSent) and fact.asked is not None:
         told |= {"request": replace(fact.request, fingerprint=fact.asked()), "asked": None}
     return replace(fact, **told) if told else fact
+
+
+def _own_json(value: object) -> JsonValue:
+    return value.to_json() if isinstance(value, AsJson) else as_json(value)
 
 
 def fact_to_json(fact: facts.AnyFact) -> dict[str, JsonValue]:

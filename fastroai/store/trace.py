@@ -24,6 +24,7 @@ from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
 from fastroai.tracing.redaction import is_redacting
+from fastroai.usage.report import UsageReport
 
 _OfRun: TypeAlias = (
     facts.RunStarted
@@ -223,6 +224,10 @@ class RunTrace:
     def usage(self) -> Usage:
         """The spending of the run, in all processes that had it."""
         return Usage.of(list(self.records))
+
+    def report(self) -> UsageReport:
+        """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
+        return UsageReport.of(self.records)
 
     def failures(self) -> tuple[StepAttempt, ...]:
         """Return the attempts that failed, also those that were retried, in the order of their start."""

@@ -18,7 +18,7 @@ from fastroai.testing.answers import Answer, make_answer
 from fastroai.testing.delivery import Chunk, Delivery, body_chunks, garbled
 from fastroai.testing.ledger import Ledger, LedgerEntry
 from fastroai.testing.protocols import WIRES, BadRequestError, Wire
-from fastroai.testing.replies import Fault, Reply, Usage
+from fastroai.testing.replies import Fault, Reply, Usage, in_seconds
 from fastroai.testing.rules import NoReplyError, Rules
 
 logger = logging.getLogger("fastroai.testing")
@@ -159,8 +159,8 @@ class _Endpoint:
             on_end=end,
             hang_up=self.hang_up,
             fault=reply.fault,
-            latency=self.latency + reply.latency,
-            chunk_delay=reply.chunk_delay,
+            latency=self.latency + in_seconds(reply.latency),
+            chunk_delay=in_seconds(reply.chunk_delay),
         )
 
 

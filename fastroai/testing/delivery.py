@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from fastroai.testing.replies import Fault
+from fastroai.testing.replies import Fault, in_seconds
 
 _PIECES_OF_A_BODY = 4
 
@@ -69,8 +69,8 @@ class Delivery:
         kind = self.fault.kind if self.fault else None
         before_headers, between_chunks, stop = self.latency, self.chunk_delay, None
         if self.fault:
-            before_headers += self.fault.before_headers
-            between_chunks += self.fault.between_chunks
+            before_headers += in_seconds(self.fault.before_headers)
+            between_chunks += in_seconds(self.fault.between_chunks)
             stop = None if self.fault.after is None else _stop_at(self.chunks, self.fault.after)
 
         await connection.pause(before_headers)

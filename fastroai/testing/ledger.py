@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from fastroai.testing.replies import Usage
+from fastroai.testing.replies import Duration, Usage, in_seconds
 from fastroai.testing.requests import JsonObject, ProtocolName
 
 State: TypeAlias = Literal["arrived", "finished"]
@@ -106,27 +106,27 @@ class Ledger:
             self._entries.clear()
 
     async def wait_for(
-        self, count: int, *, state: State = "arrived", timeout: float = 30.0
+        self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """Wait until `count` requests have arrived, or finished. Return all entries.
 
         Raises:
-            TimeoutError: if the wait takes longer than `timeout` seconds.
+            TimeoutError: if the wait takes longer than `timeout`, seconds or a `timedelta`.
         """
         with self._waiting(count, state) as waiter:
             try:
-                await asyncio.wait_for(asyncio.wrap_future(waiter.future), timeout)
+                await asyncio.wait_for(asyncio.wrap_future(waiter.future), in_seconds(timeout))
             except TimeoutError:
                 raise self._late(waiter, timeout) from None
         return self.entries
 
     def wait_for_sync(
-        self, count: int, *, state: State = "arrived", timeout: float = 30.0
+        self, count: int, *, state: State = "arrived", timeout: Duration = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """Wait as `wait_for` does, in a test without an event loop. Blocks its thread."""
         with self._waiting(count, state) as waiter:
             try:
-                waiter.future.result(timeout)
+                waiter.future.result(in_seconds(timeout))
             except FutureTimeoutError:
                 raise self._late(waiter, timeout) from None
         return self.entries
@@ -175,8 +175,8 @@ class Ledger:
             return len(self._entries)
         return sum(entry.ended is not None for entry in self._entries.values())
 
-    def _late(self, waiter: _Waiter, timeout: float) -> TimeoutError:
+    def _late(self, waiter: _Waiter, timeout: Duration) -> TimeoutError:
         return TimeoutError(
-            f"the model server's ledger: waited {timeout:g} s for {waiter.count} requests to have "
-            f"{waiter.state}; {self._count('arrived')} arrived, {self._count('finished')} finished"
+            f"the model server's ledger: waited {in_seconds(timeout):g} s for {waiter.count} requests "
+            f"to have {waiter.state}; {self._count('arrived')} arrived, {self._count('finished')} finished"
         )

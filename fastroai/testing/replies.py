@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Literal, TypeAlias
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+Duration: TypeAlias = float | timedelta
+"""A length of time: seconds, or a `timedelta`."""
 
 FaultKind: TypeAlias = Literal[
     "status",
@@ -91,8 +94,8 @@ class Fault:
     message: str | None = None
     retry_after: str | None = None
     after: int | None = None
-    before_headers: float = 0.0
-    between_chunks: float = 0.0
+    before_headers: Duration = 0.0
+    between_chunks: Duration = 0.0
 
     @property
     def name(self) -> str:
@@ -106,11 +109,12 @@ class Fault:
 
     @classmethod
     def status(
-        cls, code: int, *, retry_after: float | datetime | None = None, message: str | None = None
+        cls, code: int, *, retry_after: Duration | datetime | None = None, message: str | None = None
     ) -> "Fault":
         """Fail with an HTTP error such as 429, 500, 503 or 529. Not billed.
 
-        `retry_after` becomes the `Retry-After` header: a number is seconds, an aware `datetime` an HTTP date.
+        `retry_after` becomes the `Retry-After` header: a duration is written as seconds, an aware `datetime`
+        as an HTTP date.
 
         Raises:
             ValueError: if `code` is no HTTP error status.
@@ -120,9 +124,9 @@ class Fault:
         return cls("status", False, code=code, message=message, retry_after=_retry_after(retry_after))
 
     @classmethod
-    def slow(cls, *, before_headers: float = 0.0, between_chunks: float = 0.0) -> "Fault":
-        """Send a whole answer, but late, or slowly between its pieces; both in seconds. Billed."""
-        _check_seconds("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
+    def slow(cls, *, before_headers: Duration = 0.0, between_chunks: Duration = 0.0) -> "Fault":
+        """Send a whole answer, but late, or slowly between its pieces. Billed."""
+        check_durations("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
         return cls("slow", True, before_headers=before_headers, between_chunks=between_chunks)
 
     @classmethod
@@ -184,12 +188,12 @@ class Reply:
     finish_reason: FinishReason | None = None
     """Why the answer ends. Default: the reason that fits the content."""
     fault: Fault | None = None
-    latency: float = 0.0
-    """Seconds before the first byte."""
+    latency: Duration = 0.0
+    """Time before the first byte: seconds, or a `timedelta`."""
     chunk_size: int = 16
     """Characters of text or arguments in one piece of a stream."""
-    chunk_delay: float = 0.0
-    """Seconds between two pieces of a stream."""
+    chunk_delay: Duration = 0.0
+    """Time between two pieces of a stream: seconds, or a `timedelta`."""
     model: str | None = None
     """The model that the answer names, such as a dated snapshot. Default: the requested model."""
     service_tier: str | None = None
@@ -200,29 +204,40 @@ class Reply:
     def __post_init__(self) -> None:
         if self.text and self.data is not None:
             raise ValueError("Reply(text=..., data=...): give the text or the structured data, not both")
-        if self.chunk_size < 1:
+        if not _is_number(self.chunk_size) or self.chunk_size < 1:
             raise ValueError(f"Reply(chunk_size={self.chunk_size!r}): expected at least 1 character")
-        _check_seconds("Reply", latency=self.latency, chunk_delay=self.chunk_delay)
+        check_durations("Reply", latency=self.latency, chunk_delay=self.chunk_delay)
 
 
-def _retry_after(value: float | datetime | None) -> str | None:
+def in_seconds(duration: Duration) -> float:
+    """Return a duration in seconds. The server shares no code with the rest of the library."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def check_durations(owner: str, **values: Duration) -> None:
+    """Raise `ValueError` for a duration that is negative, infinite or not a number."""
+    for name, value in values.items():
+        seconds = in_seconds(value)
+        if not (_is_number(seconds) and 0 <= seconds < float("inf")):  # NaN fails this too
+            raise ValueError(f"{owner}({name}={value!r}): expected seconds, or a timedelta, 0 or more")
+
+
+def _retry_after(value: Duration | datetime | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, datetime):
-        _check_seconds("Fault.status", retry_after=value)
-        return f"{value:g}"
+        check_durations("Fault.status", retry_after=value)
+        return f"{in_seconds(value):g}"
     if value.tzinfo is None:
         raise ValueError(f"Fault.status(retry_after={value!r}): expected a datetime with a time zone")
     return format_datetime(value.astimezone(UTC), usegmt=True)
 
 
-def _check_seconds(owner: str, **values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < float("inf"):  # NaN fails this too
-            raise ValueError(f"{owner}({name}={value!r}): expected seconds, 0 or more")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _count(owner: str, after: int) -> int:
-    if after < 0:
+    if not _is_number(after) or after < 0:
         raise ValueError(f"{owner}(after={after!r}): expected a number of pieces, 0 or more")
     return after

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from fastroai.testing.ledger import Ledger
-from fastroai.testing.replies import Fault, Reply
+from fastroai.testing.replies import Duration, Fault, Reply, check_durations, in_seconds
 from fastroai.testing.rules import Answer, Rules, When
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class ModelServer:
         script: Sequence[Reply] = (),
         host: str = "127.0.0.1",
         port: int = 0,
-        latency: float = 0.0,
+        latency: Duration = 0.0,
         keep_alive: bool = False,
         allow_remote: bool = False,
     ) -> None:
         """Set up a server, which does not run yet.
 
-        `port=0` takes a free port. `latency` is the seconds before the first byte of every answer.
+        `port=0` takes a free port. `latency` is the time before the first byte of every answer.
         `keep_alive` keeps connections open between requests, as providers do. By default each request has its
         own connection, so that a client that nobody closes leaves no open socket behind. `allow_remote`
         permits a host that is not loopback: the server asks nobody for a key.
@@ -52,14 +52,13 @@ class ModelServer:
         Raises:
             ValueError: for a host that is not loopback, or a negative latency.
         """
-        if not 0 <= latency < float("inf"):
-            raise ValueError(f"ModelServer(latency={latency!r}): expected seconds, 0 or more")
+        check_durations("ModelServer", latency=latency)
         if not allow_remote and not _is_loopback(host):
             raise ValueError(
                 f"ModelServer(host={host!r}): expected a loopback host such as '127.0.0.1'; "
                 "allow_remote=True lets other machines in"
             )
-        self._host, self._port, self._latency = host, port, latency
+        self._host, self._port, self._latency = host, port, in_seconds(latency)
         self._keep_alive = keep_alive
         self._rules = Rules()
         self._running: BackgroundServer | None = None

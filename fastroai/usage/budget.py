@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
-from fastroai.other_names import other_names
+from fastroai.other_names import by_name, other_names
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, microcents_to_usd, usd_to_microcents
 from fastroai.usage.money import Amount, exact_dollars, whole_number
 from fastroai.usage.references import model_reference
@@ -55,6 +55,7 @@ class ModelFallback:
             raise ConfigurationError("use", self.use, "a model: 'provider:model', or a PydanticAI Model")
 
 
+@by_name()
 @other_names(
     arguments={
         "max_tokens_total": "tokens=",

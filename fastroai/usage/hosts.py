@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
 
-from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.allowances import GATEWAY, OPENAI_AT_GATEWAY, OTHER, Allowances
 from fastroai.usage.facts.counts import BEDROCK_HOSTS, COUNT_ENDPOINTS, CountEndpoint
 from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
 from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
@@ -76,12 +76,19 @@ class Host:
         if rules is not None:
             known, request = rules.allowances, rules.allowances.request + (self.allowance or 0)
         else:
-            closed = first_party_provider(self.model.rpartition("/")[2]) is not None
-            known = GATEWAY if closed or self.provider in PROVIDERS else OTHER
+            known = self._known_by_name
             request = known.request if self.allowance is None else self.allowance
         if untested_version() is not None:  # it may add texts, as an unknown host may
             known, request = replace(OTHER, tells_reasoning=known.tells_reasoning), request + OTHER.request
         return known if request == known.request else replace(known, request=request)
+
+    @property
+    def _known_by_name(self) -> Allowances:
+        """The allowances where no documented rules hold."""
+        maker = first_party_provider(self.model.rpartition("/")[2])
+        if maker == "openai":
+            return OPENAI_AT_GATEWAY
+        return GATEWAY if maker is not None or self.provider in PROVIDERS else OTHER
 
     @property
     def facts(self) -> ModelFacts | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from fastroai.errors import ConfigurationError
 from fastroai.forks import ForkGate
 from fastroai.usage.ruled_spend_store import RuledSpendStore
 from fastroai.usage.spend_rows import AccountRow
@@ -46,6 +47,10 @@ class MemorySpendStore(RuledSpendStore):
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
+        for option, given in (("clock", clock), ("steady_clock", steady_clock)):
+            if not callable(given):
+                expected = "a function without parameters that returns the time"
+                raise ConfigurationError(option, given, expected)
         self._clock, self._steady_clock = clock, steady_clock
         self._lock = threading.Lock()
         self._accounts: dict[SpendAccount, AccountRow] = {}

@@ -16,6 +16,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, UnpricedModelError
+from fastroai.other_names import other_names
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.advisor import ADVISOR_MODEL, ADVISOR_UNIT, usage_of_advisor
 from fastroai.usage.bought import used_units
@@ -63,6 +64,7 @@ class UnpricedModelWarning(UserWarning):
     """A model was used for which no price is known, so that costs leave it out."""
 
 
+@other_names(attributes={"format_cost": "fastroai.format_cost(cost)"})
 class CostCalculator:
     """Prices requests by the overrides of this calculator, else by the list prices of genai-prices.
 

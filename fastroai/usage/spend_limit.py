@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Final, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.other_names import by_name
 from fastroai.records import Duration, in_seconds, usd_to_microcents
 from fastroai.usage.budget import (
     DEFAULT_WARNING,
@@ -40,8 +41,8 @@ _MOST_SAID: Final = 10_000
 _DEFAULT_KEY: Final = "default"
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
-_SHORTEST_KEEP: Final = timedelta(days=1)
-_LONGEST_KEEP: Final = timedelta(days=3650)
+_SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
+_LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
 _STORE: Final = "a SpendStore, such as SQLiteSpendStore('spend.db'), or open_spend_store(a store of runs)"
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
@@ -50,6 +51,7 @@ AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
 """A function from the key of an account and the tenant of a run to an amount in US dollars; may be async."""
 
 
+@by_name()
 @dataclass(frozen=True, slots=True, init=False)
 class SpendLimit:
     """A ceiling that runs, threads and processes share if they use the same store, key and window.
@@ -99,7 +101,7 @@ class SpendLimit:
     """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
     """Time for which the store keeps a window after its end, for a `SpendBook` to look back."""
-    _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(compare=False, repr=False)
+    _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(init=False, compare=False, repr=False)
     """What the function `usd` has said, by key and tenant, each with the time until which it holds."""
 
     def __init__(
@@ -117,7 +119,7 @@ class SpendLimit:
         on_unbounded: OnUncertain = "refuse",
         on_unavailable: OnUncertain = "refuse",
         lease: Duration = 30.0,
-        keep: timedelta = KEEP,
+        keep: Duration = KEEP,
     ) -> None:
         """Give exactly one of `usd` and `microcents`.
 
@@ -303,11 +305,13 @@ def _lease(lease: Duration) -> float:
     return seconds
 
 
-def _keep(keep: object) -> object:
-    if not (isinstance(keep, timedelta) and _SHORTEST_KEEP <= keep <= _LONGEST_KEEP):
-        expected = f"a timedelta of {_SHORTEST_KEEP.days} to {_LONGEST_KEEP.days:,} days"
+def _keep(keep: object) -> timedelta:
+    seconds = in_seconds(keep)
+    if not (_is_number(seconds) and _SHORTEST_KEEP <= seconds <= _LONGEST_KEEP):
+        shortest, longest = (timedelta(seconds=each).days for each in (_SHORTEST_KEEP, _LONGEST_KEEP))
+        expected = f"a timedelta, or seconds, of {shortest} to {longest:,} days"
         raise ConfigurationError("keep", keep, expected)
-    return keep
+    return timedelta(seconds=seconds)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -127,7 +127,8 @@ class SpendStatus:
     spent_usd: Decimal
     """Known cost, and the bounds of requests whose process ended before they did."""
     reserved_usd: Decimal
-    """Bounds of the requests in flight."""
+    """Bounds of the requests in flight, and quotes that runs have reserved. Those of a process that has died
+    count until its leases end."""
     now: datetime
     """The store's clock, in UTC."""
     resets_at: datetime | None

@@ -23,7 +23,7 @@ from fastroai import Budget, FastroAgent, Pipeline, PipelineConfig, StepContext,
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.tools import safe_tool
 
-THREADS = 100
+THREADS = 44  # more than there are for sync tools, 40
 server = ModelServer(keep_alive=True).start()
 server.rule(None, Reply("ok", usage=Usage(40, 4)))
 os.environ.update(server.environment())
@@ -51,7 +51,7 @@ PROGRAMS = {
         """
 print(asyncio.run(ask_in_threads()))
 """,
-        100,
+        44,
     ),
     "threads of a step": (
         """
@@ -63,7 +63,7 @@ result = asyncio.run(Pipeline("p", {"ask": ask}).execute())
 assert result.output == result.usage.request_count
 print(result.output)
 """,
-        100,
+        44,
     ),
     "threads of a step, in a sync run": (
         """
@@ -73,7 +73,7 @@ async def ask(ctx: StepContext) -> int:
 
 print(Pipeline("p", {"ask": ask}).execute_sync().output)
 """,
-        100,
+        44,
     ),
     "threads of a tool": (
         """
@@ -82,7 +82,7 @@ async def ask() -> int:
 
 print(asyncio.run(calling(1, ask).run("go")).usage.request_count - 2)
 """,
-        100,
+        44,
     ),
     "threads without the caller's context": (
         """
@@ -93,7 +93,7 @@ async def ask() -> str:
 calling(1, ask).run_sync("go")
 print(len(server.ledger.entries))
 """,
-        100,
+        44,
     ),
     "threads that wait for tokenizers": (
         """
@@ -102,10 +102,10 @@ async def main():
         await ask_in_threads(prompt="word " * 20_000)
     return scope.usage.request_count
 
-THREADS = 20
+THREADS = 10
 print(asyncio.run(main()))
 """,
-        20,
+        10,
     ),
     "threads that run pipelines": (
         """
@@ -118,7 +118,7 @@ async def main():
 
 print(asyncio.run(main()))
 """,
-        100,
+        44,
     ),
     "sync tools, nested": (
         """
@@ -130,12 +130,12 @@ def ask_inner() -> str:
 middle = calling(1, ask_inner)
 def ask_middle() -> str:
     return middle.run_sync("go").output
-outer = calling(60, ask_middle)
+outer = calling(44, ask_middle)
 asyncio.run(outer.run("go"))
 outer.run_sync("go")
 print(len(server.ledger.entries))
 """,
-        240,
+        176,
     ),
     "safe tools that are sync, nested": (
         """
@@ -146,10 +146,10 @@ inner = calling(1, ask)
 @safe_tool
 def ask_inner() -> str:
     return inner.run_sync("go").output
-asyncio.run(calling(60, ask_inner).run("go"))
+asyncio.run(calling(44, ask_inner).run("go"))
 print(len(server.ledger.entries))
 """,
-        60,
+        44,
     ),
     "output functions, nested": (
         """
@@ -161,12 +161,12 @@ def answered(inner):
 
 outer = answered(answered(agent))
 async def main():
-    await asyncio.gather(*(outer.run("go") for _ in range(60)))
+    await asyncio.gather(*(outer.run("go") for _ in range(44)))
 
 asyncio.run(main())
 print(len(server.ledger.entries))
 """,
-        60,
+        44,
     ),
     "side effects, nested": (
         """

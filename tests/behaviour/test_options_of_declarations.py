@@ -41,7 +41,15 @@ from fastroai.errors import (
     PipelineValidationError,
     StepExecutionError,
 )
-from fastroai.store import MemoryRunStore
+from fastroai.functions import Flow
+from fastroai.functions.function import Function
+from fastroai.store import (
+    MemoryRunStore,
+    OffloadingRunStore,
+    PostgresRunStore,
+    RedisRunStore,
+    SQLiteRunStore,
+)
 from fastroai.workflows import BoundWorkflow, Workflow
 
 ROOT: Final = Path(__file__).parents[2]
@@ -73,11 +81,21 @@ DECLARATIONS: Final[dict[str, Callable[..., Any]]] = {
     "Workflow.resume": Workflow.resume,
     "FastroAgent": FastroAgent,
     "FastroAgent.as_step": FastroAgent.as_step,
+    "Flow.as_step": Flow.as_step,
+    "Function.as_step": Function.as_step,
+    "StepContext.map": StepContext.map,
+    "MemoryRunStore": MemoryRunStore,
+    "SQLiteRunStore": SQLiteRunStore,
+    "RedisRunStore": RedisRunStore,
+    "PostgresRunStore": PostgresRunStore,
+    "OffloadingRunStore": OffloadingRunStore,
 }
 
-SUBJECTS: Final = frozenset(
-    ["_bare", "function", "inputs", "key", "name", "nodes", "pipeline", "prompt", "run_id", "self", "source"]
-) | frozenset(["spec", "step", "steps", "target"])
+SUBJECTS: Final = (
+    frozenset(["_bare", "function", "inputs", "key", "name", "nodes", "pipeline", "prompt", "run_id", "self"])
+    | frozenset(["agent_or_step", "dsn", "items", "path", "payloads", "source", "spec", "step", "steps"])
+    | frozenset(["store", "target", "url"])
+)
 """Parameters that are what a declaration is about, rather than options of it."""
 
 OF_RUNS: Final = frozenset(["deps", "options"])
@@ -123,7 +141,34 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
     "tests/behaviour/test_settings.py": {
         "test_every_setting_of_every_kind_of_run_makes_a_difference_or_is_refused": (
             "flow.config Pipeline.config Pipeline.step_configs Graph.config BasePipeline.config "
-            "SplitPipeline.config Workflow.bind.config Workflow.run.config Workflow.resume.config"
+            "SplitPipeline.config Workflow.bind.config Workflow.run.config Workflow.resume.config "
+            "Flow.as_step.config Function.as_step.config"
+        ),
+    },
+    "tests/unit/steps/test_map.py": {
+        "test_no_more_than_concurrency_run_at_once": "StepContext.map.concurrency",
+        "test_with_continue_what_finished_is_kept_and_failures_are_in_their_places": (
+            "StepContext.map.on_error"
+        ),
+    },
+    "tests/unit/store/test_run_store_faults.py": {
+        "test_fsync_waits_for_the_disk_at_every_write": "SQLiteRunStore.fsync",
+        "test_a_file_that_another_process_holds_is_an_unavailable_store": "SQLiteRunStore.timeout",
+    },
+    "tests/unit/store/test_run_store_places.py": {
+        "test_stores_under_different_names_know_nothing_of_each_other": (
+            "RedisRunStore.prefix PostgresRunStore.schema"
+        ),
+    },
+    "tests/unit/store/test_options_of_stores.py": {
+        "test_a_server_that_never_answers_is_waited_for_as_long_as_the_timeout_says": (
+            "RedisRunStore.timeout PostgresRunStore.timeout"
+        ),
+        "test_values_above_the_limit_are_moved": "OffloadingRunStore.above",
+        "test_the_time_of_a_store_is_that_of_its_clock": "MemoryRunStore.clock SQLiteRunStore.clock",
+        "test_the_largest_value_of_a_store_is_the_one_that_it_is_given": (
+            "MemoryRunStore.largest_value SQLiteRunStore.largest_value RedisRunStore.largest_value "
+            "PostgresRunStore.largest_value"
         ),
     },
     "tests/unit/steps/test_contracts.py": {

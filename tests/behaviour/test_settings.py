@@ -27,20 +27,25 @@ from fastroai import (
 from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human, parallel
 from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_scope
-from fastroai.steps import ExecutionConfig
+from fastroai.steps import BaseStep, ExecutionConfig
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.usage import Budget
 from fastroai.workflows import Workflow
 
-KINDS = ("pipeline", "graph", "router", "router as step", "flow", "workflow")
+RUNS = ("pipeline", "graph", "router", "flow", "workflow")
+AS_STEPS = ("pipeline as step", "graph as step", "router as step", "flow as step")
+KINDS = (*RUNS, *AS_STEPS)
+STEPS = ("step", *(f"step of {kind}" for kind in ("pipeline", "graph", "router", "flow", "function")))
 
 
-async def ending(kind: str, body: Body, *, tracer: Any = None, **settings: Any) -> str:
+async def ending(
+    kind: str, body: Body, *, tracer: Any = None, kept_in: MemoryRunStore | None = None, **settings: Any
+) -> str:
     """How a run ends: "returned", or the name of the exception that its body raised."""
     made = door(kind, body, settings)
     run = made.run if kind == "flow" else made.execute
     try:
-        result = await run(tracer=tracer)
+        result = await run(tracer=tracer, store=kept_in)
     except Exception as error:
         failure: BaseException = error
     else:
@@ -103,6 +108,29 @@ async def with_hook(kind: str, name: str, body: Callable[[], Body], **more: Any)
     return [before, len(observed.told)]
 
 
+async def tolerated(kind: str) -> list[object]:
+    if kind != "pipeline as step":
+        return await of_values(kind, lambda: breaks, {}, {"on_error": "continue"})
+    found: list[object] = []
+    for config in (PipelineConfig(), PipelineConfig(on_error="continue")):
+
+        @step
+        async def broken(ctx: StepContext[Any]) -> str:
+            raise ValueError("a step without which there is an output")
+
+        @step
+        async def works(ctx: StepContext[Any]) -> str:
+            return "done"
+
+        steps = {"broken": broken, "works": works}
+        inner = Pipeline[Any, Any, Any]("inner", steps, output_step="works", config=config)
+        try:
+            found.append((await Pipeline[Any, Any, Any]("p", {"inner": inner.as_step()}).execute()).output)
+        except StepExecutionError as error:
+            found.append(type(error))
+    return found
+
+
 async def traced(kind: str) -> list[object]:
     spans: list[object] = []
     for trace in (True, False):
@@ -153,9 +181,9 @@ async def asked(kind: str) -> list[object]:
         return await ctx.ask("Go on?", bool)
 
     observed = Observed()
-    await ending(kind, asks, store=MemoryRunStore())
+    await ending(kind, asks, kept_in=MemoryRunStore())
     before = len(observed.told)
-    await ending(kind, asks, store=MemoryRunStore(), sinks=[observed.tell])
+    await ending(kind, asks, kept_in=MemoryRunStore(), sinks=[observed.tell])
     return [before, len(observed.told)]
 
 
@@ -253,7 +281,7 @@ OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
     "cost_budget": lambda kind: of_values(kind, lambda: pays, {}, {"cost_budget": 1}),
     "budget": lambda kind: of_values(kind, lambda: pays, {}, {"budget": Budget(microcents=1)}),
     "trace": traced,
-    "on_error": lambda kind: of_values(kind, lambda: breaks, {}, {"on_error": "continue"}),
+    "on_error": tolerated,
     "on_step_start": lambda kind: with_hook(kind, "on_step_start", lambda: pays),
     "on_step_success": lambda kind: with_hook(kind, "on_step_success", lambda: pays),
     "on_step_failure": lambda kind: with_hook(kind, "on_step_failure", lambda: breaks, retries=0),
@@ -274,20 +302,36 @@ REFUSED = {
     ("workflow", "on_error"): "the spec says what follows",
     ("router", "max_concurrency"): "set it on its pipelines",
     ("router as step", "max_concurrency"): "set it on its pipelines",
+    ("graph as step", "on_error"): "edges",
+    ("flow as step", "on_error"): "Catch the exception in its body",
+    ("step of pipeline", "timeout"): "total_timeout",
+    ("step of graph", "timeout"): "total_timeout",
+    ("step of router", "timeout"): "total_timeout",
+    ("step of flow", "timeout"): "total_timeout",
 }
 """Settings that a kind of run has no use for, with a part of the error."""
 
-OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec", "sinks"}
-"""Settings of the record, which nested runs share with the run around them."""
+OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec"}
+"""Settings of the record, which nested runs share with the run around them. Below is what becomes of a store.
+`test_options_of_declarations.py` shows that a codec is refused if the run around has none."""
 
-EXAMPLES: dict[str, Any] = {"on_error": "continue", "max_concurrency": 4}
+OF_ITS_NODES = {"retries", "retry_delay", "retry", "classifiers", "on_retry"}
+"""Settings of the step of a graph, whose nodes make two extra attempts by default: when a node has given up,
+no place around it starts again. Below is a node that makes one attempt."""
+
+EXAMPLES: dict[str, Any] = {"on_error": "continue", "max_concurrency": 4, "timeout": 1}
 
 
 def cases() -> list[Any]:
-    found = [("step", one.name) for one in fields(StepConfig)]
+    found = [
+        (kind, one.name)
+        for kind in STEPS
+        for one in fields(StepConfig)
+        if (kind, one.name) not in {("step of graph", name) for name in OF_ITS_NODES}
+    ]
     for kind in KINDS:
         names = [one.name for one in fields(PipelineConfig)]
-        left_out = OF_THE_RUN_AROUND if kind == "router as step" else set()
+        left_out = OF_THE_RUN_AROUND if kind in AS_STEPS else set()
         found += [(kind, name) for name in names if name not in left_out]
     return [pytest.param(kind, name, id=f"{name} of {kind}") for kind, name in found]
 
@@ -304,6 +348,59 @@ async def test_every_setting_of_every_kind_of_run_makes_a_difference_or_is_refus
         return
     one, other = await OBSERVED[name](kind)
     assert one != other
+
+
+class Judged(BaseStep[Any, str]):
+    """A step as agent nodes with a judge are, which decide by themselves whether to try again."""
+
+    judges_itself = True
+    config = StepConfig()
+
+    def __init__(self) -> None:
+        self.body = breaking_once()
+
+    async def execute(self, context: StepContext[Any]) -> str:
+        return str(await self.body(context, ""))
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_a_graph_that_is_a_step_is_tried_again_if_its_node_was_tried_once(retries: int) -> None:
+    again: list[Any] = []
+    config = StepConfig(retries=retries, retry_delay=0, on_retry=again.append)
+    inner = Graph[Any, Any, Any]("g", nodes={"judged": Judged()})
+    outer = Pipeline[Any, Any, Any]("outer", {"inner": inner.as_step(config=config)})
+    if retries:
+        assert (await outer.execute()).output == "there"
+    else:
+        with pytest.raises(StepExecutionError):
+            await outer.execute()
+    assert len(again) == retries
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph", "flow"])
+async def test_the_store_of_a_nested_run_keeps_it_if_nothing_keeps_the_run_around(kind: str) -> None:
+    own, outer = MemoryRunStore(), MemoryRunStore()
+    await ending(f"{kind} as step", pays, store=own)
+    assert len(await listed(own)) == 1
+    await ending(f"{kind} as step", pays, store=own, kept_in=outer)
+    assert (len(await listed(own)), len(await listed(outer))) == (1, 1)
+
+
+async def test_the_store_of_a_nested_router_is_refused_if_nothing_keeps_the_run_around() -> None:
+    assert await ending("router as step", pays, store=MemoryRunStore()) == "ConfigurationError"
+    assert (
+        await ending("router as step", pays, store=MemoryRunStore(), kept_in=MemoryRunStore()) == "returned"
+    )
+
+
+async def test_a_nested_pipeline_that_waits_on_a_record_of_its_own_asks_for_a_store_around() -> None:
+    async def asks(ctx: StepContext[Any] | None, text: str) -> object:
+        assert ctx is not None
+        return await ctx.ask("Go on?", bool)
+
+    with pytest.raises(StepExecutionError, match="a store of the outermost run") as caught:
+        await door("pipeline as step", asks, {"store": MemoryRunStore()}).execute()
+    assert isinstance(caught.value.original_error, ConfigurationError)
 
 
 def test_no_setting_is_forgotten() -> None:

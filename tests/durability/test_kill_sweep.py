@@ -1,6 +1,6 @@
 """Runs are killed, with SIGKILL, and go on: nothing is lost, nothing is paid for or done twice.
 
-About two hundred kills here. `make kill-sweep` kills a run at each write of each shape, before one write and
+Over a hundred kills here. `make kill-sweep` kills a run at each write of each shape, before one write and
 after the next, and more runs at any time; with `TIMES=2` it kills both before and after each write. A test
 ends with the first run that breaks a promise.
 """
@@ -21,7 +21,7 @@ from support.examples import seed_of_choices
 pytestmark = [pytest.mark.timeout(0)] if TIMES else []
 """A shape with many writes takes longer than the time limit of a test, if it is killed at each."""
 SEED = seed_of_choices("FASTROAI_KILL_SEED", searches=bool(TIMES))
-AT_WRITES, AT_RANDOM = 3, 1
+AT_WRITES, AT_RANDOM = 2, 1
 """How many runs of each shape, unless everything is swept."""
 AT_ANY_TIME_EACH = 20
 """How many runs of each shape are killed at any time, in one pass of a sweep."""

@@ -5,6 +5,7 @@ Nothing here prices or counts with FastroAI's own code: prices are typed in from
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -56,12 +57,15 @@ def assert_account_matches(
     *,
     never_connected: int = 0,
     unseen: int = 0,
+    some_cancelled: bool = False,
 ) -> None:
     """Every record stands for one ledger entry, to the last digit, and every entry has its record.
 
     Settled: same tokens and cost. Unmeasured: a billed entry that costs at most the record's bound. Released:
     an entry that was not billed, except for the `never_connected` ones. `unseen` billed entries have no
-    record because what sent them carries no meter. `usage` has to be the sum of it all.
+    record because what sent them carries no meter. If `some_cancelled`, an unmeasured request that was
+    cancelled need not have reached the server: only the server knows, so the account has its bound. `usage`
+    has to be the sum of it all.
     """
     records, entries = list(records), list(ledger.entries)
     by_outcome = {
@@ -69,11 +73,15 @@ def assert_account_matches(
         for outcome in ("settled", "unmeasured", "released")
     }
     settled = [_assert_settled(record, entries) for record in by_outcome["settled"]]
-    unmeasured = [_assert_unmeasured(record, entries) for record in by_outcome["unmeasured"]]
+    found = [
+        _assert_unmeasured(record, entries, may_be_on_its_way=some_cancelled and _is_cancelled(record))
+        for record in by_outcome["unmeasured"]
+    ]
+    unmeasured = [entry for entry in found if entry is not None]
     _assert_released(by_outcome["released"], entries, never_connected=never_connected)
     assert len(entries) == unseen, f"served, and not in the account: {entries}"
     if usage is not None:
-        _assert_sum(usage, settled, unmeasured, failed=len(by_outcome["released"]), records=records)
+        _assert_sum(usage, settled, unmeasured, records=records)
 
 
 def _assert_settled(record: RequestRecord, entries: list[LedgerEntry]) -> LedgerEntry:
@@ -105,7 +113,9 @@ _COUNTS = (
 )
 
 
-def _assert_unmeasured(record: RequestRecord, entries: list[LedgerEntry]) -> LedgerEntry:
+def _assert_unmeasured(
+    record: RequestRecord, entries: list[LedgerEntry], *, may_be_on_its_way: bool
+) -> LedgerEntry | None:
     """Take the entry that an unmeasured record stands for out of the list: by its id, else the earliest."""
     assert record.cost_usd is None
     assert record.bound_usd is not None, f"nothing bounds {record}"
@@ -116,12 +126,19 @@ def _assert_unmeasured(record: RequestRecord, entries: list[LedgerEntry]) -> Led
         and record.response_id in (None, entry.response_id)
         and record.model == entry.body["model"]
     ]
+    if not found and may_be_on_its_way:
+        return None
     assert found, f"nothing that was billed is left for {record}"
     entry = found[0]
     _assert_same_request(record, entry)
     assert listed_cost(entry) <= record.bound_usd
     entries.remove(entry)
     return entry
+
+
+def _is_cancelled(record: RequestRecord) -> bool:
+    """Whether a request was cancelled before the server had begun to answer it."""
+    return record.response_id is None and (record.error or "").startswith("CancelledError")
 
 
 def _assert_released(
@@ -153,14 +170,14 @@ def _assert_sum(
     settled: Sequence[LedgerEntry],
     unmeasured: Sequence[LedgerEntry],
     *,
-    failed: int,
     records: Sequence[RequestRecord],
 ) -> None:
-    assert usage.request_count == len(settled) + len(unmeasured)
-    assert usage.unmeasured_requests == len(unmeasured)
-    assert usage.failed_requests == failed
+    outcomes = Counter(record.outcome for record in records)
+    assert usage.request_count == len(settled) + outcomes["unmeasured"]
+    assert usage.unmeasured_requests == outcomes["unmeasured"]
+    assert usage.failed_requests == outcomes["released"]
     assert usage.unpriced_requests == 0
-    assert usage.cost_complete == (not unmeasured)
+    assert usage.cost_complete == (not outcomes["unmeasured"])
     cost = sum(map(listed_cost, settled), Decimal(0))
     assert usage.cost_usd == cost
     assert usage.cost_microcents == round(cost * 1_000_000)

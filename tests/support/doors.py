@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastroai import BasePipeline, Graph, Pipeline, PipelineConfig, StepConfig, StepContext, flow, step
+from fastroai import (
+    BasePipeline,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    StepConfig,
+    StepContext,
+    compute,
+    flow,
+    step,
+)
 from fastroai.workflows import Workflow
 
 Body = Callable[["StepContext[Any] | None", str], Awaitable[object]]
@@ -34,7 +44,16 @@ class Choice(BasePipeline[Any, Any, Any]):
 
 
 def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
-    """A pipeline, graph, router, flow or workflow with these settings, whose only work is `body`."""
+    """A pipeline, graph, router, flow or workflow with these settings, whose only work is `body`.
+
+    "graph as step" and its like are pipelines whose only step is this graph; "step of graph" is the same,
+    with the settings in the config of the step.
+    """
+    if kind.startswith("step of "):
+        inner = door(kind.removeprefix("step of "), body, {})
+        return Pipeline("outer", {"inner": inner.as_step(config=StepConfig(**settings))})
+    if kind.endswith(" as step"):
+        return Pipeline("outer", {"inner": door(kind.removesuffix(" as step"), body, settings).as_step()})
 
     @step
     async def works(ctx: StepContext[Any]) -> Any:
@@ -42,6 +61,13 @@ def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
 
     if kind == "step":
         return Pipeline("p", {"works": works}, step_configs={"works": StepConfig(**settings)})
+    if kind == "function":
+
+        @compute
+        async def works_alone(text: str = "") -> str:
+            return str(await body(None, text))
+
+        return works_alone
     config = PipelineConfig(**settings)
     if kind == "pipeline":
         return Pipeline("p", {"works": works}, config=config)
@@ -62,4 +88,4 @@ def door(kind: str, body: Body, settings: Mapping[str, Any]) -> Any:
         return Workflow.load(SPEC).bind(functions={"works": works_as_well}, config=config)
     router = Choice("r", config=config)
     router.register_pipeline("only", Pipeline("p", {"works": works}))
-    return router if kind == "router" else Pipeline("outer", {"r": router.as_step()})
+    return router

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
+
+import pytest
+
+import fastroai
 
 Try: TypeAlias = Callable[[], Awaitable[None] | None]
 
@@ -18,3 +23,17 @@ class Tried(dict[str, Try]):
             return function
 
         return keep
+
+
+def here_it_is(text: str) -> str:
+    """A pattern for the error about a name of another library: `text` is what to write here."""
+    return f"here, it is {re.escape(text)}"
+
+
+def assert_renamed(**names: str) -> None:
+    """Assert that the error for the import of each name says what to use."""
+    for name, here in names.items():
+        with pytest.raises(ImportError, match=re.escape(f"fastroai has no {name}; use {here}")):
+            exec(f"from fastroai import {name}", {})
+        with pytest.raises(ImportError):
+            getattr(fastroai, name)

@@ -85,6 +85,17 @@ async def lose_value(store: Any, key: str, position: int, redis_url: str = "") -
             connection.execute(query.encode(), (name, position))
 
 
+def as_an_earlier_version_left_it(store: Any, redis_url: str = "") -> None:
+    """Remove what earlier versions did not write: what shows that the last value of a key is lost."""
+    if isinstance(store, SQLiteRunStore):
+        with sqlite3.connect(store._driver.path) as connection:
+            connection.execute("DELETE FROM run_value WHERE typeof(value) = 'integer'")
+        connection.close()
+    elif isinstance(store, RedisRunStore):
+        with redis.Redis.from_url(redis_url) as client:
+            client.delete(store._revisions)
+
+
 class PlainStore:
     """As somebody might write it who has no use for async: SQLite, and one connection for one thread."""
 

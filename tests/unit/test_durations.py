@@ -33,12 +33,14 @@ from fastroai.functions import configured
 from fastroai.records import NOT_GIVEN, in_seconds
 from fastroai.steps.config import resolve
 from fastroai.store import MemoryRunStore
+from fastroai.testing import Fault, ModelServer, Reply
 
 LISTED: Final = Path(__file__).parent / "public_names.txt"
 DURATIONS: Final = {
     *("timeout", "total_timeout", "branch_timeout", "busy_timeout", "graceful_timeout", "tool_timeout"),
     *("deadline", "ttl", "lease", "max_stall", "cache_age", "interval", "every", "seconds", "window"),
-    *("cooldown", "retry_delay", "backoff", "max_backoff"),
+    *("cooldown", "retry_delay", "backoff", "max_backoff", "keep"),
+    *("latency", "chunk_delay", "before_headers", "between_chunks"),
 }
 """Names of parameters that are durations, wherever they are numbers."""
 OURS: Final = {
@@ -48,15 +50,13 @@ OURS: Final = {
     "QuestionAsked",
     "Wait",
     "SpendClaim",
-    "Ledger",
+    "AccountRow",
 }
-"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings.
-The model server imports nothing of the rest of the library, so its waits are in seconds alone.
-"""
+"""What FastroAI calls or makes itself: methods of stores, claims, events, errors, resolved settings."""
 
 
 def parameters() -> Iterator[tuple[str, str, str]]:
-    """Path, name and type of each parameter of a public function or method that is a number of seconds."""
+    """Path, name and type of each parameter of a public function or method that is a duration."""
     for path in LISTED.read_text(encoding="utf-8").split():
         module, _, name = path.rpartition(".")
         found = getattr(importlib.import_module(module), name)
@@ -76,13 +76,13 @@ def functions_of(path: str, found: object) -> Iterator[tuple[str, Callable[..., 
                 yield f"{path}.{name}", method
 
 
-def test_no_parameter_that_is_a_duration_takes_a_number_alone() -> None:
+def test_each_parameter_that_is_a_duration_takes_seconds_and_a_timedelta() -> None:
     found = list(parameters())
     assert len(found) > 40
-    numbers = [
-        one for one in found if "float" in one[2] and "Duration" not in one[2] and "timedelta" not in one[2]
+    one_of_both = [
+        one for one in found if "Duration" not in one[2] and ("float" in one[2]) != ("timedelta" in one[2])
     ]
-    assert numbers == []
+    assert one_of_both == []
 
 
 def test_a_duration_in_seconds_is_the_same_number() -> None:
@@ -131,6 +131,19 @@ async def test_calls_of_agents_and_tools_take_a_timedelta() -> None:
         return "never"
 
     assert await slow() == "Tool 'slow' timed out after 0.02 s."
+
+
+async def test_the_model_server_takes_a_timedelta() -> None:
+    moment = timedelta(milliseconds=1)
+    slow = Fault.slow(before_headers=moment, between_chunks=moment)
+    refused = Fault.status(429, retry_after=timedelta(minutes=2))
+    assert refused.retry_after == "120"
+    async with ModelServer(latency=moment, script=[Reply("late", chunk_delay=moment, fault=slow)]) as server:
+        response = await FastroAgent(server.model("openai:gpt-5-mini")).run("Hello")
+        await server.ledger.wait_for(1, state="finished", timeout=timedelta(seconds=30))
+        assert response.output == "late"
+        with pytest.raises(TimeoutError, match=r"waited 0.001 s for 2 requests"):
+            await server.ledger.wait_for(2, timeout=moment)
 
 
 async def test_stores_doors_and_graphs_take_a_timedelta(tmp_path: Path) -> None:

@@ -5,13 +5,29 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from dataclasses import dataclass, replace
+import re
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 import pytest
 
-from fastroai import Budget, Edge, Graph, Pipeline
-from fastroai.other_names import other_names
+from fastroai import (
+    Budget,
+    CircuitBreaker,
+    Contract,
+    Edge,
+    FastroAgent,
+    Graph,
+    Pipeline,
+    PipelineConfig,
+    Send,
+    SpendLimit,
+    StepContext,
+    budget_scope,
+    infer,
+    step,
+)
+from fastroai.other_names import OTHER_OPTIONS, by_name, other_names
 
 
 @other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})
@@ -55,6 +71,90 @@ def test_everything_else_is_as_without_the_names() -> None:
         UNTYPED(size=1)
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Graph, Edge, Budget])
+@pytest.mark.parametrize("kind", [Pipeline, Graph, Edge, Budget, SpendLimit, FastroAgent])
 def test_signatures_have_the_real_parameters(kind: type) -> None:
     assert "args" not in inspect.signature(kind).parameters
+
+
+@by_name("paint", "size")
+@dataclass(frozen=True, kw_only=True)
+class Meant:
+    paint: str = "red"
+    size: int = 1
+
+
+@by_name()
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    paint: str = "red"
+    size: int = 1
+
+
+def test_settings_without_names_are_told_as_they_are_probably_meant() -> None:
+    meant: Any = Meant
+    with pytest.raises(TypeError, match=r"^Meant takes its settings by name: Meant\(paint='blue', size=2\)$"):
+        meant("blue", 2)
+
+
+def test_settings_without_names_that_can_mean_anything_are_told_the_names() -> None:
+    mixed: Any = Mixed
+    with pytest.raises(TypeError, match=r"^Mixed takes its settings by name: Mixed\(paint=…, size=…, …\)$"):
+        mixed(2)
+
+
+def test_settings_that_are_assigned_to_are_replaced_and_otherwise_behave_as_ever() -> None:
+    made: Any = Mixed(paint="blue")
+    with pytest.raises(FrozenInstanceError, match=r"dataclasses\.replace\(mixed, size=2\)"):
+        made.size = 2
+    assert replace(made, size=2) == Mixed(paint="blue", size=2)
+    assert copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize("made", [Budget(usd=1, ms=5), SpendLimit(usd=1)])
+def test_budgets_are_replaced(made: Any) -> None:
+    with pytest.raises(FrozenInstanceError, match="make another one"):
+        made.usd = 2
+    assert replace(made, usd=2).usd == 2
+
+
+@pytest.mark.parametrize("kind", [Pipeline, Graph])
+@pytest.mark.parametrize("option", OTHER_OPTIONS)
+def test_settings_of_runs_are_told_to_be_in_the_config(kind: type, option: str) -> None:
+    with pytest.raises(TypeError, match=r"here, it is config=PipelineConfig\("):
+        kind("p", **{option: 3})
+    assert option == "checkpointer" or option in {each.name for each in fields(PipelineConfig)}
+
+
+@pytest.mark.parametrize(
+    ("made", "argument", "here"),
+    [
+        (Pipeline, "budget", "config=PipelineConfig(budget=…)"),
+        (Graph, "recursion_limit", "max_steps="),
+        (Graph, "interrupt_after", "pause_nodes="),
+        (PipelineConfig, "checkpointer", "store="),
+        (step, "depends_on", "Pipeline(dependencies="),
+        (step, "max_retries", "retries="),
+        (Send, "arg", "inputs="),
+        (infer, "prompt", "intent="),
+        (infer, "max_retries", "retries="),
+        (infer, "timeout", "budget=Budget(ms=…)"),
+        (budget_scope, "usd", "budget_scope(Budget(usd=…))"),
+        (CircuitBreaker, "recovery_timeout", "cooldown="),
+        (Contract, "output", "returns="),
+    ],
+)
+def test_arguments_that_others_have_are_told(made: Any, argument: str, here: str) -> None:
+    with pytest.raises(TypeError, match=f"'{argument}'; here, it is {re.escape(here)}"):
+        made(**{argument: 3})
+
+
+def test_what_others_call_the_parts_of_a_result_is_told() -> None:
+    @step
+    async def greet(ctx: StepContext) -> str:
+        return "Hello."
+
+    result: Any = Pipeline("p", {"greet": greet}).run_sync()
+    for name, here in {"data": "output", "outputs": "step_outputs", "success": "ok"}.items():
+        with pytest.raises(AttributeError, match=f"here, it is result.{here}$"):
+            getattr(result, name)
+        assert getattr(result, here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fastroai
+from fastroai.renamed import RENAMED
 
 SAVED = Path(__file__).with_name("public_names.txt")
 PACKAGES = (
@@ -64,3 +66,17 @@ def test_importing_the_package_imports_no_agent() -> None:
     code = "import sys, fastroai; print('pydantic_ai' in sys.modules, 'pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(("name", "here"), RENAMED.items())
+def test_what_to_use_in_place_of_a_name_of_another_library_exists(name: str, here: str) -> None:
+    assert name not in fastroai.__all__
+    path, *_ = re.findall(r"[\w.]+", here)
+    value: object = fastroai
+    for part in path.removeprefix("fastroai.").split("."):
+        if value is fastroai and (
+            part == "pydantic_ai" or part in {"errors", "functions", "human", "runtime"}
+        ):
+            value = importlib.import_module(part if part == "pydantic_ai" else f"fastroai.{part}")
+        else:
+            value = getattr(value, part)

@@ -1,12 +1,13 @@
 """Each scenario is driven over stdio by the SDK's client: by one server process, and by one that is killed.
 
-All of them survive a kill after each call in `make kill-sweep`; in the suite, eight do.
+All of them are, and survive a kill after each call, in `make kill-sweep`. In the suite some are, which have
+all kinds of answers and of state between them; `test_scenarios.py` has them all without the protocol.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,17 +18,21 @@ from support.workflow_servers import ForkedServer, Tools, server_here
 pytestmark = pytest.mark.slow
 
 ALL: Final = list(scenarios())
-KILLED_IN_SUITE: Final = (
-    "accumulate",
-    "budget_of_a_flow",
-    "checkpoints",
-    "gate_revise",
-    "iterations_until_met",
-    "max_rounds",
-    "on_fail",
-    "sub_flow",
+KILLED: Final = ("accumulate", "budget_of_a_flow", "gate_revise", "sub_flow")
+DRIVEN: Final = (
+    *KILLED,
+    *("checkpoints", "ensure_failed", "extraction_error", "invalid_gates", "iterations_until_met"),
+    *("max_rounds", "on_fail", "skip_if"),
 )
-"""Those whose server is killed in every run of the suite; together they have all kinds of state."""
+
+
+def some_of(names: Sequence[str]) -> list[Scenario]:
+    """The scenarios of these names; all of them in a sweep."""
+    if "FASTROAI_KILL_SWEEP" in os.environ:
+        return ALL
+    chosen = [one for one in ALL if one.name in names]
+    assert len(chosen) == len(names)
+    return chosen
 
 
 def calls_of(tools: Tools) -> Any:
@@ -42,7 +47,7 @@ def calls_of(tools: Tools) -> Any:
     return do
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", some_of(DRIVEN), ids=lambda one: one.name)
 async def test_a_flow_over_stdio_answers_as_the_scenario_says(scenario: Scenario, tmp_path: Path) -> None:
     root, clock = workspace(scenario, tmp_path), Clock()
     if scenario.waits:  # a process of its own would have its own time
@@ -55,10 +60,10 @@ async def test_a_flow_over_stdio_answers_as_the_scenario_says(scenario: Scenario
         await run_scenario(scenario, calls_of(tools))
 
 
-@pytest.mark.parametrize("scenario", [one for one in ALL if not one.waits], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "scenario", [one for one in some_of(KILLED) if not one.waits], ids=lambda one: one.name
+)
 async def test_a_flow_survives_a_kill_after_each_call(scenario: Scenario, tmp_path: Path) -> None:
-    if scenario.name not in KILLED_IN_SUITE and "FASTROAI_KILL_SWEEP" not in os.environ:
-        pytest.skip("in `make kill-sweep`")
     root = workspace(scenario, tmp_path)
 
     async def do(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.other_names import other_names
 
 
+@other_names(arguments={"node": "target=", "arg": "inputs=, a mapping"})
 @dataclass(frozen=True, slots=True)
 class Send:
     """A visit to `target` in a branch of its own, which finds `inputs` in its memory.

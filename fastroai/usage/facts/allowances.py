@@ -109,6 +109,8 @@ GATEWAY: Final = Allowances(
     tools=512,
     output_format=512,
 )
+# What is added for tools comes from the model, and so is the same at any host.
+OPENAI_AT_GATEWAY: Final = replace(GATEWAY, tools=OPENAI.tools, sources=OPENAI.sources)
 GOOGLE: Final = replace(
     GATEWAY,
     request=64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, cast, get_args
 
 from pydantic import JsonValue
@@ -91,6 +92,22 @@ def _field(part: FieldPart, way: Way, problems: Problems) -> FieldSpec:
     )
     if has_default and not fits(part.default, field):
         problems.add(f"default is {told(part.default)}; expected {expected(field)}", (*way, "default"))
+    return field
+
+
+def completed(
+    of_flow: FieldSpec, part: FieldPart, said: FieldSpec, way: Way, problems: Problems
+) -> FieldSpec:
+    """Return an input of a flow, with what the workflow says of it in place of what the flow says."""
+    field = of_flow
+    if part.model_fields_set & {"required", "default"}:
+        field = replace(field, required=said.required, default=said.default, has_default=said.has_default)
+    if part.values is not None:
+        field = replace(field, values=said.values)
+    if part.description is not None:
+        field = replace(field, description=said.description)
+    if field != said and field.has_default and not fits(field.default, field):
+        problems.add(f"its default is {told(field.default)}; expected {expected(field)}", way)
     return field
 
 

@@ -10,7 +10,7 @@ from fastroai.documents.parts import Misshapen, mended, shaped
 from fastroai.documents.yaml_text import YamlText, read_yaml_of
 from fastroai.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
-from fastroai.workflows.spec.fields import read_contracts, read_fields
+from fastroai.workflows.spec.fields import completed, read_contracts, read_fields
 from fastroai.workflows.spec.flows import (
     check_flows,
     check_name,
@@ -144,7 +144,8 @@ def _entry(part: WorkflowPart, flows: dict[str, FlowSpec], problems: Problems) -
         key = "name" if part.input is None else "input"
         problems.add(message, ("workflow", key), of_key=True)
         return name
-    more = {key for key, one in (part.input or {}).items() if one.model_fields_set & {"required", "default"}}
-    inputs = {key: said[key] if key in more else field for key, field in flows[name].input.items()}
+    inputs = dict(flows[name].input)
+    for key, field in (part.input or {}).items():
+        inputs[key] = completed(inputs[key], field, said[key], ("workflow", "input", key), problems)
     flows[name] = replace(flows[name], input=inputs)
     return name

@@ -40,6 +40,7 @@ async def test_all_that_a_run_spends_has_its_tags_and_its_tenant_without_a_store
     assert len(records) == 3
     assert labels(records) == {(("paper", "eu"), "acme")}
     report = result.usage.report()
+    assert result.trace.report() == report
     assert report.by_tenant["acme"].cost_usd == report.total.cost_usd == Decimal("0.7501")
     assert list(report.by_tag) == ["paper", "eu"]
     assert {row.cost_usd for row in report.by_tag.values()} == {report.total.cost_usd}

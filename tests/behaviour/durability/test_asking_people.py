@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 from pydantic_ai.models import Model
+from support import doors
 from support.faulty_store import FaultyStore, Write
 from support.patience import PATIENCE
 from support.run_stores import run_stores
@@ -35,6 +36,7 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     StepContext,
+    flow,
     step,
 )
 from fastroai.errors import (
@@ -48,6 +50,7 @@ from fastroai.errors import (
     StepExecutionError,
     ValueNotStorable,
 )
+from fastroai.functions import HumanReviewContext, await_human, configured
 from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
@@ -719,6 +722,38 @@ async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
     (again,) = (await pipeline.resume("r", answers={asked.id: 3})).questions
     assert told == [asked, False, again, False], "the type has refused the answer"
     assert (await pipeline.resume("r", answers={asked.id: 4})).output == 4
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph", "router", "flow"])
+async def test_the_sinks_of_a_nested_run_are_told_its_questions_and_those_of_the_run_around_all(
+    store: Any, kind: str
+) -> None:
+    async def ask(ctx: StepContext[Any] | None, text: str) -> object:
+        if ctx is None:
+            return (await await_human(HumanReviewContext("inside?"), str)).value
+        return await ctx.ask("inside?", str)
+
+    all_told: list[Question] = []
+    told: list[Question] = []
+    inner = doors.door(kind, ask, {"sinks": [told.append, all_told.append]})
+    steps: dict[str, Any] = {"inner": inner.as_step(), "outside": asks("outside?", str)}
+    config = PipelineConfig(store=store, sinks=[all_told.append])
+    outer = Pipeline[Any, Any, Any]("p", steps, output_step="outside", config=config)
+    await outer.execute(run_id="r")
+    assert sorted(one.question for one in all_told) == ["inside?", "outside?"]
+    assert [one.question for one in told] == ["inside?"]
+
+
+async def test_the_review_sink_is_told_the_questions_of_a_flow_that_is_a_step(store: Any) -> None:
+    @flow
+    async def decide() -> str:
+        return (await await_human(HumanReviewContext("inside?"), str)).value
+
+    told: list[Question] = []
+    outer = Pipeline[Any, Any, Any]("p", {"decide": decide.as_step()}, config=PipelineConfig(store=store))
+    with configured(review_sink=told.append):
+        await outer.execute(run_id="r")
+    assert [one.question for one in told] == ["inside?"]
 
 
 async def test_a_sink_that_fails_changes_nothing(store: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -179,6 +179,28 @@ async def test_a_run_that_lacks_an_entry_of_its_log_says_that_the_entry_is_gone(
     assert [run.run_id for run in await history.list()] == OTHERS
 
 
+async def test_a_lost_entry_is_noticed_that_came_after_the_last_header(store: Any, lose_one: LoseOne) -> None:
+    if isinstance(store, MemoryRunStore):
+        pytest.skip("a dict has no index that would know the entry")
+    await three_runs(store)
+    (header,) = (await store.read("run:r1")).values
+    await answer_all(store)
+    await put_back(store, "run:r1", header)  # as if the process had died before it wrote the next header
+    (log,) = [found.key for found in await store.list("log:r1:")]
+    places = await places_of(store, log)
+    await lose_one(*places[-1])
+    gone = rf"run 'r1' cannot be read: the store has lost 1 of its {len(places)} log entries"
+    for call in (lambda: PIPELINE.resume("r1", store=store), lambda: RunHistory(store).trace("r1")):
+        with pytest.raises(RunCorrupt, match=gone):
+            await call()
+    woken = await PIPELINE.wake(store=store)
+    assert [woken[run_id].output for run_id in OTHERS] == ["yes", "yes"]
+
+
+async def put_back(store: Any, key: str, value: bytes) -> None:
+    await store.compare_and_set(key, value, revision=(await store.read(key)).revision)
+
+
 async def test_a_run_whose_header_lost_its_value_is_listed_and_can_be_deleted(
     store: Any, lose_one: LoseOne, request: pytest.FixtureRequest
 ) -> None:

@@ -226,7 +226,7 @@ async def test_the_result_of_a_flow_is_checked_and_opaque_values_are_left_out() 
     async def dictate() -> Letter:
         return wrong  # type: ignore[no-any-return]
 
-    with pytest.raises(ContractViolation, match="'dictate': its output does not fit its contract") as caught:
+    with pytest.raises(ContractViolation, match="flow 'dictate': its output does not fit") as caught:
         await dictate()
     assert "secret" not in str(caught.value)
     assert "many" in str(caught.value)

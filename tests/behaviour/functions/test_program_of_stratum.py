@@ -52,11 +52,11 @@ class Position:
 def tone_of(letter: opaque[str]) -> Tone: ...
 
 
-@infer(intent="Name the topic of a letter", budget=Budget(ms=20_000, usd=0.002))
+@infer(intent="Name the topic of a letter", budget=Budget(ms=20_000, usd=0.001))
 def topic_of(letter: opaque[str]) -> str: ...
 
 
-@infer(intent="Translate a letter into English", budget=Budget(ms=20_000, usd=0.002))
+@infer(intent="Translate a letter into English", budget=Budget(ms=20_000, usd=0.001))
 def translate(letter: opaque[str]) -> str: ...
 
 

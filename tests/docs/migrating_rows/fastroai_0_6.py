@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_ai import RunContext
 from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
-from support.migrating import Tried
+from support.migrating import Tried, here_it_is
 
 from fastroai import (
     AgentConfig,
@@ -31,11 +31,12 @@ from fastroai import (
     StepContext,
     StepExecutionError,
     StepUsage,
+    format_cost,
     safe_tool,
     step,
 )
 from fastroai.agent import AgentStep
-from fastroai.errors import UnknownModelError, UnpricedModelError
+from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
 from fastroai.records import NOT_GIVEN
 from fastroai.tracing import TraceSpan
 
@@ -365,3 +366,54 @@ def costs_of_unknown_models() -> None:
         assert calculator.calculate_cost(model, 1_000, 200, on_unknown="zero") == 0
     known = calculator.calculate_cost("openai:gpt-5-mini", 1_000, 200)
     assert calculator.calculate_cost("openai:gpt-5-mini", 1_000, 200, on_unknown="zero") == known > 0
+
+
+@TRIED("`agent.as_step(input_transformer=…)`")
+async def prompts_of_steps() -> None:
+    agent: Any = FastroAgent(TestModel(custom_output_text="Hello."))
+    with pytest.raises(TypeError, match=here_it_is("prompt=")):
+        agent.as_step(input_transformer=lambda ctx: ctx.get_input("text"))
+    greets = agent.as_step(lambda ctx: ctx.get_input("text"))
+    assert (await Pipeline("p", {"greets": greets}).run({"text": "one"})).output == "Hello."
+
+
+@TRIED("`calculator.format_cost(…)`")
+def formatted_costs() -> None:
+    calculator: Any = CostCalculator()
+    with pytest.raises(AttributeError, match=here_it_is("fastroai.format_cost(cost)")):
+        calculator.format_cost(Decimal("0.0036"))
+    assert format_cost(Decimal("0.0036")) == "$0.0036"
+
+
+@TRIED("`AgentConfig(timeout_seconds=…, max_retries=…)`")
+def settings_of_agents() -> None:
+    made: dict[Any, dict[str, str]] = {
+        AgentConfig: {"timeout_seconds": "timeout=", "max_retries": "FastroAgent(retries=…)"},
+        FastroAgent: {"timeout_seconds": "timeout=", "max_retries": "retries="},
+        StepConfig: {"timeout_seconds": "timeout=", "max_retries": "retries="},
+        PipelineConfig: {"timeout_ms": "timeout=, in seconds", "max_retries": "retries="},
+    }
+    for kind, names in made.items():
+        for name, here in names.items():
+            with pytest.raises(TypeError, match=here_it_is(here)):
+                kind(**{name: 3})
+
+
+@TRIED("`FastroAgent(AgentConfig(…))`")
+async def config_by_position() -> None:
+    config = AgentConfig(model=TestModel(custom_output_text="Hello."))
+    untyped: Any = FastroAgent
+    with pytest.raises(ConfigurationError, match=r"^model=.*settings go into config="):
+        untyped(config)
+    assert (await FastroAgent(config=config).run("one")).output == "Hello."
+
+
+@TRIED("`response.text`, `response.cost`, `response.messages`")
+async def parts_of_responses() -> None:
+    response: Any = await paid_agent(120).run("one")
+    names = {"text": "str(response)", "cost": "response.cost_usd", "messages": "response.all_messages()"}
+    for name, here in names.items():
+        with pytest.raises(AttributeError, match=here_it_is(here)):
+            getattr(response, name)
+    assert (str(response), response.cost_usd) == ("answer to one", Decimal("0.00012"))
+    assert len(response.all_messages()) == 2

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed
 
 from fastroai import (
     AgentNode,
@@ -520,3 +520,15 @@ async def retry_details() -> None:
     result = await failed()
     told(result, total_retries="result.trace.attempts", retry_details="result.trace.attempts")
     assert len(result.trace.attempts) == 1
+
+
+@TRIED("`from fastroai import GraphSpec`, `NodeSpec`, `Goal`, …")
+def names() -> None:
+    assert_renamed(
+        GraphExecutor="Graph(",
+        GraphSpec="Graph(",
+        NodeSpec="Node(",
+        EdgeSpec="Edge(",
+        Goal="Graph(name, goal)",
+        JudgeVerdict="Verdict.accept()",
+    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import pytest
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed, here_it_is
 
-from fastroai import Edge, Graph, Inbox, MemoryRunStore, Node, Send, StepContext, step
+from fastroai import Edge, Graph, Inbox, MemoryRunStore, Node, Pipeline, RetryPolicy, Send, StepContext, step
 from fastroai.graphs import GraphResult
 from fastroai.pipelines import RunFinished
 
@@ -219,3 +219,47 @@ async def deps() -> None:
 async def subgraphs() -> None:
     outer = Graph[None]("outer", nodes={"essay": essay().as_step()}, edges=[])
     assert (await outer.run(CATS)).output == "published on cats"
+
+
+@TRIED("`from fastroai import StateGraph`, `END`, `interrupt`, …")
+def names() -> None:
+    assert_renamed(
+        StateGraph="Graph(",
+        START="Graph(entry=",
+        END="Graph(terminals=",
+        interrupt="StepContext.ask(",
+        MemorySaver="MemoryRunStore()",
+    )
+
+
+@TRIED("`graph.compile()`, `invoke`, `ainvoke`, `astream`")
+async def calls() -> None:
+    for door in (essay(), Pipeline("p", {"write": write})):
+        untyped: Any = door
+        for name, here in {"invoke": "run_sync(", "ainvoke": "run(", "astream": "stream("}.items():
+            with pytest.raises(AttributeError, match=here_it_is(here)):
+                getattr(untyped, name)
+            assert callable(getattr(untyped, here[:-1]))
+    compiled: Any = essay()
+    with pytest.raises(AttributeError, match=here_it_is("left out")):
+        compiled.compile()
+
+
+@TRIED("`RetryPolicy(max_attempts=3, initial_interval=0.5)`")
+def retry_policies() -> None:
+    untyped: Any = RetryPolicy
+    for name, here in {"max_attempts": "max_retries=", "initial_interval": "backoff="}.items():
+        with pytest.raises(TypeError, match=here_it_is(here)):
+            untyped(**{name: 3})
+    assert RetryPolicy(max_retries=2, backoff=0.5).backoff == 0.5
+
+
+@TRIED("`checkpointer=`, `recursion_limit=`, `interrupt_before=` of a graph")
+def options() -> None:
+    for name, here in {
+        "checkpointer": "config=PipelineConfig(store=…)",
+        "recursion_limit": "max_steps=",
+        "interrupt_before": "ctx.ask(…)",
+    }.items():
+        with pytest.raises(TypeError, match=here_it_is(here)):
+            essay(**{name: 3})

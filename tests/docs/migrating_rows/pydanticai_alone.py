@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed, here_it_is
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, Graph, Metered, StepContext, safe_tool, step
 from fastroai.tools import SafeToolset
@@ -215,3 +215,25 @@ async def conversations() -> None:
     assert isinstance(conversation, Conversation)
     response = await agent.run("two", conversation=conversation)
     assert len(response.all_messages()) == 4
+
+
+@TRIED("`from fastroai import Agent`, `RunContext`, `ModelRetry`, …")
+def names() -> None:
+    assert_renamed(
+        Agent="FastroAgent(",
+        RunContext="pydantic_ai.RunContext",
+        ModelRetry="pydantic_ai.ModelRetry",
+        UsageLimits="Budget(",
+    )
+
+
+@TRIED("`result_type=`, `output_retries=`, `result.data` of earlier versions")
+async def earlier_names() -> None:
+    untyped: Any = FastroAgent
+    for name, here in {"result_type": "output_type=", "output_retries": 'retries={"output": …}'}.items():
+        with pytest.raises(TypeError, match=here_it_is(here)):
+            untyped(TestModel(), **{name: 3})
+    response: Any = await FastroAgent(TestModel(), output_type=int, retries={"output": 3}).run("one")
+    with pytest.raises(AttributeError, match=here_it_is("response.output")):
+        response.data  # noqa: B018
+    assert response.output == 0

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 from pydantic import Field
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed
 
 import fastroai
 from fastroai import Inbox, MemoryRunStore
@@ -92,6 +92,18 @@ async def broken(what: str) -> Any:
 def names_in_both_packages() -> None:
     for name in ("contract", "infer", "compute", "refine", "flow", "opaque", "Budget"):
         assert getattr(fastroai, name) is getattr(fastroai.functions, name)
+
+
+@TRIED("`from fastroai import parallel`, `PostconditionFailed`, `StratumError`, …")
+def names_at_the_top() -> None:
+    assert_renamed(
+        parallel="fastroai.functions.parallel",
+        PostconditionFailed="fastroai.errors.PostconditionFailed",
+        StratumError="FastroAIError",
+        TraceRecord="fastroai.functions.CallRecord",
+    )
+    with pytest.raises(ImportError, match=r"has no BudgetExceeded; use fastroai\.BudgetExceeded"):
+        from fastroai.functions import BudgetExceeded  # type: ignore[attr-defined]  # noqa: F401
 
 
 @TRIED("`import stratum`: `stratum.parallel`, `.race`, `.debate`, `.run`, `.configure`, …")
@@ -338,12 +350,20 @@ async def sinks() -> None:
 async def budgets() -> None:
     with answering("neutral") as server:
 
-        @infer(intent="Classify the tone", model=MODEL, budget=Budget(ms=5_000, usd=0.002))
+        @infer(intent="Classify the tone", model=MODEL, budget=Budget(ms=500, usd=0.001))
         def classify(text: str) -> Sentiment: ...
 
         assert (await classify("Hm.")).label == "neutral"
         assert len(server.ledger.entries) == 1
     assert Budget(usd=0.001).usd == Budget(usd="0.001").usd
+
+
+@TRIED("`Budget(500, 0.001)`")
+def budgets_without_names() -> None:
+    untyped: Any = Budget
+    with pytest.raises(TypeError, match=r"Budget takes its settings by name: Budget\(usd=…, .*, ms=…, …\)"):
+        untyped(500, 0.001)
+    assert Budget(ms=500, usd=0.001).ms == 500
 
 
 @TRIED("`configure(client=…)`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, TypedDict
@@ -10,7 +9,7 @@ from typing import Any, Final, TypedDict
 import pytest
 from pydantic import BaseModel
 from support.agents import paid_agent
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed, here_it_is
 
 from fastroai import (
     DEFAULT_RETRY,
@@ -27,6 +26,7 @@ from fastroai import (
     PipelineConfig,
     RedisRunStore,
     RetryPolicy,
+    RunHistory,
     StepConfig,
     StepContext,
     StepExecutionError,
@@ -85,11 +85,19 @@ class Failing:
         return Pipeline("p", {"read": read}, **options)
 
 
-def here_it_is(text: str) -> str:
-    return f"here, it is {re.escape(text)}"
-
-
 # --- steps and contracts ---
+
+
+@TRIED("`from fastroai import StromaRunner`, `NodeContract`, `RunConfig`, …")
+def names() -> None:
+    assert_renamed(
+        StromaRunner="Pipeline(",
+        NodeContract="Contract(",
+        RunConfig="PipelineConfig(",
+        ExecutionBudget="Budget(",
+        CheckpointManager="MemoryRunStore, ",
+        estimate_cost_usd="CostCalculator().calculate_cost(",
+    )
 
 
 @TRIED("`StromaRunner`, `runner.run([read, write], state)`")
@@ -209,6 +217,17 @@ async def stores() -> None:
     store = MemoryRunStore()
     assert (await pipeline().run({"value": 5}, run_id="r", store=store)).run_id == "r"
     assert (await pipeline().run(run_id="r", store=store, on_existing="return")).output == "wrote 10"
+
+
+@TRIED("`RedisStore(url, ttl_seconds=…)`")
+async def expiry() -> None:
+    untyped: Any = RedisRunStore
+    with pytest.raises(TypeError, match=here_it_is("left out: runs are kept until RunHistory(store).purge(")):
+        untyped("redis://localhost", ttl_seconds=60)
+    store = MemoryRunStore()
+    await pipeline().run({"value": 5}, run_id="r", store=store)
+    assert await RunHistory(store).purge(60) == ()
+    assert await RunHistory(store).purge(0) == ("r",)
 
 
 @TRIED("`RunConfig(run_id=…, resume_from=…)`")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from support.migrating import Tried
+from support.migrating import Tried, assert_renamed, here_it_is
 
 from fastroai import (
     Inbox,
     MemoryRunStore,
     Pipeline,
     PipelineConfig,
+    RetryPolicy,
     RunExists,
     RunHistory,
     StepContext,
@@ -251,3 +252,22 @@ async def driven() -> None:
     runs = greeting().driven(store=MemoryRunStore())
     state = await runs.begin(MIA)
     assert [due.step_id for due in state.due] == ["greets"]
+
+
+@TRIED("`from fastroai import workflow`, `activity`")
+def names() -> None:
+    assert_renamed(workflow="Pipeline", activity="step")
+
+
+@TRIED("`RetryPolicy(maximum_attempts=3, initial_interval=…)`")
+def retry_policies() -> None:
+    untyped: Any = RetryPolicy
+    names = {
+        "maximum_attempts": "max_retries=",
+        "maximum_interval": "max_backoff=",
+        "initial_interval": "backoff=",
+    }
+    for name, here in names.items():
+        with pytest.raises(TypeError, match=here_it_is(here)):
+            untyped(**{name: 3})
+    assert RetryPolicy(max_retries=2, backoff=0.5).max_retries == 2

@@ -67,7 +67,8 @@ def test_arguments_are_validated_each_with_its_place() -> None:
     with pytest.raises(ContractViolation) as caught:
         SIGNATURE.bind((5, {"id": "x"}, "big", 1, "two"), {"z": "y"})
     error = caught.value
-    assert (error.step_id, error.direction) == ("label", "input")
+    assert (error.kind, error.step_id, error.direction) == ("function", "label", "input")
+    assert str(error).startswith("function 'label': its inputs do not fit its contract: ")
     places = [detail["loc"] for detail in error.details]
     assert places == [("text",), ("ticket", "id"), ("size",), ("more", 1), ("rest", "z")]
 

@@ -1,7 +1,9 @@
 """What the floor of every run adds to a unit that does nothing: function calls, and what it keeps."""
 
+import asyncio
 import gc
 import tracemalloc
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from support.calls_made import python_calls
 
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
+from fastroai.pipelines import BaseStep, Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime import Scope
 from fastroai.store import RunStore, SQLiteRunStore
 
@@ -17,6 +19,9 @@ FEW, MANY = 50, 150
 
 MOST_OF_A_STEP = 25
 MOST_OF_A_NODE = 39
+
+MOST_OF_A_STEP_TO_BUILD = 50
+MOST_OBJECTS_OF_A_WAITING_RUN = 130
 
 FEWER_VISITS, MORE_VISITS = 3_600, 5_600
 """Both so many that a run packs what is over."""
@@ -56,6 +61,55 @@ async def test_a_node_that_does_nothing_costs_few_function_calls() -> None:
         return await python_calls(chain.run)
 
     assert round((await calls(MANY) - await calls(FEW)) / (MANY - FEW)) <= MOST_OF_A_NODE
+
+
+def made(befores: Sequence[str]) -> BaseStep[object, int]:
+    """A step of its own, as each of a user's steps is."""
+
+    @step
+    async def add(ctx: StepContext) -> int:
+        return 1 + sum(ctx.get_dependency(before, int) for before in befores)
+
+    return add
+
+
+async def test_a_step_takes_few_function_calls_to_decorate_and_to_put_into_a_pipeline() -> None:
+    async def calls(length: int) -> int:
+        needs = {after: [one] for one, after in pairwise(names(length))}
+
+        async def build() -> object:
+            steps = {step_id: made(needs.get(step_id, ())) for step_id in names(length)}
+            return Pipeline("chain", steps, needs)
+
+        return await python_calls(build)
+
+    assert round((await calls(MANY) - await calls(FEW)) / (MANY - FEW)) <= MOST_OF_A_STEP_TO_BUILD
+
+
+async def test_a_run_that_waits_keeps_few_objects_alive() -> None:
+    """Those that the garbage collector looks at: it slows down all runs of a process that has many."""
+    go_on = asyncio.Event()
+
+    @step
+    async def wait(ctx: StepContext) -> int:
+        await go_on.wait()
+        return 1
+
+    chain = Pipeline("chain", {"first": nothing, "waits": wait}, {"waits": ["first"]})
+
+    async def objects(runs: int) -> int:
+        go_on.clear()
+        tasks = [asyncio.create_task(chain.execute({})) for _ in range(runs)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gc.collect()
+        count = len(gc.get_objects())
+        go_on.set()
+        await asyncio.gather(*tasks)
+        return count
+
+    few, many = await objects(FEW), await objects(MANY)
+    assert round((many - few) / (MANY - FEW)) <= MOST_OBJECTS_OF_A_WAITING_RUN
 
 
 def scopes() -> int:

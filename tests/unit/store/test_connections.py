@@ -12,7 +12,7 @@ import anyio
 import pytest
 from support.patience import PATIENCE
 
-from fastroai.errors import ConfigurationError, SpendStoreUnavailable, StoreUnavailable
+from fastroai.errors import SpendStoreUnavailable, StoreUnavailable
 from fastroai.store.connections import Connections
 
 LONG = 30.0
@@ -269,12 +269,6 @@ async def test_who_cancels_does_not_wait_for_ever() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     driver.may_connect.set()
-
-
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_a_timeout_is_above_zero(timeout: float) -> None:
-    with pytest.raises(ConfigurationError, match="timeout=.*seconds, above 0"):
-        Connections(FakeDriver(timeout), limit=1)
 
 
 async def test_closing_ends_the_idle_connections_and_new_ones_can_be_opened() -> None:

@@ -212,6 +212,7 @@ async def test_runs_are_listed_by_names(store: MemoryRunStore, option: str) -> N
 async def test_an_age_is_a_timedelta(store: MemoryRunStore, age: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"older_than=.*an age, 0 or more: timedelta\(days=30\)"):
         await RunHistory(store).purge(age)
+    assert await RunHistory(store).purge(timedelta.max) == ()
 
 
 @pytest.mark.parametrize("status", [7, [[]], [None, 3]])

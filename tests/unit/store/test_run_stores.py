@@ -13,10 +13,19 @@ from typing import ClassVar
 
 import psycopg
 import pytest
-from support.run_stores import AsyncStore, Held, OpenStore, PlainStore, lose_value, run_stores
+import redis
+from support.run_stores import (
+    AsyncStore,
+    Held,
+    OpenStore,
+    PlainStore,
+    as_an_earlier_version_left_it,
+    lose_value,
+    run_stores,
+)
 
 from fastroai.errors import RevisionConflict
-from fastroai.store import PostgresRunStore, RunStore, SQLiteRunStore, StoredKey, StoredValues
+from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore, StoredKey, StoredValues
 from fastroai.testing import RunStoreSuite
 
 Lose = Callable[[str, int], Awaitable[None]]
@@ -49,11 +58,59 @@ class Ours(RunStoreSuite):
         assert [asyncio.run(use()), asyncio.run(use())] == [(), (b"1",)]
 
 
+class Remembers(Ours):
+    """Stores that know the last position of a key, even when its value is lost."""
+
+    @pytest.fixture
+    def age(self, store: RunStore) -> Callable[[], None]:
+        return partial(as_an_earlier_version_left_it, store)
+
+    async def test_a_lost_last_value_leaves_the_revision(
+        self, store: RunStore, other: RunStore, key: str, lose: Lose
+    ) -> None:
+        await store.append(key, [b"1", b"2"], revision=0)
+        await store.append(key, [b"3"], revision=2)
+        await lose(key, 3)
+        for client in (store, other):
+            found = await client.read(key)
+            assert (found.values, found.revision) == ((b"1", b"2"), 3)
+            assert list(await client.list(key)) == [StoredKey(key=key, value=b"", revision=3)]
+            found = await client.read(key, after=2)
+            assert (found.values, found.revision) == ((), 3)
+        with pytest.raises(RevisionConflict) as caught:
+            await store.append(key, [b"x"], revision=2)
+        assert caught.value.actual == 3
+        await store.append(key, [b"4"], revision=3)
+        found = await other.read(key)
+        assert (found.values, found.revision) == ((b"1", b"2", b"4"), 4)
+        await store.compare_and_set(key, b"5", revision=4)
+        found = await other.read(key)
+        assert (found.values, found.revision) == ((b"5",), 5)
+
+    async def test_what_an_earlier_version_has_written_is_read_and_gone_on_with(
+        self, store: RunStore, key: str, lose: Lose, age: Callable[[], None]
+    ) -> None:
+        await store.append(key + "log", [b"1", b"2"], revision=0)
+        await store.append(key, [b"1"], revision=0)
+        await store.compare_and_set(key, b"2", revision=1)
+        age()
+        for name, values in ((key, (b"2",)), (key + "log", (b"1", b"2"))):
+            found = await store.read(name)
+            assert (found.values, found.revision) == (values, 2)
+        listed = {found.key: (found.value, found.revision) for found in await store.list(key)}
+        assert listed == {key: (b"2", 2), key + "log": (b"2", 2)}
+        await store.append(key + "log", [b"3"], revision=2)
+        await store.compare_and_set(key, b"3", revision=2)
+        await lose(key + "log", 3)
+        found = await store.read(key + "log")
+        assert (found.values, found.revision) == ((b"1", b"2"), 3)
+
+
 class TestMemoryRunStore(Ours):
     kind = "memory"
 
 
-class TestSQLiteRunStore(Ours):
+class TestSQLiteRunStore(Remembers):
     kind = "sqlite"
 
     @pytest.fixture
@@ -61,15 +118,36 @@ class TestSQLiteRunStore(Ours):
         return partial(lose_value, store)
 
 
-class TestRedisRunStore(Ours):
+class TestRedisRunStore(Remembers):
     kind = "redis"
+
+    @pytest.fixture
+    def age(self, store: RunStore, redis_url: str) -> Callable[[], None]:
+        return partial(as_an_earlier_version_left_it, store, redis_url)
+
+    async def test_a_name_whose_list_lost_its_beginning_is_damaged_and_the_others_are_listed(
+        self, store: RedisRunStore, key: str, redis_url: str
+    ) -> None:
+        for name in (key, key + "2"):
+            await store.append(name, [b"12 {}", b"34 {}"], revision=0)
+        with redis.Redis.from_url(redis_url) as client:
+            client.lpop(store._held + key.encode())
+        found = await store.read(key)
+        assert (found.values, found.revision) == ((), 2)
+        assert [(found.key, found.value) for found in await store.list(key)] == [
+            (key, b""),
+            (key + "2", b"34 {}"),
+        ]
+        await store.compare_and_set(key, b"new", revision=2)
+        found = await store.read(key)
+        assert (found.values, found.revision) == ((b"new",), 3)
 
     @pytest.fixture
     def lose(self, store: RunStore, redis_url: str) -> Lose:
         return partial(lose_value, store, redis_url=redis_url)
 
 
-class TestPostgresRunStore(Ours):
+class TestPostgresRunStore(Remembers):
     kind = "postgres"
 
     @pytest.fixture

@@ -116,7 +116,7 @@ async def test_runs_and_spending_can_share_a_file_that_is_marked_as_one_of_fastr
     await runs.append("a", [b"1"], revision=0)
     await spending.aclose()
     await runs.aclose()
-    assert rows(path, "run_value") == 2
+    assert rows(path, "run_key") == 2
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone() == (0x46524149,)
     connection.execute("PRAGMA application_id = 0")  # as in files of before

@@ -269,8 +269,11 @@ async def test_an_answer_can_miss_its_finish_reason(
     assert (entry.billed, entry.usage, entry.fault) == (True, USAGE, "missing_finish_reason")
 
 
-async def test_a_reply_can_be_late(model: Model, model_server: ModelServer) -> None:
-    model_server.script(Reply("late", latency=0.05))
+@pytest.mark.parametrize("latency", [0.05, timedelta(milliseconds=50)])
+async def test_a_reply_can_be_late(
+    model: Model, model_server: ModelServer, latency: float | timedelta
+) -> None:
+    model_server.script(Reply("late", latency=latency))
 
     await ask(model, streamed=False)
 
@@ -280,7 +283,10 @@ async def test_a_reply_can_be_late(model: Model, model_server: ModelServer) -> N
 
 
 async def test_a_stream_has_its_delay_between_pieces_only(model: Model, model_server: ModelServer) -> None:
-    model_server.script(Reply("one piece", chunk_size=100, chunk_delay=60), Reply("two pieces", chunk_size=5))
+    minute = timedelta(minutes=1)
+    model_server.script(
+        Reply("one piece", chunk_size=100, chunk_delay=minute), Reply("two pieces", chunk_size=5)
+    )
 
     assert (await ask(model, streamed=True))[0] == "one piece"
 

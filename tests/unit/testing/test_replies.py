@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -46,12 +47,14 @@ def test_text_and_data_in_one_reply_are_refused() -> None:
 
 
 def test_a_reply_in_empty_chunks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"chunk_size=0.*at least 1"):
-        Reply("text", chunk_size=0)
+    for size in (0, None, "16"):
+        wrong: Any = size
+        with pytest.raises(ValueError, match=rf"chunk_size={size!r}.*at least 1"):
+            Reply("text", chunk_size=wrong)
 
 
-@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf")])
-def test_times_that_cannot_pass_are_refused(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), timedelta(-1), None, "1", True])
+def test_times_that_cannot_pass_are_refused(seconds: Any) -> None:
     with pytest.raises(ValueError, match="Reply\\(latency="):
         Reply(latency=seconds)
     with pytest.raises(ValueError, match="Reply\\(chunk_delay="):
@@ -60,8 +63,9 @@ def test_times_that_cannot_pass_are_refused(seconds: float) -> None:
         Fault.slow(before_headers=seconds)
     with pytest.raises(ValueError, match=r"Fault\.slow\(between_chunks="):
         Fault.slow(between_chunks=seconds)
-    with pytest.raises(ValueError, match=r"Fault\.status\(retry_after="):
-        Fault.status(429, retry_after=seconds)
+    if seconds is not None:
+        with pytest.raises(ValueError, match=r"Fault\.status\(retry_after="):
+            Fault.status(429, retry_after=seconds)
 
 
 @pytest.mark.parametrize("code", [200, 399, 600])

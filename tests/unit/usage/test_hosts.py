@@ -9,7 +9,7 @@ from pydantic_ai.providers.azure import AzureProvider
 from pydantic_ai.providers.ollama import OllamaProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OPENAI_AT_GATEWAY, OTHER, Allowances
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 
 OWN = "https://api.openai.com/v1"
@@ -111,12 +111,14 @@ def test_a_model_has_the_name_that_its_maker_gives_it_where_rules_of_the_maker_h
         (openai("gpt-4o"), {}, OPENAI, 16),
         (azure("gpt-4o"), {}, OPENAI, 16),
         (claude("claude-sonnet-4-5"), {}, ANTHROPIC, 64),
-        (openai("gpt-4o", ELSEWHERE), {}, GATEWAY, 1_024),
+        (openai("gpt-4o", ELSEWHERE), {}, OPENAI_AT_GATEWAY, 1_024),
+        (openai("openai/gpt-4o", ELSEWHERE), {}, OPENAI_AT_GATEWAY, 1_024),
+        (openai("anthropic/claude-sonnet-4-5", ELSEWHERE), {}, GATEWAY, 1_024),
         (claude("claude-sonnet-4-5", "http://proxy.internal"), {}, GATEWAY, 1_024),
         (ollama("llama3:8b"), {}, OTHER, 4_096),
         (openai("gpt-4o", ELSEWHERE), {"like": "openai"}, OPENAI, 16),
         (openai("gpt-4o", ELSEWHERE), {"like": "openai", "allowance": 100}, OPENAI, 116),
-        (openai("gpt-4o", ELSEWHERE), {"allowance": 100}, GATEWAY, 100),
+        (openai("gpt-4o", ELSEWHERE), {"allowance": 100}, OPENAI_AT_GATEWAY, 100),
         (ollama("llama3:8b"), {"allowance": 0}, OTHER, 0),
         (openai("claude-sonnet-4-5", ELSEWHERE), {"like": "openai"}, GATEWAY, 1_024),
     ],

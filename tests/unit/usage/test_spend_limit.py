@@ -223,12 +223,13 @@ async def test_the_status_of_a_limit_by_deps_needs_deps() -> None:
         await SpendLimit(usd=1, key=tenant_of).status()
 
 
-@pytest.mark.parametrize("keep", [90, timedelta(hours=23), timedelta(days=3651), None])
+@pytest.mark.parametrize("keep", [90, "90d", True, timedelta(hours=23), timedelta(days=3651), None])
 def test_how_long_windows_are_kept_is_a_time_of_days(keep: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"keep=.*a timedelta of 1 to 3,650 days"):
+    with pytest.raises(ConfigurationError, match=r"keep=.*a timedelta, or seconds, of 1 to 3,650 days"):
         SpendLimit(usd=1, keep=keep)
     assert SpendLimit(usd=1).keep == timedelta(days=90)
     assert SpendLimit(usd=1, keep=timedelta(days=7)).keep == timedelta(days=7)
+    assert SpendLimit(usd=1, keep=7 * 86_400).keep == timedelta(days=7)
 
 
 # --- limits by plan ---
