@@ -16,10 +16,11 @@ from fastroai.graphs.questions import answer_to
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_as_json, decision_from_json
 from fastroai.runs.driving import Outcome, Reported
-from fastroai.runs.machine import Decided, Unit, unit_of
+from fastroai.runs.machine import Unit, unit_of
+from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output
 from fastroai.runtime import facts
-from fastroai.store.payloads import PayloadCodec, seal
+from fastroai.store.payloads import seal
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
@@ -32,17 +33,12 @@ class DrivenGraph:
         self,
         setup: GraphSetup,
         recorded: RecordedRun,
-        inputs: Mapping[str, object],
-        codec: PayloadCodec | None,
+        keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
-        self._setup, self._codec = setup, codec
-        self.replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=False)
-
-    @property
-    def decisions(self) -> Sequence[Decided]:
-        """See `Driven`."""
-        return self.replay.decisions
+        self._setup, self._codec = setup, keeper.codec
+        inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
+        self.replay = replayed(setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False)
 
     @property
     def questions(self) -> Mapping[Unit, object]:

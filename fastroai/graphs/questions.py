@@ -17,6 +17,7 @@ from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
     AnswerGiven,
     QuestionAsked,
+    RunResumed,
     RunStatus,
 )
 from fastroai.store.payloads import PayloadCodec, seal
@@ -53,7 +54,8 @@ def answer_entry(
     run_id = recorded.opened.run_id
     if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
         return ()  # most runs have no question, so that their record need not be replayed
-    replay = replayed(setup, inputs, recorded.resumed_now(), recorded.opened.part, codec, forgiving=forgiving)
+    replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=forgiving)
+    replay.resumed(RunResumed(part=recorded.opened.part))
     asked = replay.machine.questions
     if isinstance(answer, NotGiven):
         if node is not None:

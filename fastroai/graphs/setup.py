@@ -13,10 +13,10 @@ from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.threads import Threads
-from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runs.machine import Unit
 from fastroai.runtime.facts import Part
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract
@@ -50,7 +50,7 @@ class GraphSetup:
         adapter = None if declared is None else adapter_of(declared)
         return None if adapter is None else adapter.json_schema()
 
-    def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
+    def machine(self, part: Part, *, known: Mapping[Unit, bool] | None = None) -> GraphMachine:
         """Return the state machine of a new run; `known` is passed on to it."""
         return GraphMachine(self.plan, part, known=known)
 

@@ -9,11 +9,11 @@ from fastroai.errors import ConfigurationError
 from fastroai.pipelines.replay import replayed
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.driving import Reported
-from fastroai.runs.machine import Decided, Unit
+from fastroai.runs.machine import Unit
+from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, StepFinished, StepStarted, Wait
 from fastroai.steps import ConversationState
-from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun
 
 
@@ -26,11 +26,10 @@ class DrivenPipeline:
         self,
         setup: PipelineSetup,
         recorded: RecordedRun,
-        inputs: Mapping[str, object],
-        codec: PayloadCodec | None,
+        keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine."""
-        self._setup, self._recorded, self._inputs, self._codec = setup, recorded, inputs, codec
+        self._setup, self._recorded, self._keeper = setup, recorded, keeper
         self.replay = replayed(setup, recorded, recorded.opened.part)
 
     @property
@@ -38,16 +37,13 @@ class DrivenPipeline:
         """See `Driven`."""
         return self.replay.machine.waits
 
-    @property
-    def decisions(self) -> Sequence[Decided]:
-        """See `Driven`."""
-        return self.replay.decisions
-
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """See `Driven`."""
-        outputs = self.replay.outputs(self._setup, self._recorded, self._codec)
+        recorded, keeper = self._recorded, self._keeper
+        outputs = self.replay.outputs(self._setup, recorded, keeper.codec)
         needs = self._setup.plan.dependencies[started.step_id]
-        return self._inputs, {step_id: outputs[step_id] for step_id in needs}
+        inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
+        return inputs, {step_id: outputs[step_id] for step_id in needs}
 
     def stored(self, fact: Reported) -> Sequence[PartEntry]:
         """See `Driven`."""
@@ -63,4 +59,4 @@ class DrivenPipeline:
         fact = replace(fact, output=checked_output(fact.step_id, fact.output, declared))
         if isinstance(fact.output, ConversationState):
             fact.conversation = "incomplete" if fact.output.is_incomplete else "complete"
-        return (stored_finish(fact, declared, self._codec),)
+        return (stored_finish(fact, declared, self._keeper.codec),)

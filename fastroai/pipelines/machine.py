@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
-from fastroai.runs.machine import Cancel, Decision, Told, why_paused
+from fastroai.runs.machine import Cancel, Decision, OfWorkflow, Told, why_paused
 from fastroai.runtime import facts
 
 
@@ -81,8 +81,6 @@ class PipelineMachine:
 
     def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
-        decisions: list[Decision] = []
-        self._decisions = decisions
         match fact:
             case facts.StepFinished():
                 self._on_success(fact.step_id, fact.conversation != "incomplete")
@@ -102,23 +100,16 @@ class PipelineMachine:
                 self._pausing = True
             case facts.StopRequested():
                 self._end(self._ending("cancelled", "cancelled", fact.reason))
-            case (
-                facts.QuestionAsked()
-                | facts.AnswerGiven()
-                | facts.BranchTimedOut()
-                | facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
+            case _ if isinstance(fact, OfWorkflow):
                 raise TypeError(f"a pipeline has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
         self._start_ready()
         if not self.running and not self._finished:
             self._finish()
+        decisions, self._decisions = self._decisions, []
         return decisions
 
     # --- steps end ---

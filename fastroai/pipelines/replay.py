@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, assert_never, runtime_checkable
@@ -11,16 +11,16 @@ from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
-from fastroai.runs.machine import Changed
-from fastroai.runs.replay import Replay, divergence_of, other_run, retold
+from fastroai.runs.machine import Changed, OfWorkflow
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 
 
 class PipelineReplay(Replay):
-    """The replay of one pipeline of a run. On `RunResumed`, its machine itself resets unfinished steps."""
+    """The replay of one pipeline of a run."""
 
     machine: PipelineMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -29,7 +29,7 @@ class PipelineReplay(Replay):
         """Facts of the steps that have finished, by step id."""
         super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
-    def read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: PartEntry) -> None:
         """See `Replay`. Outputs stay on record, and are decoded when they are read."""
         match entry:
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
@@ -47,33 +47,21 @@ class PipelineReplay(Replay):
                 pass  # of a graph that was at this place, and was replaced by force
             case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
                 pass
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(entry, OfWorkflow):
                 pass  # of a workflow, likewise
             case _:
                 assert_never(entry)
 
-    def resumed(self) -> Collection[int]:
-        """See `Replay`."""
-        self.due.clear()
-        self.decided.clear()
-        self.tell(facts.RunResumed(part=self.machine.part))
-        return ()
-
-    def follow(self, change: Changed) -> None:
-        """Do nothing: a pipeline has no forks."""
-
-    def go_on(self, stretches: Iterable[Stretch]) -> None:
-        """See `Replay`: `RunResumed` was told after each stretch."""
+    def resumed(self, entry: facts.RunResumed) -> None:
+        """See `Replay`. Skips are decided anew."""
+        self.pending.clear()
+        super().resumed(entry)
         is_done = self.machine.over
         self.past = {unit: past for unit, past in self.past.items() if is_done.get(unit[0])}
         self.finished = {step_id: one for step_id, one in self.finished.items() if is_done.get(step_id)}
+
+    def follow(self, change: Changed) -> None:
+        """Do nothing: a pipeline has no forks."""
 
     def outputs(
         self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
@@ -90,7 +78,7 @@ class PipelineReplay(Replay):
 
 def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
-    return retold(partial(PipelineReplay, setup, part), recorded, part.place)
+    return replay_log(PipelineReplay(setup, part), recorded, part.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +114,7 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     while waiting:
         place, candidates = waiting.pop()
         judged = [
-            (one, divergence_of(partial(PipelineReplay, one.setup, part.inside(place)), recorded, place))
+            (one, divergence_of(PipelineReplay(one.setup, part.inside(place)), recorded, place))
             for one in candidates
         ]
         # Variants of a router may have the same name. Only those that fit say what is nested in them.

@@ -32,6 +32,10 @@ class OnRecord:
         self._read: Callable[[], object] | None = read
         self._value: object = None
 
+    def __deepcopy__(self, memo: object) -> OnRecord:
+        """Return the same reference: the state of a machine is copied without the values in it."""
+        return self
+
     @property
     def is_decoded(self) -> bool:
         """Whether the value was decoded already."""
@@ -100,7 +104,7 @@ class ValuesOnRecord(MutableMapping[str, object]):
 def output_on_record(
     recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
-    """Return an output, which is decoded only once, even if the log is told again. Raises `RunCorrupt`."""
+    """Return an output, which is decoded only once. Raises `RunCorrupt`."""
     if recorded.outputs.get(entry.place) is not entry:  # the step has run again
         return stored_output(recorded, entry, declared, codec)
     if entry.place not in recorded.values:
@@ -124,7 +128,7 @@ def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
     latest: dict[str, StepFinished] = {}
     edges: dict[str, Sequence[ResolvedEdge]] = {}
     left: set[str] = set()
-    for entry in (entry for stretch in recorded.stretches("") for _, entry in stretch):
+    for _, entry in recorded.history(""):
         if isinstance(entry, StepStarted):
             left.add(entry.step_id)
             edges.pop(entry.step_id, None)

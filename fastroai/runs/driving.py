@@ -13,7 +13,7 @@ from fastroai.errors import ConfigurationError, RunConflict, nearest_hint
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.machine import Unit, unit_of
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.told import Retell, ToldRun, ToldRuns, ToldState
+from fastroai.runs.told import Rebuild, ToldRun, ToldRuns, ToldState
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -101,10 +101,10 @@ class DrivenRuns:
     process. FastroAI applies no budgets, retries or time limits to the steps: the code that runs them may.
     """
 
-    def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell[Driven]) -> None:
+    def __init__(self, keeper: RunKeeper, accepts: Accepted | None, rebuild: Rebuild[Driven]) -> None:
         """Use `Pipeline.driven` or `Graph.driven` instead of calling this."""
         self._keeper, self._accepts = keeper, accepts
-        self._runs = ToldRuns(keeper, retell)
+        self._runs = ToldRuns(keeper, rebuild)
 
     def __repr__(self) -> str:
         return f"DrivenRuns({self._keeper.definition['name']!r}, {self._keeper.store!r})"
@@ -231,14 +231,14 @@ def _revision(given: int) -> int:
     return given
 
 
-def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
+def _check_due(run_id: str, driven: Driven, fact: Reported) -> None:
     """Raise `ConfigurationError` if the run does not wait for the reported fact."""
-    replay = retold.replay
+    replay = driven.replay
     if replay.finish is not None and not isinstance(fact, AnswerGiven):
-        raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, replay.finish))
+        raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, driven, replay.finish))
     match fact:
         case AnswerGiven():
-            known = list(retold.questions)
+            known = list(driven.questions)
             if unit_of(fact) not in known:
                 raise _not_due(run_id, fact, "the answer to a question that waits for one", known)
         case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
@@ -257,9 +257,9 @@ def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
             assert_never(fact)
 
 
-def _nothing_due(run_id: str, retold: Driven, finish: RunFinished) -> str:
-    if retold.questions:
-        return f"an AnswerGiven: run {run_id!r} waits for answers to {_names(list(retold.questions))}"
+def _nothing_due(run_id: str, driven: Driven, finish: RunFinished) -> str:
+    if driven.questions:
+        return f"an AnswerGiven: run {run_id!r} waits for answers to {_names(list(driven.questions))}"
     hint = "" if finish.status == "finished" else ". To go on with it, resume it"
     return f"none: run {run_id!r} is {finish.status}{hint}"
 

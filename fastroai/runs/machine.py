@@ -91,7 +91,8 @@ class Machine(Protocol):
     """The only place that decides what runs next, without clock, I/O or coroutines.
 
     The live run, its resume and any replay of its facts get the same decisions. A machine changes its own
-    state, and for each fact only the parts that depend on the fact.
+    state, and for each fact only the parts that depend on the fact. The state is plain data, with outputs and
+    exceptions by reference: it can be copied and compared.
     """
 
     @property

@@ -173,13 +173,13 @@ class RunKeeper:
             return self.begin(run_id, inputs, replacing=found)
         if on_existing == "return" and found.header.status != "finished":
             raise RunExists(run_id, RunSummary.of(found).status)
-        recorded, _ = await self.read(run_id, running_too=True)
+        keeper = self
+        if found.header.status == "finished":
+            keeper = replace(self, store=await _copy(self.store, found.header))
+        recorded, found = await keeper.read(run_id, running_too=False)
         known, given = self._as_json(self.restored(run_id, recorded.inputs)), self._as_json(inputs)
         new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
-        if found.header.status != "finished":
-            return await self.take_up(run_id, new, force=False)
-        copy = replace(self, store=await _copy(self.store, found.header))
-        return await copy.take_up(run_id, new, force=False)
+        return await keeper._opening(recorded, found, new, force=False, also=None)
 
     async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
         """Return the opening of a run if it is wanted and free, else `None`. Raises as `take_up` does."""

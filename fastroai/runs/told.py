@@ -14,7 +14,6 @@ from time import time
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from fastroai.errors import RevisionConflict, RunConflict
-from fastroai.runs.machine import Decided
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.replay import Replay
 from fastroai.runtime import classify
@@ -24,7 +23,6 @@ from fastroai.runtime.facts import (
     RunFinished,
     RunResumed,
     RunStarted,
-    StepStarted,
     Wait,
 )
 from fastroai.runtime.labels import Labels
@@ -32,7 +30,7 @@ from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, locate
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
-from fastroai.store.payloads import PayloadCodec, seal_text
+from fastroai.store.payloads import seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
@@ -52,11 +50,6 @@ class ToldState(Protocol):
         ...
 
     @property
-    def decisions(self) -> Sequence[Decided]:
-        """Decisions of the machine that are not on record, in the form that the log stores."""
-        ...
-
-    @property
     def waits(self) -> tuple[Wait, ...]:
         """The waits of the run, if it is paused."""
         ...
@@ -64,8 +57,8 @@ class ToldState(Protocol):
 
 T = TypeVar("T", bound=ToldState)
 
-Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], T]
-"""Function that builds the state of a run from its log, its inputs and the codec."""
+Rebuild: TypeAlias = Callable[[RecordedRun, RunKeeper], T]
+"""Function that builds the state of a run from its log."""
 
 
 class ToldRun(Generic[T]):
@@ -103,7 +96,6 @@ class ToldRun(Generic[T]):
     def add(self, entries: Iterable[PartEntry]) -> None:
         """Add facts, in the form that the log stores, and the decisions that follow from them."""
         replay, part = self.driven.replay, self.recorded.opened.part
-        replay.decided.clear()
         for one in entries:
             entry = replace(one, part=part, timestamp=self.clock())
             self._append([entry])
@@ -113,14 +105,12 @@ class ToldRun(Generic[T]):
     def decide(self) -> None:
         """Add the decisions of the machine, except the end of the run, which later facts may undo."""
         replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
-        while decided := [one for one in self.driven.decisions if not isinstance(one, RunFinished)]:
-            replay.decided.clear()
-            for one in decided:
+        while pending := [*replay.pending.values()]:
+            for one in pending:
                 entry = replace(one, part=part, timestamp=at)
                 self.decided.append(entry)
                 self._append([entry])
-                if isinstance(entry, StepStarted):
-                    replay.read(len(self.recorded.entries), entry)
+                replay.read(len(self.recorded.entries), entry)
 
     def end(self) -> None:
         """Add the end of the run, if the machine has decided one that is not on record."""
@@ -132,10 +122,10 @@ class ToldRun(Generic[T]):
             self._append([ended])
             self.driven.replay.finish = ended
 
-    def resumed(self, entry: RunResumed) -> bool:
-        """Add that the run is taken up. Return False if its log must be told to a new machine."""
+    def resumed(self, entry: RunResumed) -> None:
+        """Add that the run is taken up."""
         self._append([entry])
-        return self.driven.replay.resumed_in_place()
+        self.driven.replay.resumed(entry)
 
     def _append(self, entries: Sequence[AnyFact]) -> None:
         first = len(self.recorded.entries) + 1
@@ -147,29 +137,28 @@ class ToldRun(Generic[T]):
             if isinstance(entry, QuestionAsked):
                 self._asked[entry.id] = position
 
-    def take_in(self, entries: Sequence[AnyFact]) -> bool:
-        """Take in new entries of the log. Return True if the log must be told to a new machine."""
+    def take_in(self, entries: Sequence[AnyFact]) -> None:
+        """Take in new entries of the log."""
         locate(entries, self._parts)
         replay, part = self.driven.replay, self.recorded.opened.part
         for entry in entries:
-            self._append([entry])
             if isinstance(entry, RunResumed):
-                if not replay.resumed_in_place():
-                    return True
-            elif isinstance(entry, PartEntry) and entry.part == part:
+                self.resumed(entry)
+                continue
+            self._append([entry])
+            if isinstance(entry, PartEntry) and entry.part == part:
                 replay.read(len(self.recorded.entries), entry)
         if self.recorded.ended is not None:
             replay.finish = self.recorded.ended  # the machine is not told of time limits
         self.revision = len(self.recorded.entries)
-        return False
 
 
 class ToldRuns(Generic[T]):
     """The driven runs of a store: opened, resumed and saved for one call each."""
 
-    def __init__(self, keeper: RunKeeper, retell: Retell[T], clock: Callable[[], float] = time) -> None:
+    def __init__(self, keeper: RunKeeper, rebuild: Rebuild[T], clock: Callable[[], float] = time) -> None:
         """Use the store and the codec of `keeper`. `clock` gives the seconds since 1970."""
-        self.keeper, self._retell, self._clock = keeper, retell, clock
+        self.keeper, self._rebuild, self._clock = keeper, rebuild, clock
         self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
 
     def begun(self, opened: RunStarted) -> ToldRun[T]:
@@ -219,14 +208,13 @@ class ToldRuns(Generic[T]):
             added = await read_log_from(keeper.store, found.header, known.revision + 1)
             entries = unseal_log(run_id, added.values(), lambda entry: unseal_texts(entry, keeper.codec))
             known.found = found
-            if not known.take_in(entries):
-                return known
+            known.take_in(entries)
+            return known
         recorded, found = await keeper.read(run_id, running_too=True)
         return ToldRun(recorded, found, self._told(recorded), self._clock)
 
     def _told(self, recorded: RecordedRun) -> T:
-        inputs = self.keeper.restored(recorded.opened.run_id, recorded.inputs)
-        driven = self._retell(recorded, inputs, self.keeper.codec)
+        driven = self._rebuild(recorded, self.keeper)
         if recorded.ended is not None:
             driven.replay.finish = recorded.ended  # the machine is not told of time limits
         return driven
@@ -235,8 +223,7 @@ class ToldRuns(Generic[T]):
         """Take a run up that has ended or is paused; `inputs` replace those of the same names."""
         part = told.recorded.opened.part
         entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})), timestamp=self._clock())
-        if not told.resumed(entry) or inputs:
-            told.driven = self._told(told.recorded)
+        told.resumed(entry)
         told.decide()
 
     async def save(self, told: ToldRun[T]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise, takewhile
+from heapq import merge
+from itertools import takewhile
 from operator import itemgetter
 from typing import Final, TypeAlias, assert_never
 
@@ -45,9 +45,6 @@ PartEntry: TypeAlias = (
     | facts.StopRequested
 )
 """Facts that decide how a pipeline, graph or workflow goes on, or that nodes and steps leave behind."""
-
-Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
-"""The facts of a pipeline or graph that one process wrote, with their positions in the log."""
 
 
 _TAKEN_OVER: Final = (
@@ -135,7 +132,11 @@ class RecordedRun:
         if self.opened.forked_from is not None and kind_of(self.opened.definition) == "pipeline":
             after = takewhile(lambda entry: isinstance(entry, _TAKEN_OVER), entries[1:])
             self.taken_over = 1 + sum(1 for _ in after)
-        self._resumed_at: list[int] = []
+        self.resumptions: list[tuple[int, facts.RunResumed]] = []
+        """Where processes took the run up, with the positions in the log. A fork of a pipeline is taken up
+        after what it took over."""
+        if self.taken_over:
+            self.resumptions.append((self.taken_over, facts.RunResumed(part=self.opened.part)))
         self._progress: dict[str, RetriesUsed] = {}
         self._calls: dict[tuple[str, str], RetriesUsed] = {}
         self._sent: dict[str, Exchange] = {}
@@ -199,7 +200,7 @@ class RecordedRun:
             case facts.OnceStarted() | facts.OnceDone() | facts.OnceFailed():
                 self._once[entry.place, entry.name] = entry
             case facts.RunResumed():
-                self._resumed_at.append(len(self.entries))
+                self.resumptions.append((len(self.entries), entry))
                 self._since_resumed.clear()
                 self._has_diverged = False
                 self.inputs.update(entry.inputs)
@@ -349,30 +350,17 @@ class RecordedRun:
 
     # --- pipelines and graphs ---
 
-    def stretches(self, place: str) -> Sequence[Stretch]:
-        """Return the facts of the pipeline or graph at a place: a stretch for each process that had the run.
+    def history(self, place: str) -> Iterator[tuple[int, PartEntry | facts.RunResumed]]:
+        """Yield the facts of the pipeline or graph at a place, and all resumptions, with their positions.
 
-        The place of the outermost is empty. The first stretch of a fork is what it has taken over. The first
-        call of this method sorts the whole log, so that later calls are fast.
+        The place of the outermost is empty. The first call sorts the whole log, so that later ones are fast.
         """
         if self._parts is None:
             self._parts = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
                 if isinstance(entry, PartEntry):
                     self._parts[entry.part.place].append((position, entry))
-        found = self._parts.get(place, [])
-        cuts = [self.taken_over, *self._resumed_at] if self.taken_over else self._resumed_at
-        ends = [bisect(found, cut, key=itemgetter(0)) for cut in cuts]
-        return [found[begin:end] for begin, end in pairwise([0, *ends, len(found)])]
-
-    @property
-    def resumptions(self) -> Sequence[facts.RunResumed]:
-        """The facts of all resumptions of the run, in order."""
-        return [one for one in self.entries if isinstance(one, facts.RunResumed)]
-
-    def resumed_now(self) -> RecordedRun:
-        """Return the record as it would be if a process took the run up now."""
-        return RecordedRun(self._run_id, [*self.entries, facts.RunResumed(part=self.opened.part)])
+        return merge(self._parts.get(place, ()), self.resumptions, key=itemgetter(0))
 
     # --- how far it got ---
 

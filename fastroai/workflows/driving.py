@@ -10,10 +10,10 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, WorkflowValidationError
-from fastroai.runs.machine import Decided, OfWorkflow
+from fastroai.runs.machine import OfWorkflow
+from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import facts
 from fastroai.store.definitions import kind_of
-from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
@@ -77,27 +77,22 @@ class DrivenWorkflow:
         self,
         loaded: Loaded,
         recorded: RecordedRun,
-        inputs: Mapping[str, object],
-        codec: PayloadCodec | None,
-        width: int | None,
+        keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
         self.loaded, self.plan, self.checks = loaded, loaded.plan, loaded.checks
-        self._codec = codec
+        self._codec = keeper.codec
+        inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
         given = cast("Mapping[str, JsonValue]", inputs)
+        width = width_in(recorded.definition)
         self.replay: WorkflowReplay = replayed(
-            loaded.plan, given, recorded, codec=codec, width=width, fits=loaded.checks.fits
+            loaded.plan, given, recorded, codec=keeper.codec, width=width, fits=loaded.checks.fits
         )
 
     @property
     def machine(self) -> WorkflowMachine:
         """The state machine of the workflow."""
         return self.replay.machine
-
-    @property
-    def decisions(self) -> Sequence[Decided]:
-        """See `ToldState`."""
-        return self.replay.decisions
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
@@ -113,9 +108,7 @@ class NotAWorkflow(Exception):
     """The run is not one of a workflow, but of a pipeline or graph."""
 
 
-def retold(
-    specs: Specs, recorded: RecordedRun, inputs: Mapping[str, object], codec: PayloadCodec | None
-) -> DrivenWorkflow:
+def driven_workflow(specs: Specs, recorded: RecordedRun, keeper: RunKeeper) -> DrivenWorkflow:
     """Rebuild a workflow from its log.
 
     Raises:
@@ -130,4 +123,4 @@ def retold(
     except (KeyError, WorkflowValidationError) as error:
         reason = f"its spec cannot be read: {error}"
         raise RunCorrupt(recorded.opened.run_id, 1, reason) from error
-    return DrivenWorkflow(loaded, recorded, inputs, codec, width_in(recorded.definition))
+    return DrivenWorkflow(loaded, recorded, keeper)

@@ -67,7 +67,7 @@ from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
 from fastroai.workflows.definition import TAG, define
-from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, retold
+from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, driven_workflow
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
 from fastroai.workflows.machine.values import GateAnswer
@@ -188,7 +188,9 @@ class WorkflowRuns:
             kind="workflow",
         )
         self._clock = clock
-        self._runs: ToldRuns[DrivenWorkflow] = ToldRuns(self._keeper, partial(retold, self._specs), clock)
+        self._runs: ToldRuns[DrivenWorkflow] = ToldRuns(
+            self._keeper, partial(driven_workflow, self._specs), clock
+        )
 
     async def plan(
         self,

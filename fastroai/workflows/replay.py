@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final, assert_never
 
 from pydantic import JsonValue
@@ -15,11 +14,11 @@ from pydantic import JsonValue
 from fastroai.errors import RunCorrupt
 from fastroai.records import EXACT, RequestRecord
 from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, retold
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
@@ -67,7 +66,7 @@ class Took:
 
 
 class WorkflowReplay(Replay):
-    """The replay of a workflow. When the run is resumed, its machine itself undoes work in progress."""
+    """The replay of a workflow."""
 
     machine: WorkflowMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -96,14 +95,12 @@ class WorkflowReplay(Replay):
             facts.RunStarted(inputs=inputs, part=part),
         )
 
-    def read(self, position: int, entry: PartEntry) -> None:
-        """See `Replay`."""
+    def _read(self, position: int, entry: PartEntry) -> None:
         match entry:
             case facts.StepStarted():
-                self._on_record(entry)
                 self._begin(entry)
             case facts.StepSkipped():
-                self._on_record(entry)
+                pass
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
                 self._check_due(position, entry)
                 self._end(entry)
@@ -140,29 +137,10 @@ class WorkflowReplay(Replay):
             case _:
                 assert_never(entry)
 
-    def resumed(self) -> Collection[int]:
-        """See `Replay`. Skips that were decided and are not on record stay decided; units start anew."""
-        self.due.clear()
-        self.decided = [one for one in self.decided if isinstance(one, facts.StepSkipped)]
-        self.tell(facts.RunResumed(part=self.machine.part))
-        return ()
-
-    def resumed_in_place(self) -> bool:
-        """See `Replay`."""
-        self.resumed()
-        return True
-
     def follow(self, change: Changed) -> None:
         """Do nothing: a workflow has no forks."""
 
-    def go_on(self, stretches: Iterable[Stretch]) -> None:
-        """See `Replay`. Do nothing: `RunResumed` was told after each of the stretches."""
-
     # --- entry by entry ---
-
-    def _on_record(self, entry: facts.StepStarted | facts.StepSkipped) -> None:
-        kind, unit = type(entry), unit_of(entry)
-        self.decided = [one for one in self.decided if type(one) is not kind or unit_of(one) != unit]
 
     def _check_due(self, position: int, entry: facts.StepFact) -> None:
         if unit_of(entry) not in self.due:
@@ -230,7 +208,7 @@ class WorkflowReplay(Replay):
                 if label not in self.machine.checkpoints:
                     raise self._corrupt(position, f"there is no checkpoint {label!r}")
                 self.due.clear()
-                self.decided.clear()
+                self.pending.clear()
                 self.tell(entry)
             case _:
                 assert_never(entry)
@@ -285,9 +263,8 @@ def replayed(
 ) -> WorkflowReplay:
     """Replay a workflow from the log of a run. Raises `RunCorrupt` if the log does not fit the workflow."""
     part = recorded.opened.part
-    return retold(
-        lambda: WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits), recorded, part.place
-    )
+    replay = WorkflowReplay(plan, inputs, part, codec=codec, width=width, fits=fits)
+    return replay_log(replay, recorded, part.place)
 
 
 def first_divergence(
@@ -301,5 +278,5 @@ def first_divergence(
     if (other := other_run(trace, "workflow", name)) is not None:
         return other
     recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
-    begin = partial(WorkflowReplay, plan, trace.inputs, recorded.opened.part, width=width, fits=fits)
-    return divergence_of(begin, recorded, "")
+    replay = WorkflowReplay(plan, trace.inputs, recorded.opened.part, width=width, fits=fits)
+    return divergence_of(replay, recorded, "")

@@ -12,13 +12,14 @@ import pytest
 from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
-from fastroai.graphs.machine.events import Interrupted, Visit, decision_name
+from fastroai.graphs.machine.events import Visit, decision_name
 from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.merging import salvage
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Decision, Told, unit_of
+from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of
 from fastroai.runtime.facts import (
     NOWHERE,
     BranchTimedOut,
@@ -227,6 +228,7 @@ class Simulation:
     def _outcome(self, finish: RunFinished) -> Outcome:
         machine = self.machine
         assert machine.ending is not None
+        salvage(machine.root, machine.plan)
         outcome = Outcome(
             status=machine.ending,
             path=machine.root.path,
@@ -304,15 +306,20 @@ class RecordedMachine(GraphMachine):
     """Keeps what it was told, and what it decided."""
 
     def __init__(
-        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Unit, bool] | None = None
     ) -> None:
         super().__init__(plan, part, known=known)
         self.known = known
-        self.journal: list[tuple[Told | Interrupted, list[object]]] = []
+        self.journal: list[tuple[Told | Unit, list[object]]] = []
 
-    def handle(self, fact: Told | Interrupted) -> list[Decision]:
+    def handle(self, fact: Told) -> list[Decision]:
         decisions = super().handle(fact)
         self.journal.append((fact, [described(one) for one in decisions]))
+        return decisions
+
+    def started(self, visit: Unit) -> list[Decision]:
+        decisions = super().started(visit)
+        self.journal.append((visit, [described(one) for one in decisions]))
         return decisions
 
 
@@ -320,7 +327,8 @@ def assert_replays(machine: RecordedMachine) -> None:
     """Feed what happened to a machine that knows nothing of it, and compare what it decides."""
     fresh = GraphMachine(machine.plan, known=machine.known)
     for fact, decisions in machine.journal:
-        again = [described(decision) for decision in fresh.handle(fact)]
+        decided = fresh.started(fact) if isinstance(fact, tuple) else fresh.handle(fact)
+        again = [described(decision) for decision in decided]
         assert again == decisions, f"{fact} is decided otherwise"
 
 
@@ -331,7 +339,7 @@ def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMac
 
     class Recorded(RecordedMachine):
         def __init__(
-            self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+            self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Unit, bool] | None = None
         ) -> None:
             super().__init__(plan, part, known=known)
             machines.append(self)

@@ -19,7 +19,7 @@ from fastroai.errors import (
     RunStoreUnavailable,
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
-from fastroai.graphs.machine.events import Visit, decision_name, visit_place
+from fastroai.graphs.machine.events import decision_name
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     RequestSent,
     StepFailed,
     StepFinished,
+    StepStarted,
 )
 from fastroai.store import MemoryRunStore
 from support.agents import paid_agent
@@ -101,12 +102,8 @@ def _answered(entries: Sequence[AnyFact]) -> set[str]:
 
 
 def _place(ending: Ending) -> str:
-    visit = Visit(ending.node, ending.visit)
-    return (
-        visit_place(Visit(decision_name(visit.node), visit.number))
-        if ending.is_decision
-        else visit_place(visit)
-    )
+    step_id = decision_name(ending.node) if ending.is_decision else ending.node
+    return StepStarted(step_id, "", visit=ending.visit).place
 
 
 class World:

@@ -31,9 +31,24 @@ class _Line:
     """The thread so far; `None` for the thread that the line around had at the fork."""
     around: _Line | None = None
     untold: list[_Untold] = field(default_factory=list)
+    failed: tuple[_Visit, Phase | None] | None = None
+    """The last visit, if it failed, and its messages. It is over when the line goes on after it; until then
+    it may be made again."""
+
+    def go_on(self, unit: Unit | None = None) -> None:
+        """Go on with a visit. If it is the one that has failed, that failure counts no more."""
+        if self.failed is not None:
+            (visit, phase), self.failed = self.failed, None
+            if visit[0] == unit:
+                return
+            if phase is None:
+                self.untold.append(visit)
+            else:
+                self.thread = self.now().add(phase)
 
     def now(self, around: Thread | None = None) -> Thread:
         """Return the whole thread. `around` is the thread at the fork, if the line around has gone on."""
+        self.go_on()
         thread = self.thread
         if thread is None:
             assert self.around is not None
@@ -82,8 +97,9 @@ class Threads:
 
     def talk(self, branch: Branch, focus: str | None) -> Talk:
         """Return the conversation of an attempt at a node."""
-        thread = self._lines[branch.identity].now()
-        return Talk(thread, branch.node, branch.number, focus=focus, goal=self._goal)
+        line = self._lines[branch.identity]
+        line.go_on(branch.visit)
+        return Talk(line.now(), branch.node, branch.number, focus=focus, goal=self._goal)
 
     def add(
         self,
@@ -97,16 +113,21 @@ class Threads:
         line = self._lines.get(branch.identity)
         if line is None:
             return  # its branch was cancelled meanwhile
-        if phase is None:
+        if line.failed is not None:
+            line.go_on(unit)
+        if error is not None:
+            line.failed = (unit, written, error), phase
+        elif phase is not None:
+            line.thread = line.now().add(phase)
+        else:
             line.untold.append((unit, written, error))
             if len(line.untold) > MOST_UNTOLD:
                 line.fold()
-        else:
-            line.thread = line.now().add(phase)
 
     def fork(self, fork: Fork) -> None:
         """Begin the threads of branches, which inherit the conversation before the fork."""
         around = self._lines[fork.branch.identity]
+        around.go_on()
         for branch in fork.branches:
             self._lines[branch.identity] = _Line(None, around)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from fastroai.graphs.machine.events import Visit
-from fastroai.graphs.machine.memory import Memory
+from fastroai.graphs.machine.memory import Memory, Written
 from fastroai.places import quoted
 from fastroai.steps.visits import NodeFailure
 
@@ -25,6 +25,7 @@ class Branch:
     """A line of nodes that run one after the other; the root branch is the run."""
 
     __slots__ = (
+        "cause",
         "failure",
         "failures",
         "fork",
@@ -38,8 +39,11 @@ class Branch:
         "path",
         "skipped",
         "sources",
+        "started",
         "state",
         "target",
+        "unhandled",
+        "unwinding",
     )
 
     def __init__(
@@ -54,14 +58,22 @@ class Branch:
         """Name, unique in the run and the same in every process."""
         self.node, self.number = target, 0
         """Last visit of the branch: node and number; number 0 before the first visit."""
+        self.cause = ""
+        """Why the branch went to that node."""
+        self.started = 0
+        """Number of the start of that visit among all of the run; 0 if it waits in line."""
         self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
         self.failures: Memory[NodeFailure] = Memory(None if around is None else around.failures)
         """Latest failure of each node in the past of this branch that has not succeeded since."""
+        self.unhandled: dict[str, Written[NodeFailure]] = {}
+        """Failures by node, until edges handle them or the branch has come together with others."""
         self.state: BranchState = "open"
         self.failure: tuple[str, BaseException] | None = None
         """The node that failed and why, if the branch failed."""
+        self.unwinding = 0
+        """Number of cancelled visits that the fork of a failed branch waits for."""
         self.skipped: set[str] = set() if around is None else set(around.skipped)
         """Nodes that were skipped since the last one that ran."""
         self.forked: Fork | None = None

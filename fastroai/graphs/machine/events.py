@@ -6,11 +6,7 @@ a node that does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
-
-from fastroai.places import quoted
 
 Ending: TypeAlias = Literal["finished", "failed", "paused", "cancelled", "budget_exceeded"]
 """How a run of a graph ends; a paused one can be resumed."""
@@ -24,19 +20,6 @@ class Visit(NamedTuple):
     """Number of the visit among those to this node, from 1, over the whole run."""
 
 
-def visit_place(visit: Visit) -> str:
-    """Return the place of a visit in its graph: `review` for the first, `review#2` for the second."""
-    return quoted(visit.node) if visit.number == 1 else f"{quoted(visit.node)}#{visit.number}"
-
-
 def decision_name(node: str) -> str:
     """Return the step id of the decision that a model makes after a node."""
     return f"llm_decide({node})"
-
-
-@dataclass(slots=True)
-class Interrupted:
-    """The process of a run ended during a visit that had written these values."""
-
-    visit: Visit
-    written: Mapping[str, object]

@@ -8,30 +8,32 @@ in the first and in the ten-thousandth turn of a loop.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, Literal, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
-from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
-from fastroai.graphs.machine.merging import merge, merge_failures, salvage
+from fastroai.graphs.machine.events import Ending, Visit, decision_name
+from fastroai.graphs.machine.memory import Written
+from fastroai.graphs.machine.merging import merge, merge_failures, salvage, when_written
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
+from fastroai.runs.machine import Cancel, Changed, Decision, OfWorkflow, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
 
+_FAILED: Final = ("step_failed", "branch_timeout")
+
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How and why a run ends early."""
+    """How and why a run ends."""
 
     ending: Ending
     code: facts.ReasonCode
@@ -39,18 +41,24 @@ class Stopped:
     error: BaseException | None = None
     node: str = ""
     """The node that failed, if one did."""
+    is_final: bool = False
+    """Whether the run would end in the same way if it were resumed."""
+
+
+_Outcome: TypeAlias = tuple[Branch, NodeOutcome, object, Choice | None]
+"""The last visit of a branch is over: its outcome and output, and the decision after it."""
 
 
 class GraphMachine:
-    """The state of one run."""
+    """The state of one run. All of it is plain data, but for the `plan`."""
 
     def __init__(
-        self, plan: GraphPlan, part: facts.Part = facts.NOWHERE, *, known: Mapping[Visit, bool] | None = None
+        self, plan: GraphPlan, part: facts.Part = facts.NOWHERE, *, known: Mapping[Unit, bool] | None = None
     ) -> None:
         """`part` is the part of the run to which the facts of this machine belong.
 
         For a run on record, `known` has the visits on record, and whether each was skipped. Limits may have
-        changed since then. So they apply only to other visits, and `max_concurrency` only after `RunResumed`.
+        changed since then, so they apply only to other visits.
         """
         self.plan, self.part = plan, part
         self.ending: Ending | None = None
@@ -62,63 +70,63 @@ class GraphMachine:
         """Number of visits that were started, by node."""
         self.reached: dict[str, object] = {}
         """Outputs of the terminals that were reached. Those on record may not be decoded yet."""
-        self.failures: dict[str, BaseException] = {}
-        """The latest failure of each node."""
-        self.cancelled_for: dict[Visit, str] = {}
-        """Why visits, or the decisions after them, were cancelled."""
-        self.timeouts: list[BaseException] = []
-        """Failures of branches that took too long."""
+        self._failures: dict[str, Written[NodeFailure]] = {}
+        """The latest failure of each node, besides those that nothing has handled yet."""
+        self.timeouts: dict[str, BaseException] = {}
+        """Failures of branches that took too long, by identity."""
         self.stopped: Stopped | None = None
         """How and why the run ends early; `None` if it does not."""
-        self._decided: list[Decision]
+        self._decided: list[Decision] = []
         self.decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
         }
         """The nodes after which models decide, by the name of the decision."""
-        self._todo: list[Callable[[], None]] = []
+        self._todo: list[tuple[Branch, str, str] | Fork] = []
+        """Branches that go to a node, with the cause, and forks that are over, the next one last.
+
+        They wait while the run is stopped.
+        """
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._limited: defaultdict[str, int] = defaultdict(int)
-        self._steps = 0
+        self._steps = self._starts = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
-        self._known: Mapping[Visit, bool] = {} if known is None else known
-        self._ready: deque[tuple[facts.StepStarted, Branch]] = deque()
+        self._known: Mapping[Unit, bool] = {} if known is None else known
+        self.ready: deque[Branch] = deque()
+        """Branches whose visits wait for a place."""
         self.running: dict[Unit, Branch] = {}
         """The branches of visits that run, in the order in which these started."""
-        self._at_once = plan.max_concurrency if known is None else None
-        """Maximum number of nodes that run at once; `None` for no limit."""
-        self._begun: dict[Visit, facts.StepStarted] | None = None if known is None else {}
-        """Visits that were started before this process took the run up; `None` in a new run, or later."""
         self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
-        self._asking: dict[Unit, Branch] = {}
-        self.questions: dict[Visit, facts.QuestionAsked] = {}
-        """Open questions of pause nodes, in the order in which they were asked."""
+        self._asking: dict[Unit, tuple[Branch, facts.QuestionAsked]] = {}
         self._halted: dict[Unit, tuple[Branch, tuple[facts.Wait, ...]]] = {}
         """Visits that have halted, with their waits. A visit has none if a run inside it was paused."""
+        self._again: dict[Unit, Branch] = {}
+        """Visits that failed or were cancelled; when the run is resumed, they start anew if their branches
+        go on."""
+        self._held: list[_Outcome] = []
+        """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
+        """
         self._branches: dict[str, Branch] = {}
-        self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
+        """Branches of forks that have not come together, by identity; outer ones before those inside."""
+        self._unwinding: dict[Unit, list[Branch]] = {}
+        """Cancelled visits that have not ended, with the failed branches that wait for them."""
         self._dead_ends: dict[str, None] = {}
-        self._lost: dict[Visit, str] = {}
-        """Visits that made branches fail, and the branches, until the branches have come together."""
-        self._left: tuple[str, ...] = ()
-        """The nodes with which a stopped run goes on when it is resumed."""
         self._pausing = self._finished = False
 
-    def handle(self, fact: Told | Interrupted) -> list[Decision]:
+    def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
-        decided: list[Decision] = []
-        self._decided = decided
         self.events += 1
         self._take_in(fact)
         if self._unwinding and isinstance(
             fact, facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted
         ):
             self._unwound(self._visit_of(fact))
-        while self._todo:
-            self._todo.pop()()
-        if self._ready:
-            self._start_ready()
+        if self._todo:
+            self._go_on()
+        if self.ready and not self._pausing and self.stopped is None:
+            self._start_ready(self.plan.max_concurrency)
         if not self.running and not self._deciding and not self._finished:
             self._settle()
+        decided, self._decided = self._decided, []
         return decided
 
     def _visit_of(self, fact: facts.StepFact) -> Visit:
@@ -151,8 +159,8 @@ class GraphMachine:
         branch = self.running.get(visit)
         if branch is not None:
             return branch
-        deciding = self._deciding.get(visit)
-        return self._asking.get(visit) if deciding is None else deciding[0]
+        found = self._deciding.get(visit) or self._asking.get(visit)
+        return None if found is None else found[0]
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
         """Return which fact of a visit has to come next; `None` if it has not started or is over."""
@@ -163,21 +171,33 @@ class GraphMachine:
         return "answer" if visit in self._asking else None
 
     @property
+    def _all(self) -> Sequence[Branch]:
+        return self.root, *self._branches.values()
+
+    @property
     def open_branches(self) -> Mapping[str, Branch]:
         """Branches of forks that go on, by identity.
 
         An outer branch comes before the branches inside it. Branches of one fork are in the order of edges.
         """
-        return self._branches
+        return {name: branch for name, branch in self._branches.items() if branch.state == "open"}
 
     @property
-    def unwanted(self) -> list[Visit]:
-        """Visits and decisions that were cancelled, and have not ended yet."""
-        return [branch.visit for branch in self._at_work() if not self._goes_on(branch)]
+    def failures(self) -> Mapping[str, BaseException]:
+        """The latest failure of each node."""
+        unhandled = (one for branch in self._all for one in branch.unhandled.values())
+        found = sorted((*self._failures.values(), *unhandled), key=when_written)
+        return {one.node: one.value.error for one in found}
+
+    @property
+    def questions(self) -> Mapping[Visit, facts.QuestionAsked]:
+        """Open questions of pause nodes, in the order in which they were asked."""
+        asking = self._asking.values()
+        return {branch.visit: asked for branch, asked in asking if branch.state == "open"}
 
     # --- events ---
 
-    def _take_in(self, fact: Told | Interrupted) -> None:
+    def _take_in(self, fact: Told) -> None:
         match fact:
             case facts.StepFinished(step_id=step_id) if step_id in self.decisions:
                 branch, outcome, output = self._deciding.pop(self._visit_of(fact))
@@ -186,66 +206,44 @@ class GraphMachine:
                 self._succeed(self.running.pop((step_id, number)), fact.written, fact.output)
             case facts.RunStarted(inputs=inputs):
                 self.root.memory.write_all(inputs, "", self.events)
-                self._go_later(self.root, self.plan.entry, "it is the entry")
+                self._todo.append((self.root, self.plan.entry, "it is the entry"))
             case facts.QuestionAsked():
-                self._on_question(self._visit_of(fact), fact)
+                self._asking[self._visit_of(fact)] = self._leave_running(fact), fact
             case facts.AnswerGiven(answer=answer, written=written):
-                visit = self._visit_of(fact)
-                del self.questions[visit]
-                self._succeed(self._asking.pop(visit), written, answer)
+                branch, _ = self._asking.pop(self._visit_of(fact))
+                self._succeed(branch, written, answer)
             case facts.StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
-            case facts.StepCancelled(written=written):
-                visit = self._visit_of(fact)
-                self._deciding.pop(visit, None)
-                cancelled = self.running.pop(visit, None)
-                if cancelled is not None:
-                    self._keep(cancelled, visit.node, written)
+            case facts.StepCancelled():
+                if (deciding := self._deciding.pop(self._visit_of(fact), None)) is not None:
+                    self._held.append((*deciding, None))
+                else:
+                    self._again[fact.step_id, fact.visit] = self._leave_running(fact)
             case facts.StepHalted():
-                self._on_halt(self._visit_of(fact), fact)
+                self._halted[fact.step_id, fact.visit] = self._leave_running(fact), fact.waits
             case facts.BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
-            case Interrupted(visit, written):
-                self._keep(self.running[visit], visit.node, written)
-            case facts.RunResumed():
-                self._at_once = self.plan.max_concurrency
-                self._put_back()
+            case facts.RunResumed(inputs=inputs):
+                self._resume()
+                self.root.memory.write_all(inputs, "", self.events)
             case facts.PauseRequested():
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(fact, OfWorkflow):
                 raise TypeError(f"a graph has no {type(fact).__name__}")
             case _:
                 assert_never(fact)
 
-    def _on_question(self, visit: Visit, fact: facts.QuestionAsked) -> None:
-        branch = self.running.pop(visit)
-        self._keep(branch, visit.node, fact.written)
-        if self._goes_on(branch):
-            self._asking[visit], self.questions[visit] = branch, fact
-
-    def _on_halt(self, visit: Visit, fact: facts.StepHalted) -> None:
-        branch = self.running.pop(visit)
-        self._keep(branch, visit.node, fact.written)
-        if self._goes_on(branch):
-            self._halted[visit] = branch, fact.waits
-
-    def wake(self) -> list[Visit]:
-        """Let halted visits run again, as another process has taken the run up. Return these visits."""
-        woken = [branch.visit for branch, _ in self._halted.values()]
-        self.running.update((branch.visit, branch) for branch, _ in self._halted.values())
-        self._halted.clear()
-        return woken
+    def _leave_running(
+        self, fact: facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
+    ) -> Branch:
+        """Return the branch of a visit that no longer runs. The values that the visit wrote are kept."""
+        branch = self.running.pop((fact.step_id, fact.visit))
+        self._keep(branch, fact.step_id, fact.written)
+        return branch
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
@@ -253,64 +251,83 @@ class GraphMachine:
         return tuple(wait for _, wait in self._waits())
 
     def _waits(self) -> Iterator[tuple[str, facts.Wait]]:
-        for visit, asked in self.questions.items():
-            yield visit.node, asked.wait
-        for (node, _), (_, waits) in self._halted.items():
-            yield from ((node, wait) for wait in waits)
+        yield from ((visit.node, asked.wait) for visit, asked in self.questions.items())
+        for branch, waits in self._halted.values():
+            if branch.state == "open":
+                yield from ((branch.node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.node
         self._keep(branch, node, written)
         branch.outputs.write(node, output, node, self.events)
-        if node in self.failures:
+        if node in self._failures:
             branch.failures.clear(node)
         self._route(branch, "succeeded", output, None)
 
     def _on_failure(self, visit: Visit, fact: facts.StepFailed) -> None:
         """Follow the edges after a failure. A budget around the graph always ends the run."""
-        error, branch = fact.error, None
+        error, is_outer = fact.error, fact.budget == "outer"
         if fact.step_id in self.decisions:
-            del self._deciding[visit]
+            self._held.append((*self._deciding.pop(visit), None))
         else:
-            branch = self.running.pop(visit)
-            self._keep(branch, visit.node, fact.written)
+            branch = self._again[visit] = self._leave_running(fact)
             failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
-            self._note_failure(branch, visit.node, failed)
-        if branch is None or fact.budget == "outer":
-            stopped = Stopped("failed", "step_failed", fact.failure.message, error)
-            if fact.budget == "outer":
-                stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
-            self._stop(stopped, [visit])
-        else:
-            self._route(branch, "failed", None, None)
+            branch.unhandled[visit.node] = Written(failed, visit.node, self.events)
+            if not is_outer:
+                if branch.state == "open" and not self._has_failed:
+                    self._route(branch, "failed", None, None)
+                return
+        stopped = Stopped("failed", "step_failed", fact.failure.message, error)
+        if is_outer:
+            stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
+        self._stop(stopped)
 
     @property
     def resume_at(self) -> tuple[str, ...]:
         """The nodes with which a resumed run goes on; empty if it would end in the same way."""
-        if self.stopped is not None:
-            return self._left
-        return tuple(branch.node for branch in self._waiting())
+        if self.stopped is not None and self.stopped.is_final:
+            return ()
+        todo = (one[1] for one in reversed(self._todo) if not isinstance(one, Fork))
+        waiting = (one.node for one in self._waiting() if one.state == "open" or self._has_failed)
+        return (*todo, *waiting)
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether a failure has ended the run that is tried again when the run is resumed."""
+        stopped = self.stopped
+        return stopped is not None and stopped.code in _FAILED and not stopped.is_final
 
     def _waiting(self) -> Iterator[Branch]:
         """Yield the branches that go on when the run is resumed; those with questions before other waits."""
+        yield from self._again.values()
+        for branch, outcome, _, decision in self._held:
+            if branch.node in self.plan.asking and decision is None and outcome != "failed":
+                yield branch
         yield from self._at_work()
-        yield from self._asking.values()
-        yield from (branch for branch, questions in self._halted.values() if questions)
-        yield from (branch for branch, questions in self._halted.values() if not questions)
-        yield from (branch for _, branch in self._ready if branch.state == "open")
+        yield from (branch for branch, _ in self._asking.values())
+        yield from (branch for branch, waits in self._halted.values() if waits)
+        yield from (branch for branch, waits in self._halted.values() if not waits)
+        yield from self.ready
 
     def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
         """Fail a branch and the visits that this cuts short, or else the node that it did not get to."""
-        self.timeouts.append(error)
+        self.timeouts[branch.identity] = error
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
-        nodes = [visit.node for visit in unwinding] or [branch.target]
-        for node in nodes:
-            self._note_failure(branch, node, NodeFailure(error, failure_class, 0))
-        self._fail(branch, error, nodes[0], unwinding)
+        visits = unwinding or [Visit(branch.target, 0)]
+        failed = NodeFailure(error, failure_class, 0)
+        branch.unhandled |= {visit.node: Written(failed, visit.node, self.events) for visit in visits}
+        self._fail(branch, error, visits[0].node, unwinding)
 
-    def _note_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
-        self.failures[node] = failure.error
-        branch.failures.write(node, failure, node, self.events)
+    def _note_failures(self, branches: Sequence[Branch]) -> None:
+        """Note failures for good: edges have handled them, or the branches have come together."""
+        unhandled = [(one, branch) for branch in branches for one in branch.unhandled.values()]
+        for one, branch in sorted(unhandled, key=lambda each: each[0].sequence):
+            branch.failures.take(one.node, one)
+            before = self._failures.get(one.node)
+            if before is None or before.sequence < one.sequence:
+                self._failures[one.node] = one
+        for branch in branches:
+            branch.unhandled.clear()
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         if written:
@@ -325,6 +342,7 @@ class GraphMachine:
     def _route(self, branch: Branch, outcome: NodeOutcome, output: object, decision: Choice | None) -> None:
         """Follow the edges after a visit, if its branch goes on."""
         if branch.state != "open" or self.stopped is not None:
+            self._held.append((branch, outcome, output, decision))
             return
         node = branch.node
         route: Route | None = self.plan.fixed_routes.get((node, outcome))
@@ -342,14 +360,21 @@ class GraphMachine:
                 self._decided.append(Changed(Unevaluated(node, route.unevaluated)))
         branch.sources = (node,)
         found = route.targets
+        if found and outcome == "failed":
+            self._again.pop(branch.visit, None)
+            self._note_failures([branch])
         if route.sends or len(found) > 1:
             self._fork(branch, route)
-        elif found:
+        elif found and outcome == "succeeded":
             self._go(branch, found[0], route.cause)
+        elif found:  # later, as calls for a chain of skipped nodes would nest
+            self._todo.append((branch, found[0], route.cause))
         elif outcome == "failed":
-            self._fail(branch, branch.failures[node].error, node)
+            failed = branch.unhandled.get(node) or branch.failures.written(node)
+            assert failed is not None
+            self._fail(branch, failed.value.error, node)
         elif node in self.plan.sending and (join := self.plan.join_of((), self.plan.sending[node])):
-            self._go_later(branch, join, f"{node!r} has sent nothing")
+            self._todo.append((branch, join, f"{node!r} has sent nothing"))
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -370,42 +395,55 @@ class GraphMachine:
             )
         )
 
-    def _go_later(self, branch: Branch, node: str, cause: str) -> None:
-        """Go to a node after the current call has returned, so that forks inside of forks nest no calls."""
-        self._todo.append(lambda: self._go(branch, node, cause) if self._goes_on(branch) else None)
+    def _go_on(self) -> None:
+        """Go to nodes and close forks. What comes of that goes on from here, so that calls do not nest."""
+        todo = self._todo
+        while todo and self.stopped is None:
+            one = todo.pop()
+            if isinstance(one, Fork):
+                if not one.open and one.branch.forked is one and one.branch.state == "open":
+                    self._close(one)
+            elif one[0].state == "open":
+                self._go(*one)
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
         if branch.fork is not None and node == branch.fork.join:
             self._end(branch, "arrived")
             return
-        self._numbers[node] = number = self._numbers[node] + 1
-        branch.node, branch.number = node, number
+        number = self._numbers[node] + 1
         limit = self.plan.max_visits.get(node)
-        is_skipped = self._known.get(branch.visit) if self._known else None
-        if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
-            self._todo.append(partial(self._skip, branch, f"max_visits={limit} was reached"))
-        elif is_skipped is None and self._steps >= self.plan.max_steps:
-            reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
-            self._stop(Stopped("failed", "max_steps", reason), [branch.visit])
-        else:
-            self._steps += 1
-            if limit is not None:
-                self._limited[node] += 1
-            if branch.skipped:
-                branch.skipped.clear()
-            if branch.fork is not None:
-                branch.fork.has_run_nodes = True
-            if number > 1:
-                self._clear_stale(branch, node)
-            started = facts.StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
-            self._ready.append((started, branch))
+        is_skipped = self._known.get((node, number)) if self._known else None
+        if is_skipped is None:
+            is_skipped = limit is not None and self._limited[node] >= limit
+            if not is_skipped and self._steps >= self.plan.max_steps:
+                self._todo.append((branch, node, cause))
+                reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
+                self._stop(Stopped("failed", "max_steps", reason))
+                return
+        self._numbers[node] = number
+        branch.node, branch.number, branch.cause, branch.started = node, number, cause, 0
+        if is_skipped:
+            self._skip(branch, f"max_visits={limit} was reached")
+            return
+        self._steps += 1
+        if limit is not None:
+            self._limited[node] += 1
+        if branch.skipped:
+            branch.skipped.clear()
+        if branch.fork is not None:
+            branch.fork.has_run_nodes = True
+        if number > 1:
+            self._clear_stale(branch, node)
+        self.ready.append(branch)
 
     def _skip(self, branch: Branch, cause: str) -> None:
         node = branch.node
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.failures:  # its own failure says more
-                self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
+                failure = NodeFailure(error, FailureClass.TERMINAL, 0)
+                self._failures[node] = failed = Written(failure, node, self.events)
+                branch.failures.take(node, failed)
             self._fail(branch, error, node)
             return
         branch.skipped.add(node)
@@ -427,29 +465,89 @@ class GraphMachine:
             if written is not None and written.node == node and key not in kept:
                 branch.memory.clear(key)
 
-    def _start_ready(self) -> None:
-        if self._pausing or self.stopped is not None:
-            return
-        while self._ready and (self._at_once is None or len(self.running) < self._at_once):
-            started, branch = self._ready.popleft()
+    def _start_ready(self, at_once: int | None) -> None:
+        while self.ready and (at_once is None or len(self.running) < at_once):
+            branch = self.ready.popleft()
             if branch.state != "open":
+                if branch.identity in self._branches:
+                    self._again[branch.visit] = branch
                 continue
-            node = branch.node
-            self.running[node, branch.number] = branch
-            if self._begun is not None:
-                self._begun[branch.visit] = started
+            node, number = branch.node, branch.number
+            self.running[node, number] = branch
             branch.path.append(node)
+            self._starts = branch.started = self._starts + 1
             self.visits[node] += 1
-            self._decided.append(started)
+            self._decided.append(
+                facts.StepStarted(node, branch.cause, visit=number, branch=branch.identity, part=self.part)
+            )
 
-    def _put_back(self) -> None:
-        """Put started visits back in line, in the same order, as nothing runs in this process yet."""
-        begun, self._begun = self._begun or {}, None
-        for branch in reversed(self.running.values()):
+    # --- from process to process ---
+
+    def may_start(self, visit: Unit) -> bool:
+        """Return whether a visit waits here that may have started in the run, as limits were others then."""
+        return visit in self._again or any(branch.visit == visit for branch in self.ready)
+
+    def started(self, visit: Unit) -> list[Decision]:
+        """Take in that a visit started which may start. Return the decision."""
+        branch = self._again.pop(visit, None)
+        if branch is None:
+            branch = next(branch for branch in self.ready if branch.visit == visit)
+            self.ready.remove(branch)
+        self._put_back(branch)
+        self._start_ready(len(self.running) + 1)
+        decided, self._decided = self._decided, []
+        return decided
+
+    def _resume(self) -> None:
+        """Start everything anew that had started and is not over, unless the run has ended by its rules.
+
+        If a failure that nothing handled has ended the run, its branch goes on as if it had not failed.
+        """
+        self._pausing = self._finished = False
+        if self.stopped is not None and self.stopped.is_final:
+            return
+        while True:
+            if self._has_failed:
+                self._reopen()
+            self.stopped = None
+            self._go_on()
+            held, self._held = self._held, []
+            for one in held:
+                self._route(*one)
+            self._go_on()
+            if not self._has_failed:
+                break
+        if self.stopped is not None:
+            return  # it ends as before
+        for branch in self._all:
+            if branch.state == "open":
+                branch.unhandled.clear()
+        halted = {visit: branch for visit, (branch, _) in self._halted.items()}
+        units = (self._again | halted | self.running).items()
+        for visit, branch in sorted(units, key=lambda one: one[1].started, reverse=True):
+            if branch.state == "open":
+                for by_unit in (self._again, self._halted, self.running):
+                    by_unit.pop(visit, None)
+                self._put_back(branch)
+
+    def _reopen(self) -> None:
+        """Let branches go on that failed or were cancelled, and have not come together since."""
+        for branch in reversed(self._all):
+            inner = branch.forked
+            if inner is not None:
+                inner.open = sum(one.state == "open" for one in inner.branches)
+            has_failed = branch.unhandled or (inner is not None and inner.open)
+            if branch.state == "cancelled" or (branch.state == "failed" and has_failed):
+                branch.state, branch.failure = "open", None
+                self.timeouts.pop(branch.identity, None)
+
+    def _put_back(self, branch: Branch) -> None:
+        """Put the visit of a branch in line, before those that wait for a place, as if it had not started."""
+        self.ready.appendleft(branch)
+        if branch.started:
+            branch.started = 0
             branch.path.pop()
             self.visits[branch.node] -= 1
-            self._ready.appendleft((begun[branch.visit], branch))
-        self.running.clear()
 
     # --- branches ---
 
@@ -467,77 +565,64 @@ class GraphMachine:
             self._branches[one.identity] = one
         for one in reversed(fork.branches):  # `_todo` is a stack: the first branch goes first
             cause = route.cause if one.name == one.target else f"{node!r} has sent {one.name}"
-            self._go_later(one, one.target, cause)
+            self._todo.append((one, one.target, cause))
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
         """End a branch that has not failed."""
         branch.state = state
         if branch.fork is not None:
-            self._leave(branch, branch.fork)
+            self._leave(branch.fork)
 
-    def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()) -> None:
-        """Fail a branch at a node, as nothing handles that. `unwinding` has the visits cancelled in it."""
-        self._lost |= dict.fromkeys(unwinding or [branch.visit], branch.identity)
-        self._give_up(branch, error, node, unwinding)
+    def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Sequence[Visit] = ()) -> None:
+        """Fail a branch at a node, as nothing handles that.
 
-    def _give_up(
-        self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()
-    ) -> None:
-        """Give up a branch that has failed, or of which all inner branches have failed."""
+        Its fork waits until the visits in `unwinding`, which were cancelled, have ended: their values count,
+        and none overlaps with what comes next.
+        """
         branch.state, branch.failure = "failed", (node, error)
-        fork = branch.fork
-        if fork is None or self.plan.on_branch_failure == "fail_all":
+        if branch.fork is None or self.plan.on_branch_failure == "fail_all":
             reason = f"{node!r} failed: {error_summary(error)}"
-            self._stop(Stopped("failed", self._code_of(error), reason, error, node), self._lost)
-        else:
-            self._branches.pop(branch.identity, None)
-            self._when_unwound(unwinding, lambda: self._leave(branch, fork))
+            code = self._code_of(error)
+            is_final = code == "max_visits" or not any(one.unhandled for one in self._all)
+            self._stop(Stopped("failed", code, reason, error, node, is_final))
+            return
+        branch.unwinding = len(unwinding)
+        for visit in unwinding:
+            self._unwinding.setdefault(visit, []).append(branch)
+        if not unwinding:
+            self._leave(branch.fork)
 
     def _code_of(self, error: BaseException) -> facts.ReasonCode:
         if isinstance(error, VisitsExhausted):
             return "max_visits"
-        return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
-
-    def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
-        """Call `then` after these cancelled visits have ended: their values count, and none overlaps."""
-        left = set(visits)
-        for visit in left:
-            self._unwinding.setdefault(visit, []).append((left, then))
-        if not left:
-            self._todo.append(then)
+        return "branch_timeout" if any(error is one for one in self.timeouts.values()) else "step_failed"
 
     def _unwound(self, visit: Visit) -> None:
-        for left, then in self._unwinding.pop(visit, ()):
-            left.discard(visit)
-            if not left:
-                self._todo.append(then)
+        for branch in self._unwinding.pop(visit, ()):
+            branch.unwinding -= 1
+            if not branch.unwinding and branch.fork is not None:
+                self._leave(branch.fork)
 
-    def _fail_around(self, fork: Fork, branch: Branch) -> None:
-        around = fork.branch
-        if self._goes_on(around):
-            salvage(around, self.plan)
-            assert branch.failure is not None
-            node, error = branch.failure
-            self._give_up(around, error, node)
-
-    def _leave(self, branch: Branch, fork: Fork) -> None:
-        self._branches.pop(branch.identity, None)
-        salvage(branch, self.plan)
+    def _leave(self, fork: Fork) -> None:
+        """Note that one more branch of a fork is over."""
         fork.open -= 1
         if not fork.open:
-            self._todo.append(lambda: self._close(fork))
+            self._todo.append(fork)
 
     def _close(self, fork: Fork) -> None:
         """Merge the branches of a fork that is over, and go on."""
         around = fork.branch
-        if not self._goes_on(around):
-            return
         failed = [branch for branch in fork.branches if branch.state == "failed"]
         waits_for_all = self.plan.on_branch_failure == "wait_all"
         takes_errors = waits_for_all and fork.join is not None and bool(failed)
         if len(failed) == len(fork.branches) and not takes_errors:
-            self._fail_around(fork, failed[0])
+            assert failed[0].failure is not None
+            node, error = failed[0].failure
+            self._fail(around, error, node)
             return
+        self._drop_inside(fork)
+        for branch in failed:
+            salvage(branch, self.plan)
         kept = [branch for branch in fork.branches if waits_for_all or branch.state in _OVER]
         try:
             overwritten = merge(around, kept, self.plan)
@@ -546,13 +631,13 @@ class GraphMachine:
                 around, kept, self.plan, forgiving=True
             )  # branches that were left out stay so, though the run ends here
             around.forked = None
-            self._stop(Stopped("failed", "memory_conflict", str(error), error))
+            self._stop(Stopped("failed", "memory_conflict", str(error), error, is_final=True))
             return
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
             cause = f"the branches of {fork.node!r} have come together"
             self._decided.append(Changed(Joined(fork, cause, overwritten)))
-            self._go_later(around, fork.join, cause)
+            self._todo.append((around, fork.join, cause))
         else:
             cause = f"the branches of {fork.node!r} have ended"
             self._decided.append(Changed(Joined(fork, cause, overwritten)))
@@ -561,9 +646,6 @@ class GraphMachine:
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch
         around.forked = None
-        if self._lost:
-            inside = f"{fork.identity}/"
-            self._lost = {visit: at for visit, at in self._lost.items() if not at.startswith(inside)}
         around.sources = tuple(
             dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
         )
@@ -575,43 +657,47 @@ class GraphMachine:
         if around.fork is not None:
             around.fork.has_run_nodes = True
 
+    def _drop_inside(self, fork: Fork) -> None:
+        """Forget what would start anew in the branches of a fork, as they have come together."""
+        left = [one for branch in fork.branches for one in branch.inside()]
+        for one in left:
+            del self._branches[one.identity]
+        if all(one.state in _OVER for one in left):
+            return
+        self._note_failures(left)
+        inside = set(left)
+        self._again = {visit: one for visit, one in self._again.items() if one not in inside}
+        self._asking = {visit: one for visit, one in self._asking.items() if one[0] not in inside}
+        self._halted = {visit: one for visit, one in self._halted.items() if one[0] not in inside}
+        self._held = [one for one in self._held if one[0] not in inside]
+
     def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
         """Cancel the visits inside a branch, in the order in which they started, and return them."""
         inside = set(branch.inside())
+        running = [one for one in self._at_work() if one in inside]
+        self._cancel(running, cause)
         for one in inside:
             if one is not branch and one.state == "open":
                 one.state = "cancelled"
-                self._branches.pop(one.identity, None)
-        for asks in [asks for asks in self._asking.values() if asks in inside]:
-            del self._asking[asks.visit], self.questions[asks.visit]
-        for halted in [halted for halted, _ in self._halted.values() if halted in inside]:
-            del self._halted[halted.visit]
-        running = [one.visit for one in self._at_work() if one in inside]
-        self._cancel(running, cause)
-        return running
+        return [one.visit for one in running]
 
-    def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
-        """Cancel visits, each only once: a second time would interrupt the clean-up of a step."""
-        units: list[Unit] = []
-        for visit in visits:
-            if visit not in self.cancelled_for:
-                self.cancelled_for[visit] = cause
-                name = decision_name(visit.node) if visit in self._deciding else visit.node
-                units.append((name, visit.number))
-        if units:
+    def _cancel(self, branches: Iterable[Branch], cause: str) -> None:
+        """Cancel the visits of branches that go on. A second time would interrupt the clean-up of a step."""
+        visits = [branch.visit for branch in branches if branch.state == "open"]
+        if visits:
+            units = [
+                (decision_name(one.node) if one in self._deciding else one.node, one.number) for one in visits
+            ]
             answers_first = self.stopped is not None and self.stopped.ending == "budget_exceeded"
             self._decided.append(Cancel(units, cause, answers_first=answers_first))
 
     # --- the end ---
 
-    def _stop(self, stopped: Stopped, failed: Iterable[Visit] = ()) -> None:
-        """End the run early. If it is resumed, the visits in `failed` are made again."""
+    def _stop(self, stopped: Stopped) -> None:
+        """End the run early."""
         if self.stopped is None and not self._finished:
             self.stopped = stopped
-            if stopped.code not in ("memory_conflict", "max_visits"):
-                left = dict.fromkeys((*failed, *(branch.visit for branch in self._waiting())))
-                self._left = tuple(visit.node for visit in left)
-            self._cancel([branch.visit for branch in self._at_work()], stopped.reason)
+            self._cancel(self._at_work(), stopped.reason)
 
     def _at_work(self) -> Iterator[Branch]:
         """Yield the branches of running visits, in the order of their start, then those with a decision."""
@@ -620,46 +706,36 @@ class GraphMachine:
 
     def _settle(self) -> None:
         """Decide how the run ends, or that it is paused, as nothing runs any more."""
-        if self.stopped is not None:
-            salvage(self.root, self.plan)
-            stopped = self.stopped
-            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error, stopped.node)
-        elif self.root.state == "ended" and self.reached:
-            self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
-        elif self.root.state == "ended":
-            where = ", ".join(map(repr, self._dead_ends))
-            reason = f"no terminal was reached: no edge was taken after {where}"
-            self._finish("failed", "no_terminal", reason)
-        else:
-            if self._pausing or not self.waits:
-                self._finish("paused", "pause_requested", "a pause was requested")
-            else:
-                self._finish("paused", *why_paused(self._waits()))
-
-    def _finish(
-        self,
-        ending: Ending,
-        code: facts.ReasonCode,
-        reason: str,
-        error: BaseException | None = None,
-        failed: str = "",
-    ) -> None:
-        """End the run, or this stretch of a paused run. No node runs or will run until it is resumed."""
-        self.ending, self._finished = ending, ending != "paused"
-        if error is None and ending in ("failed", "budget_exceeded"):
-            error = GraphStopped(self.part.name, ending, reason)
+        end = self._end_of_run()
+        self.ending, self._finished = end.ending, end.ending != "paused"
+        error = end.error
+        if error is None and end.ending in ("failed", "budget_exceeded"):
+            error = GraphStopped(self.part.name, end.ending, end.reason)
         self._decided.append(
             facts.RunFinished(
-                status="failed" if ending == "budget_exceeded" else ending,
-                reason=reason,
-                reason_code=code,
+                status="failed" if end.ending == "budget_exceeded" else end.ending,
+                reason=end.reason,
+                reason_code=end.code,
                 resume_at=self.resume_at,
-                waits=self.waits if ending == "paused" else (),
-                step_id=failed,
+                waits=() if self._finished else self.waits,
+                step_id=end.node,
                 raised=error,
                 part=self.part,
             )
         )
+
+    def _end_of_run(self) -> Stopped:
+        if self.stopped is not None:
+            return self.stopped
+        if self.root.state == "ended" and self.reached:
+            return Stopped("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
+        if self.root.state == "ended":
+            where = ", ".join(map(repr, self._dead_ends))
+            reason = f"no terminal was reached: no edge was taken after {where}"
+            return Stopped("failed", "no_terminal", reason)
+        if self._pausing or not self.waits:
+            return Stopped("paused", "pause_requested", "a pause was requested")
+        return Stopped("paused", *why_paused(self._waits()))
 
 
 def _sent(sends: Iterable[Send], fork: Fork) -> Iterator[Branch]:

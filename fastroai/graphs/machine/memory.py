@@ -22,7 +22,8 @@ class Written(Generic[ValueT]):
     node: str
     """The node that wrote it; empty for inputs of the run."""
     sequence: int
-    """When it was written: the number of the event among those of the run."""
+    """When it was written: the number of the event among those of the run; -1 marks a value that a branch
+    hides from itself."""
 
     @property
     def value(self) -> ValueT:
@@ -31,7 +32,6 @@ class Written(Generic[ValueT]):
 
 
 _CLEARED: Final[Written] = Written(None, "", -1)
-"""Mark that hides a value of a branch around."""
 
 
 class Memory(Mapping[str, ValueT]):
@@ -53,14 +53,14 @@ class Memory(Mapping[str, ValueT]):
         while memory is not None:
             found = memory._own.get(key)
             if found is not None:
-                return None if found is _CLEARED else found
+                return None if found.sequence < 0 else found
             memory = memory._around
         return None
 
     def written_here(self, key: str) -> Written[ValueT] | None:
         """Return a value with its origin, if this branch wrote it, and no branch around."""
         found = self._own.get(key)
-        return None if found is _CLEARED else found
+        return None if found is None or found.sequence < 0 else found
 
     def write(self, key: str, value: ValueT | OnRecord, node: str, sequence: int) -> None:
         """Set a value, for this branch and those that it forks into."""
@@ -81,14 +81,14 @@ class Memory(Mapping[str, ValueT]):
     def own(self) -> Iterator[tuple[str, Written[ValueT] | None]]:
         """Yield the values of this branch, in the order of their first writes; `None` for cleared ones."""
         for key, written in self._own.items():
-            yield key, None if written is _CLEARED else written
+            yield key, None if written.sequence < 0 else written
 
     def held_now(self) -> dict[str, ValueT | OnRecord]:
         """Return all values by name. Values on record are not decoded."""
         values = {} if self._around is None else self._around.held_now()
         for key, written in self._own.items():
             values.pop(key, None)
-            if written is not _CLEARED:
+            if written.sequence >= 0:
                 values[key] = written.held
         return values
 
@@ -107,7 +107,7 @@ class Memory(Mapping[str, ValueT]):
             yield from self._own
             return
         yield from (key for key in self._around if key not in self._own)
-        yield from (key for key, written in self._own.items() if written is not _CLEARED)
+        yield from (key for key, written in self._own.items() if written.sequence >= 0)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -42,7 +42,7 @@ def merge(
         if not values:
             return None
         if how is None and plan.on_conflict == "last_wins" and len(values) > 1:
-            ordered = sorted(values, key=_when)
+            ordered = sorted(values, key=when_written)
             overwritten[key] = tuple(written.node for written in ordered)
             return ordered[-1]
         before = into.memory.written_here(key)
@@ -52,7 +52,7 @@ def merge(
         except MemoryConflict:
             if not forgiving:
                 raise
-            return max(values, key=_when)
+            return max(values, key=when_written)
 
     _take_over(into.memory, [branch.memory for branch in branches], choose)
     _take_over(into.outputs, [branch.outputs for branch in branches], _last)
@@ -96,13 +96,14 @@ def _take_over(
             into.take(key, chosen)  # else `present` was written after the fork: a branch was cut short
 
 
-def _when(written: Written[Any]) -> int:
+def when_written(written: Written[Any]) -> int:
+    """Return the number of the event by which a value was written."""
     return written.sequence
 
 
 def _last(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None:
     values = [written for written in found if written is not None]
-    return max(values, key=_when, default=None)
+    return max(values, key=when_written, default=None)
 
 
 def _brought_together(
@@ -111,9 +112,9 @@ def _brought_together(
     """Combine the values of branches. `base` has the value from before the fork, if that counts."""
     match how:
         case "last_wins":
-            return max(values, key=_when)
+            return max(values, key=when_written)
         case "first_wins":
-            return min(values, key=_when)
+            return min(values, key=when_written)
         case "error":
             if len(values) > 1:
                 raise MemoryConflict(key, values[0].node, values[1].node)
@@ -125,7 +126,7 @@ def _brought_together(
     except Exception as error:
         raise MemoryConflict(key, values[0].node, values[-1].node, error_summary(error)) from error
     # No single node has written it, as the next visit to that node would clear it.
-    return Written(value, "", max(map(_when, written)))
+    return Written(value, "", max(map(when_written, written)))
 
 
 def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Any]) -> object:

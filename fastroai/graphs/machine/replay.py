@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, assert_never, cast
+from typing import Any, assert_never, cast
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
-from fastroai.graphs.machine.events import Interrupted, Visit, decision_name, visit_place
+from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
-from fastroai.places import split_attempt, step_name
+from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, retold
+from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
-Ended: TypeAlias = (
-    facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
-)
-"""A fact that ends a visit, or the decision after a visit."""
-
 logger = logging.getLogger("fastroai.graphs")
-
-F = TypeVar("F", facts.StepFailed, facts.BranchTimedOut)
 
 
 class GraphReplay(Replay):
@@ -53,29 +47,18 @@ class GraphReplay(Replay):
         part: facts.Part,
         codec: PayloadCodec | None,
         *,
-        known: Mapping[Visit, bool],
+        known: Mapping[Unit, bool],
         forgiving: bool = False,
     ) -> None:
         """Begin the replay. `known` has the visits on record, and whether each was skipped."""
         self._setup, self._recorded, self._codec, self._forgiving = setup, recorded, codec, forgiving
         self.threads = setup.threads()
-        self._joined: list[str] = []
-        """Identities of the forks whose branches have come together."""
         self._position = 0
-        self._prefix = f"{part.place}/" if part.place else ""
-        """Prefix of the places of visits."""
-        self._failures: list[BaseException] = []
-        self._lost: list[tuple[int, str]] = []
-        """Positions of the entries by which branches failed or were cancelled, each with its branch."""
-        self._unasked: set[int] = set()
-        """Positions of cancellations for a limit that does not apply any more."""
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By place of a visit, the number of an attempt and the values that it wrote."""
         self._messages: dict[str, JsonValue] = {}
-        replaced = [] if part.place else [dict(one.inputs) for one in recorded.resumptions]
-        self._replaced = iter(replaced)
-        """The inputs that each resumption replaced, as they are on record; empty for a nested graph."""
-        renewed = {name for one in replaced for name in one}
+        resumptions = [] if part.place else recorded.resumptions
+        renewed = {name for _, entry in resumptions for name in entry.inputs}
         kept = {name: value for name, value in inputs.items() if name not in renewed}
         first = {name: value for name, value in recorded.opened.inputs.items() if name in renewed}
         started = facts.RunStarted(inputs={**kept, **self._inputs(first)}, part=part)
@@ -88,98 +71,38 @@ class GraphReplay(Replay):
                 self.threads.fork(fork)
             case Joined(fork):
                 self.threads.join(fork)
-                self._joined.append(fork.identity)
 
-    # --- from process to process ---
-
-    def undone(self, stretch: Stretch) -> Collection[int]:
-        """See `Replay`: requests to pause or stop, and failures by a budget around the graph.
-
-        Visits that were cancelled for these go on.
-        """
-        undone: set[int] = set()
-        is_stopping = False
-        for position, entry in stretch:
-            is_stop = isinstance(entry, facts.StopRequested) or (
-                isinstance(entry, facts.StepFailed) and entry.budget == "outer"
-            )
-            if (
-                is_stop
-                or isinstance(entry, facts.PauseRequested)
-                or (is_stopping and isinstance(entry, facts.StepCancelled))
-            ):
-                undone.add(position)
-            is_stopping |= is_stop
-        return undone
-
-    def resumed(self) -> Collection[int]:
-        """See `Replay`: cancelled visits have ended, and failures and halted visits are tried again."""
-        machine = self.machine
-        for visit in machine.wake():
-            unit = visit.node, visit.number
-            self.due[unit] = self.past.pop(unit).started
-        while machine.stopped is None and (unwanted := machine.unwanted):
-            for visit in unwanted:
-                _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
-                name = visit.node if machine.awaits(visit) == "outcome" else decision_name(visit.node)
-                self.due.pop((name, visit.number), None)
-                self.tell(facts.StepCancelled(name, "", visit=visit.number, written=written))
-        self._keep_partial_work()
-        machine.root.memory.write_all(self._inputs(next(self._replaced, {})), "", machine.events)
-        if self._unasked:
-            return self._unasked
-        if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
-            return ()
-        joined = tuple(f"{fork}/" for fork in self._joined)
-        return {position for position, branch in self._lost if not branch.startswith(joined)}
-
-    def _keep_partial_work(self) -> None:
-        """Put values that unfinished visits wrote into memory, as they were in the process that died."""
-        for place, (_, written) in self._written.items():
-            visit = _visit_of(place)
-            if self.machine.awaits(visit) == "outcome":
-                self.machine.handle(Interrupted(visit, written))
-        self._written.clear()
-
-    def go_on(self, stretches: Iterable[Stretch]) -> None:
+    def may_start(self, unit: Unit) -> bool:
         """See `Replay`."""
-        told = {
-            unit_of(entry)
-            for stretch in stretches
-            for _, entry in stretch
-            if isinstance(entry, facts.EdgesResolved | facts.StepSkipped)
-        }
-        self.decided = [
-            one
-            for one in self.decided
-            if isinstance(one, facts.EdgesResolved | facts.StepSkipped) and unit_of(one) not in told
-        ]
-        goes_on = self.machine.stopped is None and (self.finish is None or self.finish.status == "paused")
-        if goes_on:  # then the machine starts visits again, but not decisions
-            self.due = {
-                unit: start
-                for unit, start in self.due.items()
-                if self.machine.decided_after(start) is not None
-            }
-        self.decided += self.due.values()
-        if goes_on:
-            self.tell(facts.RunResumed(part=self.machine.part))
+        return self.machine.may_start(unit)
+
+    def resumed(self, entry: facts.RunResumed) -> None:
+        """See `Replay`. What ran in the process that died was cut short; values that it wrote are kept."""
+        for started in [*self.due.values()]:
+            _, written = self._written.pop(started.place, (None, {}))
+            self.tell(facts.StepCancelled(started.step_id, "", visit=started.visit, written=written))
+        self._written.clear()
+        is_nested = self.machine.part.place
+        super().resumed(replace(entry, inputs={} if is_nested else self._inputs(entry.inputs)))
+        for branch in self.machine.ready:
+            self.past.pop(branch.visit, None)
 
     # --- entry by entry ---
 
-    def read(self, position: int, entry: PartEntry) -> None:
-        """See `Replay`."""
+    def _read(self, position: int, entry: PartEntry) -> None:
         self._position = position
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
                 self._messages.pop(entry.place, None)
+                if (unit := unit_of(entry)) not in self.due and self.may_start(unit):
+                    self.note(self.machine.started(unit))
+                    self.pending.pop((facts.StepStarted, unit), None)
             case facts.ValueWritten():
                 self._read_written(entry)
             case facts.MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
             case facts.BranchTimedOut():
-                self.tell(self._raised(entry))
-                self._lost.append((position, entry.branch))
+                self.tell(replace(entry, raised=entry.failure.as_error()))
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
@@ -192,14 +115,7 @@ class GraphReplay(Replay):
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
+            case _ if isinstance(entry, OfWorkflow):
                 raise self._corrupt(f"a graph has no {type(entry).__name__}")
             case _:
                 assert_never(entry)
@@ -212,7 +128,7 @@ class GraphReplay(Replay):
         values[entry.key] = OnRecord(read)
         self._written[place] = attempt, values
 
-    def _read_outcome(self, entry: Ended | facts.AnswerGiven) -> None:
+    def _read_outcome(self, entry: Outcome | facts.AnswerGiven) -> None:
         machine = self.machine
         decided = machine.decided_after(entry)
         visit = decided or Visit(*unit_of(entry))
@@ -236,22 +152,13 @@ class GraphReplay(Replay):
         if not decided and not isinstance(fact, facts.StepCancelled | facts.StepHalted):
             error = fact.error if isinstance(fact, facts.StepFailed) else None
             self._say(branch, visit, entry, fact.written, error)
-        if (
-            isinstance(entry, facts.StepCancelled)
-            and machine.stopped is None
-            and visit not in machine.cancelled_for
-        ):
-            self._unasked.add(self._position)
         self.over(entry, fact)
-        is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
-        if is_over and isinstance(fact, facts.StepFailed | facts.StepCancelled):
-            self._lost.append((self._position, branch.identity))
 
     def _say(
         self,
         branch: Branch,
         visit: Visit,
-        entry: Ended | facts.AnswerGiven,
+        entry: Outcome | facts.AnswerGiven,
         written: Mapping[str, object],
         error: BaseException | None,
     ) -> None:
@@ -259,7 +166,7 @@ class GraphReplay(Replay):
         phase = None if stored is None else self.threads.phase_from_json(self._value(stored, None))
         self.threads.add(branch, visit, written, error, phase)
 
-    def _live_decision(self, entry: Ended) -> Ended:
+    def _live_decision(self, entry: Outcome) -> Outcome:
         match entry:
             case facts.StepFinished():
                 try:
@@ -267,19 +174,19 @@ class GraphReplay(Replay):
                 except ValueError as error:
                     raise self._corrupt(str(error)) from error
             case facts.StepFailed():
-                return self._raised(entry)
+                return replace(entry, raised=entry.failure.as_error())
             case facts.StepCancelled() | facts.StepHalted() | facts.QuestionAsked():
                 return facts.StepCancelled(entry.step_id, "", visit=entry.visit)
             case _:
                 assert_never(entry)
 
-    def _live(self, entry: Ended, visit: Visit) -> Ended:
+    def _live(self, entry: Outcome, visit: Visit) -> Outcome:
         """Return an entry with live values, or with values on record that are decoded when they are read."""
         attempt, written = self._written.pop(entry.place, (None, {}))
         if isinstance(entry, facts.StepCancelled | facts.StepHalted):
             return replace(entry, written=written)
         if isinstance(entry, facts.StepFailed):
-            return replace(self._raised(entry), written=written)
+            return replace(entry, raised=entry.failure.as_error(), written=written)
         if attempt != entry.attempt:
             written = {}  # it succeeded without the values that an earlier attempt had written
         declared = self._setup.declared.get(visit.node)
@@ -301,12 +208,6 @@ class GraphReplay(Replay):
             return {**written, node: output}
         whole = OnRecord(lambda: _written(plan, recorded, position, node, output.value, written))
         return {**written, **{name: OnRecord(partial(_one_of, whole, name)) for name in names}}
-
-    def _raised(self, entry: F) -> F:
-        """Return a failure with an exception of its own, by which it is recognised."""
-        error = entry.failure.as_error()
-        self._failures.append(error)
-        return replace(entry, raised=error)
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
         return _written(self._setup.plan, self._recorded, self._position, visit.node, output, written)
@@ -351,14 +252,6 @@ def _one_of(written: OnRecord, name: str) -> object:
     return value_of(values[name])
 
 
-def _visit_of(place: str) -> Visit:
-    """Return the visit at a place, which may be that of a decision."""
-    _, _, number = place.rpartition("/")[2].rpartition("#")
-    return Visit(
-        step_name(place), int(number) if number.isdecimal() and "#" in place.rpartition("/")[2] else 1
-    )
-
-
 def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
@@ -370,24 +263,17 @@ def replayed(
 ) -> GraphReplay:
     """Return the replay of a graph of a run, from its log.
 
-    Failures that ended the run are tried again when it is resumed, and visits that were cancelled for them go
-    on. So these failures and cancellations do not count.
-
     Raises:
         RunCorrupt: the log does not fit the graph, unless `forgiving`; or a value that decides which edges
             are taken cannot be decoded.
     """
     known = {
-        Visit(*unit_of(entry)): isinstance(entry, facts.StepSkipped)
-        for stretch in recorded.stretches(part.place)
-        for _, entry in stretch
+        unit_of(entry): isinstance(entry, facts.StepSkipped)
+        for _, entry in recorded.history(part.place)
         if isinstance(entry, facts.StepStarted | facts.StepSkipped)
     }
-    replay = retold(
-        lambda: GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving),
-        recorded,
-        part.place,
-    )
+    replay = GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving)
+    replay_log(replay, recorded, part.place)
     if replay.finish is None or replay.finish.status == "paused":
         replay.machine.read_what_decides()
     return replay
@@ -396,7 +282,7 @@ def replayed(
 class _ComparedReplay(GraphReplay):
     """The replay of a trace. It decodes all outputs, so that they are compared with their types."""
 
-    def over(self, entry: Ended, fact: Ended) -> None:
+    def over(self, entry: Outcome, fact: Outcome) -> None:
         """See `Replay`."""
         if isinstance(fact, facts.StepFinished):
             for held in (fact.output, *fact.written.values()):
@@ -420,6 +306,5 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
         }
     except ValueError as error:
         raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
-    return divergence_of(
-        lambda: _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={}), recorded, ""
-    )
+    replay = _ComparedReplay(setup, inputs, recorded, recorded.opened.part, None, known={})
+    return divergence_of(replay, recorded, "")

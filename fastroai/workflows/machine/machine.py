@@ -145,13 +145,11 @@ class WorkflowMachine:
 
     def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
-        decided: list[Decision] = []
-        self._decided = decided
         match fact:
             case facts.CheckpointSet(label=label):
                 self.checkpoints.pop(label, None)
                 self.checkpoints[label] = self.state.copied()
-                return decided
+                return []
             case facts.RunStarted(inputs=inputs):
                 self._begin(self.plan.entry, inputs, None)
             case facts.StepFinished() | facts.StepFailed() | facts.AnswerGiven() | facts.SkipRequested():
@@ -187,6 +185,7 @@ class WorkflowMachine:
         self._unwind()
         self._start_ready()
         self._settle()
+        decided, self._decided = self._decided, []
         return decided
 
     def _left(self, fact: facts.StepFact) -> Unit:

@@ -180,6 +180,58 @@ async def test_max_steps_may_be_raised_when_a_run_has_reached_it(
     assert (await chain(1).resume("r")).status == "finished", "what is done is done"
 
 
+async def test_nothing_runs_again_in_a_run_that_reaches_the_same_limit_at_once(
+    counted: Counted, store: MemoryRunStore
+) -> None:
+    def graph(max_steps: int) -> Graph[Any, Any]:
+        return Graph(
+            "g",
+            nodes=counted.nodes("top", "a", "then", "waits", "end"),
+            edges=[
+                *(Edge("top", "a"), Edge("a", "then"), Edge("then", "end")),
+                *(Edge("top", "waits"), Edge("waits", "end")),
+            ],
+            max_steps=max_steps,
+            max_concurrency=1,
+            config=PipelineConfig(store=store),
+        )
+
+    first = await graph(3).run(run_id="r")
+    assert (first.reason_code, first.resume_at) == ("max_steps", ("then", "waits"))
+    counted.take()
+    again = await graph(3).resume("r")
+    assert counted.take() == {}
+    assert (again.reason, again.resume_at, again.path) == (first.reason, first.resume_at, first.path)
+    assert (await graph(9).resume("r")).status == "finished"
+    assert counted.take() == {"waits": 1, "then": 1, "end": 1}
+
+
+@in_virtual_time
+async def test_a_node_that_had_no_place_when_its_branch_took_too_long_does_not_count_as_started() -> None:
+    store = MemoryRunStore()
+
+    async def slow(ctx: StepContext[Any]) -> None:
+        await asyncio.sleep(10)
+
+    counted = Counted()
+    graph: Graph[Any, Any] = Graph(
+        "g",
+        nodes={**counted.nodes("top", "a", "waits", "c", "end"), "slow": counted.node("slow", slow)},
+        edges=[
+            *(Edge("top", "a"), Edge("a", "slow"), Edge("a", "waits")),
+            *(Edge("slow", "end"), Edge("waits", "end"), Edge("top", "c"), Edge("c", "end")),
+        ],
+        on_branch_failure="continue_others",
+        branch_timeout=1,
+        max_concurrency=1,
+        config=PipelineConfig(store=store),
+    )
+    first = await graph.run(run_id="r")
+    assert (first.status, first.visits.get("waits")) == ("finished", None)
+    assert first.trace.replay(graph) is None
+    assert (await graph.resume("r")).path == first.path
+
+
 def looped(counted: Counted, store: Any, max_visits: int) -> Graph[Any, Any]:
     nodes: dict[str, Any] = {**counted.nodes("a", "check", "end")}
     nodes["a"] = Node(nodes["a"], max_visits=max_visits)

@@ -103,7 +103,7 @@ async def test_a_log_that_cannot_be_is_refused_and_never_crashes_whatever_is_wro
     for log in spoiled(entries):
         for forgiving in (False, True):
             try:
-                recorded = RecordedRun("r", log).resumed_now()
+                recorded = RecordedRun("r", [*log, RunResumed(part=entries[0].part)])
                 replay = replayed(
                     graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving
                 )
@@ -123,7 +123,7 @@ async def test_every_beginning_of_a_log_is_one_that_a_run_can_go_on_from() -> No
         replay = replayed(
             graph._setup,
             {"x": 1},
-            RecordedRun("r", entries[:end]).resumed_now(),
+            RecordedRun("r", [*entries[:end], RunResumed(part=entries[0].part)]),
             entries[0].part,
             None,
             forgiving=False,

@@ -254,6 +254,33 @@ async def test_a_run_that_failed_in_its_process_is_driven_on() -> None:
     assert pipeline.replay(await RunHistory(store).trace("r")) is None
 
 
+async def test_a_graph_that_has_failed_is_driven_on_by_every_driver_that_knew_it() -> None:
+    store = MemoryRunStore()
+
+    @step
+    async def work(ctx: StepContext[Any]) -> str:
+        return "yes"
+
+    nodes = dict.fromkeys(("top", "a", "b", "end"), work)
+    edges = [Edge("top", "a"), Edge("top", "b"), Edge("a", "end"), Edge("b", "end")]
+    graph = Graph[Any, Any]("g", nodes=nodes, edges=edges)
+    one, other = graph.driven(store=store), graph.driven(store=store)
+    state = await one.begin({"n": 1}, run_id="r")
+    state = await one.report("r", StepFinished("top", "yes"), expecting=state.revision)
+    state = await one.report("r", replace(failed(), step_id="a"), expecting=state.revision)
+    state = await one.report("r", StepCancelled("b", ""), expecting=state.revision)
+    assert (await other.state("r")).finish == state.finish
+    state = await one.resume("r", {"n": 2}, expecting=state.revision)
+    assert [(due.step_id, due.inputs["n"]) for due in state.due] == [("a", 2), ("b", 2)]
+    for runs in (other, graph.driven(store=store)):
+        assert (await runs.state("r")).due == state.due
+    for name in ("b", "a", "end"):
+        state = await other.report("r", StepFinished(name, "yes"), expecting=state.revision)
+    assert state.finish is not None
+    assert state.finish.status == "finished"
+    assert graph.replay(await RunHistory(store).trace("r")) is None
+
+
 async def test_a_look_at_a_run_whose_process_died_does_not_take_it_up() -> None:
     store, pipeline = MemoryRunStore(), diamond()
     definition = pipeline.definition
