@@ -60,7 +60,7 @@ async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator
 @asynccontextmanager
 async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
     """Open the spend limits of the store that `--store` names."""
-    from fastroai.store.opening import open_spend_store
+    from fastroai.store.spend_stores import open_spend_store
     from fastroai.usage.spend_book import SpendBook
 
     store = open_spend_store(existing_place(place))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fastroai.store.history import RunSummary as RunSummary
     from fastroai.store.log import trace_of as trace_of
     from fastroai.store.opening import open_run_store as open_run_store
-    from fastroai.store.opening import open_spend_store as open_spend_store
     from fastroai.store.payload_stores import FilePayloadStore as FilePayloadStore
     from fastroai.store.payload_stores import FsspecPayloadStore as FsspecPayloadStore
     from fastroai.store.payload_stores import PayloadStore as PayloadStore
@@ -32,9 +31,10 @@ if TYPE_CHECKING:
     from fastroai.store.run_store import StoredKey as StoredKey
     from fastroai.store.run_store import StoredValues as StoredValues
     from fastroai.store.snapshot import RunSnapshot as RunSnapshot
-    from fastroai.store.spend_postgres import PostgresSpendStore as PostgresSpendStore
-    from fastroai.store.spend_redis import RedisSpendStore as RedisSpendStore
-    from fastroai.store.spend_sqlite import SQLiteSpendStore as SQLiteSpendStore
+    from fastroai.store.spend_stores import PostgresSpendStore as PostgresSpendStore
+    from fastroai.store.spend_stores import RedisSpendStore as RedisSpendStore
+    from fastroai.store.spend_stores import SQLiteSpendStore as SQLiteSpendStore
+    from fastroai.store.spend_stores import open_spend_store as open_spend_store
     from fastroai.store.spending import SpendingRow as SpendingRow
     from fastroai.store.step_summaries import StepSummary as StepSummary
     from fastroai.store.telling import fact_to_json as fact_to_json
@@ -53,7 +53,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".hints": ("HintsChanges",),
         ".history": ("RunHistory", "RunSummary"),
         ".log": ("trace_of",),
-        ".opening": ("open_run_store", "open_spend_store"),
+        ".opening": ("open_run_store",),
         ".payload_stores": ("FilePayloadStore", "FsspecPayloadStore", "PayloadStore"),
         ".payloads": ("PayloadCodec",),
         ".run_memory": ("MemoryRunStore",),
@@ -63,9 +63,12 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".run_sqlite": ("SQLiteRunStore",),
         ".run_store": ("RunStore", "RunStoreLike", "StoredKey", "StoredValues"),
         ".snapshot": ("RunSnapshot",),
-        ".spend_postgres": ("PostgresSpendStore",),
-        ".spend_redis": ("RedisSpendStore",),
-        ".spend_sqlite": ("SQLiteSpendStore",),
+        ".spend_stores": (
+            "PostgresSpendStore",
+            "RedisSpendStore",
+            "SQLiteSpendStore",
+            "open_spend_store",
+        ),
         ".spending": ("SpendingRow",),
         ".step_summaries": ("StepSummary",),
         ".telling": ("fact_to_json",),

@@ -45,7 +45,7 @@ class _InOneThread:
     """Calls the methods of a store in one worker thread, except for those that are async."""
 
     def __init__(self, store: Any) -> None:
-        self._store = store
+        self._store = self.store_within = store
         self.largest_value = largest_value(store)
         self._start()
         in_forked_process(self._start)
@@ -75,8 +75,8 @@ class _InOneThread:
         found = await self._call(self._store.list, prefix, after=after, limit=limit)
         return cast("Sequence[StoredKey]", found)
 
-    async def delete(self, key: str) -> None:
-        await self._call(self._store.delete, key)
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        await self._call(self._store.delete, key, **({} if revision is None else {"revision": revision}))
 
     async def _call(self, method: Callable[..., object], *args: object, **options: object) -> object:
         call = partial(method, *args, **options)

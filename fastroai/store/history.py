@@ -49,7 +49,7 @@ from fastroai.store.index import (
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, masked, unseal_text
 from fastroai.store.reads_runs import read_trace
-from fastroai.store.run_store import LeavesOrphans, RunStoreLike
+from fastroai.store.run_store import LeavesOrphans, RunStoreLike, deletes_at_revision
 from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
@@ -332,13 +332,26 @@ class RunHistory:
                 `purge`.
         """
         check_run_id(run_id)
+        epoch = ""
         for _ in range(_TRIES):
             try:
-                keys = await self._take_from_others(run_id, force)
+                found = await read_header(self._store, run_id)
+            except _UNREADABLE:
+                if not force:
+                    raise
+                await self._delete_unreadable(run_id)
+                return
+            if epoch and found.header.epoch != epoch:
+                return  # the run is gone, and another one has its id
+            if not force:
+                found.check_not_running()
+            epoch = found.header.epoch
+            try:
+                await self._delete_header(found)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            # The header first, for without it there is no run; the index by start last, for a purge reads it.
-            for key in (header_key(run_id), *keys):
+            # The index by start is the last one, because a purge reads it.
+            for key in (*keys_of(found.header), *reversed(index_keys(found.header))):
                 await self._store.delete(key)
             return
         reason = f"the header of run {run_id!r} changes faster than it can be read"
@@ -446,21 +459,25 @@ class RunHistory:
 
     # --- forgetting ---
 
-    async def _take_from_others(self, run_id: str, force: bool) -> Sequence[str]:
-        """Write the header again, so that nobody can take the run up. Return the other keys of the run."""
+    async def _delete_header(self, found: FoundHeader) -> None:
+        """Delete a header, unless somebody has written it since. Raises `RevisionConflict`."""
+        key, store = header_key(found.header.run_id), self._store
+        # It is written again first, so that nobody who has read it can take the run up.
+        await store.compare_and_set(key, encode_header(found.header), revision=found.revision)
+        if not deletes_at_revision(store):
+            await store.delete(key)
+            return
         try:
-            found = await read_header(self._store, run_id)
-        except _UNREADABLE:
-            if force:
-                indexes = [found.key async for found in keys_with(self._store, INDEX)]
-                of_id = [key for key in indexes if run_in_index(key).run_id == run_id]
-                return [*await keys_of_id(self._store, run_id), *of_id]
-            raise
-        if not force:
-            found.check_not_running()
-        stored = encode_header(found.header)
-        await self._store.compare_and_set(header_key(run_id), stored, revision=found.revision)
-        return [*keys_of(found.header), *reversed(index_keys(found.header))]
+            await store.delete(key, revision=found.revision + 1)
+        except RevisionConflict as conflict:
+            if conflict.actual:
+                raise  # otherwise it is gone: the answer to this deletion may have been lost
+
+    async def _delete_unreadable(self, run_id: str) -> None:
+        indexes = [found.key async for found in keys_with(self._store, INDEX)]
+        of_id = [key for key in indexes if run_in_index(key).run_id == run_id]
+        for key in (header_key(run_id), *await keys_of_id(self._store, run_id), *of_id):
+            await self._store.delete(key)
 
     async def _purge(self, run_id: str) -> bool:
         try:

@@ -1,11 +1,11 @@
-"""Open a store of runs or of spending by its path or URL, as on a command line."""
+"""Open a store by its path or URL, as on a command line."""
 
 from __future__ import annotations
 
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from weakref import WeakValueDictionary
 
 from fastroai.errors import ConfigurationError
@@ -13,9 +13,6 @@ from fastroai.store.address import Address
 from fastroai.store.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
-
-if TYPE_CHECKING:
-    from fastroai.usage.spend_store import SpendStore
 
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
 _FORMS: Final = (
@@ -83,22 +80,6 @@ def open_payload_store(place: str) -> PayloadStore:
         expected = "the path of a folder, or a URL that fsspec takes, such as s3://bucket/runs"
         raise ConfigurationError("payloads", Address(place).shown, expected)
     return FilePayloadStore(place)
-
-
-def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
-    """Make the store of spend limits at a path (`spend.db`) or URL. Everything else: see `open_run_store`."""
-    kind, where = kind_and_place(place)
-    if kind == "redis":
-        from fastroai.store.spend_redis import RedisSpendStore
-
-        return RedisSpendStore(where)
-    if kind == "postgres":
-        from fastroai.store.spend_postgres import PostgresSpendStore
-
-        return PostgresSpendStore(where)
-    from fastroai.store.spend_sqlite import SQLiteSpendStore  # it imports the prices, which runs do not need
-
-    return SQLiteSpendStore(where)
 
 
 def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "redis", "postgres"], str]:

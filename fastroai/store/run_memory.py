@@ -54,6 +54,8 @@ class MemoryRunStore(ReadsRuns):
         self._held: dict[bytes, _Held] = {}
         self._keys: list[bytes] = []
         """All keys, sorted."""
+        self._new_after = 0
+        """The position after which keys begin: the highest revision at which one was deleted."""
         self._waiters = Waiters()
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ class MemoryRunStore(ReadsRuns):
         with _gate, self._lock:
             self._expect(key, name, revision)
             held = self._open(name)
-            held.before, held.values = revision, [value]
+            held.before, held.values = revision or self._new_after, [value]
         self._waiters.wake(name)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
@@ -99,10 +101,13 @@ class MemoryRunStore(ReadsRuns):
                 for name, held in found
             ]
 
-    async def delete(self, key: str) -> None:
-        """See `RunStore`."""
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
         name = key_bytes(key)
         with _gate, self._lock:
+            if revision is not None:
+                self._expect(key, name, revision)
+                self._new_after = max(self._new_after, revision)
             if self._held.pop(name, None):
                 del self._keys[bisect_left(self._keys, name)]
         self._waiters.wake(name)

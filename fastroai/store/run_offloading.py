@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.runtime.options import check_count
@@ -18,7 +18,7 @@ from fastroai.store.hints import UNHEARD, HintsChanges
 from fastroai.store.kept_at import KeptAt
 from fastroai.store.payload_stores import PayloadStore
 from fastroai.store.reads_runs import ReadsRuns
-from fastroai.store.run_store import RunStoreLike, StoredKey, StoredValues
+from fastroai.store.run_store import DeletesAtRevision, RunStore, RunStoreLike, StoredKey, StoredValues
 
 LARGE: Final = 256 * 2**10
 """Bytes above which a value is kept elsewhere."""
@@ -59,6 +59,11 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         return f"OffloadingRunStore({self._store!r}, {self._payloads!r})"
 
     @property
+    def store_within(self) -> RunStore:
+        """The store of runs that keeps the keys."""
+        return self._store
+
+    @property
     def _place(self) -> object:
         return self._store, self._payloads
 
@@ -91,9 +96,12 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         found = await self._store.list(prefix, after=after, limit=limit)
         return await asyncio.gather(*map(self._listed, found))
 
-    async def delete(self, key: str) -> None:
-        """See `RunStore`. An interrupted delete can leave payloads, which `forget_orphans` removes."""
-        await self._store.delete(key)
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`. An interrupted delete can leave payloads: see `forget_orphans`."""
+        if revision is None:
+            await self._store.delete(key)
+        else:
+            await cast("DeletesAtRevision", self._store).delete(key, revision=revision)
         await self._payloads.delete(_group_of(key))
 
     # --- operations that only some stores have ---

@@ -82,7 +82,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
             timeout,
             store="PostgresRunStore",
             script="run_postgres.sql",
-            last_made="run_delete_v1",
+            last_made="run_delete_v2",
             unavailable=RunStoreUnavailable,
         )
         self._address = self._driver.address
@@ -123,9 +123,11 @@ class PostgresRunStore(ReadsRuns, KeptAt):
             StoredKey(key=name.decode(), value=value, revision=revision) for name, value, revision in found
         ]
 
-    async def delete(self, key: str) -> None:
-        """See `RunStore`."""
-        await self._query("SELECT {schema}.run_delete_v1(%s)", key_bytes(key))
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
+        answer = await self._query("SELECT {schema}.run_delete_v2(%s, %s::bigint)", key_bytes(key), revision)
+        if revision is not None:
+            self._expect(key, revision, answer)
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""

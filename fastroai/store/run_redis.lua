@@ -3,11 +3,12 @@
 -- KEYS: the index of all names (a sorted set, by name); the revisions of all names (a hash), which show that the last
 -- value of a name is lost; and the list of one name: the position before its first value, then its values. The list is
 -- never empty: a name without values has no list. The common beginning of the lists' keys is also the channel on which
--- changed names are announced.
+-- changed names are announced. Last, the position after which new names begin if they are set: the highest revision
+-- at which one was deleted.
 -- ARGV: the operation, and its arguments. The write that Redis may refuse for lack of memory comes first, so that
 -- either all writes are made or none.
 
-local INDEX, REVISIONS, HELD = KEYS[1], KEYS[2], KEYS[3]
+local INDEX, REVISIONS, HELD, NEW_AFTER = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local AT_ONCE = 5000 -- arguments of a command; Lua takes no more than 8,000
 
 local function digits(number) return string.format('%.0f', number) end
@@ -52,11 +53,15 @@ end
 function operations.compare_and_set(name, revision, value)
     local actual = revision_of(HELD, name)
     if actual ~= tonumber(revision) then return actual end
-    if actual == 0 then redis.call('ZADD', INDEX, 0, name) end
+    local before = actual
+    if actual == 0 then
+        before = tonumber(redis.call('GET', NEW_AFTER) or 0)
+        redis.call('ZADD', INDEX, 0, name)
+    end
     redis.call('RPUSH', HELD, value)
     redis.call('LTRIM', HELD, -1, -1)
-    redis.call('LPUSH', HELD, digits(actual))
-    redis.call('HSET', REVISIONS, name, digits(actual + 1))
+    redis.call('LPUSH', HELD, digits(before))
+    redis.call('HSET', REVISIONS, name, digits(before + 1))
     hint(name)
     return actual
 end
@@ -87,11 +92,17 @@ function operations.list(first, last, limit)
     return found
 end
 
-function operations.delete(name)
+function operations.delete(name, revision)
+    local actual = revision_of(HELD, name)
+    if revision then
+        if actual ~= tonumber(revision) then return actual end
+        if actual > tonumber(redis.call('GET', NEW_AFTER) or 0) then redis.call('SET', NEW_AFTER, revision) end
+    end
     redis.call('ZREM', INDEX, name)
     redis.call('HDEL', REVISIONS, name)
+    redis.call('DEL', HELD)
     hint(name)
-    return redis.call('DEL', HELD)
+    return actual
 end
 
 return operations[ARGV[1]](ARGV[2], ARGV[3], ARGV[4])

@@ -72,8 +72,9 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self.largest_value = largest_value
         self._prefix = prefix
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
-        self._index, self._revisions, self._held = (
-            f"{{{prefix}}}:{part}".encode() for part in ("runs", "revisions", "run:")
+        parts = ("runs", "revisions", "run:", "new_after")
+        self._index, self._revisions, self._held, self._new_after = (
+            f"{{{prefix}}}:{part}".encode() for part in parts
         )
         self._driver = RedisServer(
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
@@ -113,10 +114,13 @@ class RedisRunStore(ReadsRuns, KeptAt):
             StoredKey(key=name.decode(), value=value, revision=revision) for name, value, revision in found
         ]
 
-    async def delete(self, key: str) -> None:
-        """See `RunStore`."""
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
         name = key_bytes(key)
-        await self._perform("delete", name, name)
+        if revision is None:
+            await self._perform("delete", name, name)
+        else:
+            self._expect(key, revision, await self._perform("delete", name, name, revision))
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""
@@ -138,7 +142,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         return line
 
     async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
-        keys = [self._index, self._revisions, self._held + name]
+        keys = [self._index, self._revisions, self._held + name, self._new_after]
         return await self._connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
 
     @staticmethod

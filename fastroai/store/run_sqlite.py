@@ -48,6 +48,8 @@ _LIST: Final = (
     f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
     "LEFT JOIN run_value ON place = last ORDER BY key"
 )
+_SIGN: Final = 2**31
+"""The number from which on SQLite takes the user version of a file for a negative one."""
 
 
 class SQLiteRunStore(ReadsRuns, KeptAt):
@@ -87,7 +89,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self.largest_value = largest_value
         self._clock = clock
         self._driver = SQLiteFile(
-            file_path(path, "MemoryRunStore()"),
+            file_path(path, "MemoryRunStore(), and MemorySpendStore() for spend limits"),
             seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "run_value",
@@ -137,15 +139,17 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         found = await self._connections.run(operation)
         return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
 
-    async def delete(self, key: str) -> None:
-        """See `RunStore`."""
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
         name = key_bytes(key)
 
-        def operation(connection: sqlite3.Connection) -> None:
+        def operation(connection: sqlite3.Connection) -> int | None:
             with self._driver.transaction(connection):
-                _delete(connection, name)
+                return _delete(connection, name, revision)
 
-        await self._connections.run(operation)
+        actual = await self._connections.run(operation)
+        if revision is not None and actual is not None:
+            raise RevisionConflict(key, revision, actual)
 
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
@@ -188,14 +192,28 @@ def _replace(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes
     first, actual = _find(connection, name)
     if actual == revision:
         _clear(connection, first)
-        _insert(connection, first or _new_key(connection, name), values, revision)
+        after = revision or _new_after(connection)
+        _insert(connection, first or _new_key(connection, name), values, after)
     return actual
 
 
-def _delete(connection: sqlite3.Connection, name: bytes) -> None:
-    first, _ = _find(connection, name)
+def _delete(connection: sqlite3.Connection, name: bytes, revision: int | None) -> int | None:
+    """Delete a key. Return the revision that it has, if it is not the one that is given."""
+    first, actual = _find(connection, name)
+    if revision not in (None, actual):
+        return actual
+    if revision is not None and revision > _new_after(connection):
+        signed = revision if revision < _SIGN else revision - 2 * _SIGN
+        connection.execute(f"PRAGMA user_version = {signed}")
     _clear(connection, first)
     connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
+    return None
+
+
+def _new_after(connection: sqlite3.Connection) -> int:
+    """Return the position after which replaced keys begin: the highest revision at which one was deleted."""
+    (signed,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(signed) % (2 * _SIGN)
 
 
 def _new_key(connection: sqlite3.Connection, name: bytes) -> int:

@@ -6,7 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from inspect import signature
 from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from typing_extensions import TypeIs
 
 LONGEST_KEY: Final = 512
 """Most characters of a key."""
@@ -82,6 +85,8 @@ class RunStore(Protocol):
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """Replace all that the key holds by one value at position `revision` + 1.
 
+        A new key may begin at a later position: see `DeletesAtRevision`.
+
         Raises:
             RevisionConflict: the key's last position is not `revision`.
         """
@@ -101,6 +106,33 @@ class RunStore(Protocol):
 
 RunStoreLike: TypeAlias = RunStore | str | os.PathLike[str]
 """A store of runs, or the place of one as `open_run_store` takes it: a path such as `"runs.db"`, or a URL."""
+
+
+class DeletesAtRevision(RunStore, Protocol):
+    """A `RunStore` that can delete a key only as long as nobody has written it again.
+
+    A store is one if its `delete` has the parameter `revision`. Without it, accounts of spend limits that
+    nobody uses any more are kept.
+    """
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete a key; with `revision`, only if that is its last position.
+
+        If `compare_and_set` makes the key again, it never has that revision again: from then on,
+        `compare_and_set` makes all new keys at positions above. So a write of before that names the revision
+        fails, however late it comes. A key that `append` makes still begins at 1.
+
+        Raises:
+            RevisionConflict: the key's last position is another, or the key is gone.
+        """
+        ...
+
+
+def deletes_at_revision(store: RunStore) -> TypeIs[DeletesAtRevision]:
+    """Return whether a store can delete a key at a revision. One around another can do what that can."""
+    while (inner := getattr(store, "store_within", None)) is not None:
+        store = inner
+    return "revision" in signature(store.delete).parameters
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ import pytest
 
 from fastroai.errors import RevisionConflict
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.run_store import RunStore, StoredKey
+from fastroai.store.run_store import DeletesAtRevision, RunStore, StoredKey, deletes_at_revision
 
 P = ParamSpec("P")
 SuiteT = TypeVar("SuiteT")
@@ -255,7 +255,10 @@ class RunStoreSuite:
         assert (await store.read(key, after=4)).values == (b"5",)
 
     async def test_compare_and_set_makes_a_key_and_goes_on_with_it(self, store: RunStore, key: str) -> None:
-        for revision in range(5):
+        await store.compare_and_set(key, b"first", revision=0)
+        first = (await store.read(key)).revision  # 1, unless keys were deleted at their revision before
+        assert first >= 1
+        for revision in range(first, first + 5):
             await store.compare_and_set(key, b"%d" % revision, revision=revision)
             stored = await store.read(key)
             assert (stored.values, stored.revision) == ((b"%d" % revision,), revision + 1)
@@ -386,6 +389,63 @@ class RunStoreSuite:
         await store.delete(key)
         await store.delete(key)
 
+    @pytest.fixture
+    def deleting(self, store: RunStore) -> DeletesAtRevision:
+        """Return the store, if its `delete` takes a revision."""
+        if not deletes_at_revision(store):
+            pytest.skip("its delete takes no revision")
+        return store
+
+    async def test_a_key_is_deleted_at_its_last_revision_only(
+        self, store: RunStore, other: RunStore, deleting: DeletesAtRevision, key: str
+    ) -> None:
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        for revision in (0, 1, 2, 4, 1_000):
+            conflict = await _outcome(deleting.delete(key, revision=revision))
+            assert conflict is not None
+            assert (conflict.key, conflict.expected, conflict.actual) == (key, revision, 3)
+        assert (await other.read(key)).values == (b"1", b"2", b"3")
+        await deleting.delete(key, revision=3)
+        for client in (store, other):
+            assert ((await client.read(key)).values, (await client.read(key)).revision) == ((), 0)
+            assert _names(await client.list(key)) == []
+        conflict = await _outcome(deleting.delete(key, revision=3))
+        assert conflict is not None
+        assert conflict.actual == 0
+
+    async def test_a_key_that_was_deleted_at_a_revision_never_has_it_again(
+        self, store: RunStore, other: RunStore, deleting: DeletesAtRevision, key: str
+    ) -> None:
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        await deleting.delete(key, revision=3)
+        await other.compare_and_set(key, b"new", revision=0)
+        begun = (await store.read(key)).revision
+        assert begun > 3
+        for revision in range(1, 4):
+            assert await _outcome(store.compare_and_set(key, b"late", revision=revision))
+            assert await _outcome(store.append(key, [b"late"], revision=revision))
+            assert await _outcome(deleting.delete(key, revision=revision))
+        await store.append(key, [b"more"], revision=begun)
+        assert (await other.read(key)).values == (b"new", b"more")
+        await deleting.delete(key)
+        await store.append(key, [b"1"], revision=0)
+        assert (await other.read(key)).revision == 1, "a key that is appended to begins at 1"
+
+    async def test_of_writes_and_deletions_at_one_revision_exactly_one_happens(
+        self, store: RunStore, other: RunStore, deleting: DeletesAtRevision, key: str
+    ) -> None:
+        for _ in range(5):
+            await store.compare_and_set(key, b"1", revision=0)
+            revision = (await other.read(key)).revision
+            outcomes = await asyncio.gather(
+                _outcome(other.compare_and_set(key, b"2", revision=revision)),
+                _outcome(deleting.delete(key, revision=revision)),
+                _outcome(deleting.delete(key, revision=revision)),
+            )
+            assert len([each for each in outcomes if each is None]) == 1
+            assert (await store.read(key)).values == ((b"2",) if outcomes[0] is None else ())
+            await store.delete(key)
+
     # --- several clients at once ---
 
     async def test_clients_see_at_once_what_the_others_wrote(
@@ -427,7 +487,8 @@ class RunStoreSuite:
         )
         winners = [b"%d" % number for number, conflict in enumerate(outcomes) if conflict is None]
         stored = await other.read(key)
-        assert (list(stored.values), stored.revision) == (winners, before + 1)
+        assert list(stored.values) == winners
+        assert stored.revision == before + 1 or not before, "a new key may begin later"
         assert len(winners) == 1
 
     async def test_nothing_is_lost_where_many_append_to_one_key(

@@ -43,6 +43,7 @@ _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
 _SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
 _LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
+_STORE: Final = "a SpendStore, such as SQLiteSpendStore('spend.db'), or open_spend_store(a store of runs)"
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
@@ -288,7 +289,7 @@ def usable_store(store: object) -> SpendStore:
         return default_spend_store()
     if isinstance(store, type) or not isinstance(store, SpendStore):
         shown = "(not shown)" if isinstance(store, str) else store  # a password can be in a URL
-        raise ConfigurationError("store", shown, "a SpendStore, such as SQLiteSpendStore('spend.db')")
+        raise ConfigurationError("store", shown, _STORE)
     return store
 
 

@@ -1,7 +1,6 @@
 """The rules of `SpendStore` for the claims on one account, as pure code without clock, I/O or locks.
 
-The stores in memory and in SQLite run this code. Redis and PostgreSQL have the rules in the language of the
-server, where they must be atomic; the tests hold all four to one model.
+All stores run this code, and the tests hold them to a model of it.
 
     waiting ── reserve ──▶ reserved ── mark_sent ──▶ sent ── lease over ──▶ lapsed
        └──────────────────────┴──── settle ────────────┴──── settle ──────────┴──▶ gone
@@ -21,15 +20,15 @@ counts nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal, Protocol
+from typing import Final
 
 from fastroai.usage.spend_amounts import MILLION, millionths, spend_units, spend_usd
+from fastroai.usage.spend_rows import AccountRow, ClaimRow, ClaimRows, WindowRow, WindowRows
 from fastroai.usage.spend_store import (
-    KEEP,
     SpendAccount,
     SpendAdjustment,
     SpendBalance,
@@ -40,163 +39,11 @@ from fastroai.usage.spend_store import (
     Window,
 )
 
-ClaimState = Literal["waiting", "reserved", "sent", "lapsed"]
-"""The state of a claim. `lapsed`: it was sent, and its lease ended. It counts as spent until `settle`."""
-
 CORRECTION_TIME: Final = timedelta(days=7)
 """The time for which a lapsed claim is kept, so that `settle` can correct it."""
 
-RETENTION: Final = timedelta(days=1)
-"""The least time, by the steady clock, for which an unused account is kept."""
-
 WINDOWS_KEPT: Final = 4
 """The least number of windows of an account that are kept, the current one included."""
-
-
-@dataclass(slots=True)
-class WindowRow:
-    """The stored values of one window of an account."""
-
-    number: int
-    """The number of the window. It is larger than the numbers of all windows that were opened before."""
-    closes_at: datetime | None
-    """The end of the window, in UTC; `None` for `total`."""
-    spent: int = 0
-    """The spent amount in units of 1e-18 dollars, as are all amounts here."""
-    reserved: int = 0
-    limit: int = 0
-    """The limit of the latest claim."""
-    set_limit: int | None = None
-    """The limit that was set by hand."""
-    told: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """The id of the claim that warned of a share, by the share (in millionths) and the limit of the claim."""
-
-    def in_force(self, limit: int) -> int:
-        """Return the limit that applies to a claim with this limit."""
-        return limit if self.set_limit is None else self.set_limit
-
-
-@dataclass(slots=True)
-class AccountRow:
-    """The stored values of an account."""
-
-    steady: float
-    """The steady clock at the last use of the account."""
-    closes_at: datetime | None
-    """The end of the calendar window at the last use; `None` for `total`."""
-    charged: int
-    """The number of the window that new claims belong to. Spending in this and all later windows counts."""
-    keep: timedelta = KEEP
-    """Time for which windows are kept after their end."""
-
-    @property
-    def kept_until(self) -> datetime | None:
-        """Time at which the account is forgotten, if nobody uses it; `None` for `total`."""
-        return None if self.closes_at is None else self.closes_at + self.keep
-
-
-@dataclass(slots=True)
-class ClaimRow:
-    """The stored values of a claim."""
-
-    id: str
-    state: ClaimState
-    amount: int
-    """The amount in units of 1e-18 dollars."""
-    lease_until: float
-    """The time, by the steady clock, when it is given up, or forgotten if it has lapsed."""
-    holder: str
-    window: int | None = None
-    """The number of the window that it was reserved in."""
-    within: str = ""
-    """The id of the claim that its amount was taken from; empty if it was taken from the account."""
-
-
-class ClaimRows(Protocol):
-    """The claims on one account, in the order in which they were added."""
-
-    def get(self, claim_id: str) -> ClaimRow | None:
-        """Return the claim with this id."""
-        ...
-
-    def add(self, row: ClaimRow) -> None:
-        """Keep a new claim, behind all others."""
-        ...
-
-    def update(self, row: ClaimRow) -> None:
-        """Keep the changes of a claim. Its place in the order stays."""
-        ...
-
-    def remove(self, claim_id: str) -> None:
-        """Forget a claim."""
-        ...
-
-    def first_in_line(self) -> str | None:
-        """Return the id of the first claim that waits."""
-        ...
-
-    def over(self, steady: float) -> Sequence[ClaimRow]:
-        """Return the claims whose lease has ended."""
-        ...
-
-    def shift_leases(self, seconds: float) -> None:
-        """Move the end of all leases by some seconds; a negative number moves it back."""
-        ...
-
-    def holders(self) -> Sequence[str]:
-        """Return the processes with claims that have not lapsed, each once."""
-        ...
-
-    def held_by(self, holders: Collection[str]) -> Sequence[ClaimRow]:
-        """Return the claims of these processes that have not lapsed."""
-        ...
-
-    def lapsed(self) -> Sequence[ClaimRow]:
-        """Return the claims that have lapsed."""
-        ...
-
-
-class WindowRows(Protocol):
-    """The windows of one account. Changes to the rows that it returns are kept."""
-
-    def get(self, number: int) -> WindowRow | None:
-        """Return the window with this number."""
-        ...
-
-    def since(self, number: int) -> Sequence[WindowRow]:
-        """Return the windows with this number and larger ones, in order."""
-        ...
-
-    def closing_at(self, closes_at: datetime) -> WindowRow | None:
-        """Return the window that ends at this time."""
-        ...
-
-    def add(self, row: WindowRow) -> None:
-        """Keep a new window."""
-        ...
-
-    def forget(self, before: datetime, up_to: int) -> None:
-        """Forget the windows up to a number that ended before a time, and their adjustments."""
-        ...
-
-    def adjusted(self, change_id: str) -> SpendAdjustment | None:
-        """Return the adjustment that a change has made, if it is known."""
-        ...
-
-    def note(self, number: int, adjustment: SpendAdjustment) -> None:
-        """Keep an adjustment of a window."""
-        ...
-
-    def adjustments(self) -> Mapping[int, Sequence[SpendAdjustment]]:
-        """Return the adjustments by the number of the window, in order."""
-        ...
-
-
-def open_new(windows: WindowRows, window: Window, now: datetime, steady: float) -> AccountRow:
-    """Return an account without spending, with its first window."""
-    closes_at = end_of_window(window, now)
-    windows.add(WindowRow(1, closes_at))
-    return AccountRow(steady, closes_at, 1)
 
 
 def end_of_window(window: Window, now: datetime) -> datetime | None:
@@ -214,21 +61,25 @@ def end_of_window(window: Window, now: datetime) -> datetime | None:
 class OpenAccount:
     """An account at one moment, for one operation."""
 
-    def __init__(
-        self,
-        row: AccountRow,
-        windows: WindowRows,
-        claims: ClaimRows,
-        window: Window,
-        now: datetime,
-        steady: float,
-    ) -> None:
-        """Bring the account up to date: end leases that are over, and turn to the window of `now`."""
-        self._row, self._windows, self._claims, self._now = row, windows, claims, now
+    def __init__(self, row: AccountRow | None, window: Window, now: datetime, steady: float) -> None:
+        """Bring the account up to date: end leases that are over, and turn to the window of `now`.
+
+        `row` is changed; `None` opens an account that is not known. The time `now` is in UTC.
+        """
+        self.is_known = row is not None
+        """Whether the account is to be kept: something was reserved in it, now or before."""
+        self.is_over = row is not None and row.is_over(now, steady)
+        """Whether the account is not known any more to those who look, because nobody has used it."""
+        self.opens_window = row is None
+        """Whether the account has a window that it did not have before."""
+        if row is None:
+            closes_at = end_of_window(window, now)
+            row = AccountRow(steady, closes_at, 1, WindowRows([WindowRow(1, closes_at)]), ClaimRows())
+        self.row, self._windows, self._claims, self._now = row, row.windows, row.claims, now
         if steady < row.steady:
-            claims.shift_leases(steady - row.steady)
+            row.claims.shift_leases(steady - row.steady)
         row.steady = steady
-        for claim in claims.over(steady):
+        for claim in row.claims.over(steady):
             self._lease_over(claim)
         self._turn_to(end_of_window(window, now))
 
@@ -236,7 +87,8 @@ class OpenAccount:
         """See `SpendStore.reserve`."""
         amount = spend_units(claim.amount_usd, "reservation")
         limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
-        self._row.keep = claim.keep
+        self.is_known, self.is_over = True, False
+        self.row.keep = claim.keep
         held = self._claims.get(claim.id)
         if held is not None and held.state == "reserved" and amount > held.amount:
             self._take_out(held)
@@ -267,22 +119,23 @@ class OpenAccount:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """See `SpendStore.settle`."""
-        cost = spend_units(cost_usd, "cost")
+        cost, limit = spend_units(cost_usd, "cost"), spend_units(claim.limit_usd, "limit")
         held = self._claims.get(claim.id)
         if held is not None:
             self._take_out(held)
-            number = self._row.charged if held.window is None else held.window
+            number = self.row.charged if held.window is None else held.window
             if (window := self._windows.get(number)) is not None:
                 window.spent += cost
             self._give_back(held, held.amount - cost)
-        return replace(self.balance(), reached=self._reached(claim))
+        return replace(self.balance(), reached=self._reached(claim, limit))
 
-    def renew(self, claim: SpendClaim) -> None:
-        """See `SpendStore.renew`, here for one claim."""
-        held = self._claims.get(claim.id)
-        if held is not None and held.state != "lapsed":
-            held.lease_until = self._lease_of(claim)
-            self._claims.update(held)
+    def renew(self, claims: Collection[SpendClaim]) -> None:
+        """See `SpendStore.renew`."""
+        for claim in claims:
+            held = self._claims.get(claim.id)
+            if held is not None and held.state != "lapsed":
+                held.lease_until = self._lease_of(claim)
+                self._claims.update(held)
 
     def end_leases(self, holders: Collection[str]) -> None:
         """See `SpendStore.end_leases`."""
@@ -297,12 +150,14 @@ class OpenAccount:
             spent_usd=spend_usd(spent),
             reserved_usd=spend_usd(reserved),
             now=self._now,
-            resets_at=self._row.closes_at,
+            resets_at=self.row.closes_at,
             limit_usd=None if set_limit is None else spend_usd(set_limit),
         )
 
-    def adjust(self, change: SpendChange) -> SpendAdjustment:
+    def adjust(self, change: SpendChange) -> SpendAdjustment | None:
         """See `SpendStore.adjust`."""
+        if not self.is_known:
+            return None
         if (known := self._windows.adjusted(change.id)) is not None:
             return known
         window = self._charged
@@ -314,11 +169,11 @@ class OpenAccount:
             before, after = self._totals()[0], 0
             self._start_from_zero()
         spent, _ = self._totals()
-        window.told = {
-            (share, limit): claim_id
-            for (share, limit), claim_id in window.told.items()
+        window.told = tuple(
+            (share, limit, claim_id)
+            for share, limit, claim_id in window.told
             if _has_reached(spent, share, window.in_force(limit))
-        }
+        )
         adjustment = SpendAdjustment(
             id=change.id,
             at=self._now,
@@ -328,15 +183,16 @@ class OpenAccount:
             by=change.by,
             reason=change.reason,
         )
-        self._windows.note(window.number, adjustment)
+        window.adjustments = (*window.adjustments, adjustment)
         return adjustment
 
     def statuses(self, account: SpendAccount, closed: bool) -> tuple[SpendStatus, ...]:
         """See `SpendStore.windows`."""
-        adjustments = self._windows.adjustments()
+        if not self.is_known or self.is_over:
+            return ()
 
         def status(window: WindowRow, spent: int, reserved: int) -> SpendStatus:
-            is_open = window.number == self._row.charged
+            is_open = window.number == self.row.charged
             return SpendStatus(
                 key=account.key,
                 window=account.window,
@@ -344,31 +200,32 @@ class OpenAccount:
                 spent_usd=spend_usd(spent),
                 reserved_usd=spend_usd(reserved),
                 now=self._now,
-                resets_at=self._row.closes_at if is_open else window.closes_at,
+                resets_at=self.row.closes_at if is_open else window.closes_at,
                 is_open=is_open,
-                adjustments=tuple(adjustments.get(window.number, ())),
+                adjustments=window.adjustments,
             )
 
         open_one = status(self._charged, *self._totals())
         if not closed:
             return (open_one,)
-        over = [window for window in self._windows.since(1) if window.number < self._row.charged]
+        over = [window for window in self._windows.since(1) if window.number < self.row.charged]
         return (open_one, *(status(each, each.spent, each.reserved) for each in reversed(over)))
 
     @property
     def _charged(self) -> WindowRow:
         """The window that new claims belong to."""
-        return self._windows.since(self._row.charged)[0]
+        return self._windows.since(self.row.charged)[0]
 
     def _turn_to(self, closes_at: datetime | None) -> None:
         """Go on with the calendar window that ends at `closes_at`."""
-        row = self._row
+        row = self.row
         if closes_at is None or row.closes_at is None or closes_at == row.closes_at:
             return
         known = self._windows.closing_at(closes_at)
         if known is not None:
             row.charged = known.number
         elif closes_at > row.closes_at:
+            self.opens_window = True
             latest = self._windows.since(row.charged)[-1]
             row.charged = latest.number + 1
             self._windows.add(WindowRow(row.charged, closes_at, limit=latest.limit))
@@ -380,7 +237,7 @@ class OpenAccount:
         other = self._claims.get(within) if within and held.state == "waiting" else None
         if other is None or other.state != "reserved" or other.window is None:
             return False
-        if other.window < self._row.charged or other.amount < amount:
+        if other.window < self.row.charged or other.amount < amount:
             return False
         other.amount -= amount
         self._claims.update(other)
@@ -403,32 +260,32 @@ class OpenAccount:
                 window.reserved -= held.amount - amount
             self._give_back(held, held.amount - amount)
         elif first and sum(self._totals()) + amount <= limit:
-            held.state, held.window = "reserved", self._row.charged
+            held.state, held.window = "reserved", self.row.charged
             self._charged.reserved += amount
         held.amount = amount
 
-    def _reached(self, claim: SpendClaim) -> tuple[float, ...]:
+    def _reached(self, claim: SpendClaim, limit: int) -> tuple[float, ...]:
         """Return the shares that this claim is to warn of."""
-        window, limit = self._charged, spend_units(claim.limit_usd, "limit")
+        window = self._charged
         spent, _ = self._totals()
-        told = dict(window.told)
+        told = {(share, of): claim_id for share, of, claim_id in window.told}
         for share in claim.warn_at:
             if _has_reached(spent, millionths(share), window.in_force(limit)):
                 told.setdefault((millionths(share), limit), claim.id)
-        window.told = told
+        window.told = tuple((*key, claim_id) for key, claim_id in told.items())
         return tuple(share for share in claim.warn_at if told.get((millionths(share), limit)) == claim.id)
 
     def _start_from_zero(self) -> None:
         """Set the spending of the current windows to zero, and forget the claims that could correct it."""
         for held in self._claims.lapsed():
-            if held.window is not None and held.window >= self._row.charged:
+            if held.window is not None and held.window >= self.row.charged:
                 self._claims.remove(held.id)
-        for window in self._windows.since(self._row.charged):
+        for window in self._windows.since(self.row.charged):
             window.spent = 0
 
     def _totals(self) -> tuple[int, int]:
         """Return the spent and the reserved amount of the windows that count."""
-        counting = self._windows.since(self._row.charged)
+        counting = self._windows.since(self.row.charged)
         return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
     def _lease_over(self, held: ClaimRow) -> None:
@@ -442,7 +299,7 @@ class OpenAccount:
         if held.state == "sent" and window is not None:
             held.within = ""
             window.spent += held.amount
-            held.state, held.lease_until = "lapsed", self._row.steady + CORRECTION_TIME.total_seconds()
+            held.state, held.lease_until = "lapsed", self.row.steady + CORRECTION_TIME.total_seconds()
             self._claims.add(held)
 
     def _take_out(self, held: ClaimRow) -> None:
@@ -460,7 +317,7 @@ class OpenAccount:
         return None if number is None else self._windows.get(number)
 
     def _lease_of(self, claim: SpendClaim) -> float:
-        return self._row.steady + claim.lease
+        return self.row.steady + claim.lease
 
 
 def _has_reached(spent: int, share: int, limit: int) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.spend_stores import KINDS, KeptInMemory, KeptInPostgres, KeptInRedis, make_kept
+from support.spend_stores import KINDS, make_kept
 from support.spend_worker import SHARES, Deed, Mixed, Place, Task, Workers
 
 from fastroai.usage import SpendAccount, SpendStatus, SpendStore
@@ -50,13 +50,8 @@ def test_processes_never_cross_the_limit_in_force_and_the_account_agrees_with_th
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, workers: Workers
 ) -> None:
     kept = make_kept(kind, request, tmp_path)
-    do: Do = in_threads(kept.store) if isinstance(kept, KeptInMemory) and kind == "memory" else workers.do
-    if isinstance(kept, KeptInRedis):
-        place = Place("redis", kept.url, {"prefix": kept.prefix})
-    elif isinstance(kept, KeptInPostgres):
-        place = Place("postgres", kept.dsn, {"schema": kept.schema})
-    else:
-        place = Place("sqlite", str(tmp_path / "spend.db"))
+    do: Do = in_threads(kept.store) if kind == "memory" else workers.do
+    place = Place("memory", "") if kind == "memory" else Place.of(kept)
     task = Task("mix", place, Decimal("0.7"), LIMIT)
 
     @settings(max_examples=examples(10))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
-from support.spend_stores import KINDS, Kept, KeptInMemory, make_kept
+from support.spend_stores import KINDS, Kept, make_kept
 
 from fastroai.usage import SpendAccount, SpendBalance, SpendChange, SpendClaim, Window
 from fastroai.usage.spend_rules import end_of_window
@@ -326,7 +326,7 @@ class Run:
     def times(self, balance: SpendBalance) -> tuple[datetime, float, datetime | None]:
         """Of both clocks: the time, seconds, and the end of the window."""
         assert balance.resets_at == end_of_window(self.account.window, balance.now)
-        steady = self.kept.steady_clock() if isinstance(self.kept, KeptInMemory) else None
+        steady = self.kept.steady_clock() if self.kept.steady else None  # type: ignore[attr-defined]
         return balance.now, balance.now.timestamp() if steady is None else steady, balance.resets_at
 
     def claim(self, name: str, amount: Decimal, lease: int) -> SpendClaim:

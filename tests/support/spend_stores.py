@@ -1,11 +1,12 @@
-"""The four stores of spending, each with clocks that tests set."""
+"""The stores of spending, each with clocks that tests set: in memory, of ours, and one of a user."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,16 @@ import pytest
 import redis
 from psycopg.sql import SQL, Identifier
 
-from fastroai.store import MemorySpendStore, PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
+from fastroai.store import (
+    MemorySpendStore,
+    PostgresSpendStore,
+    RedisSpendStore,
+    SQLiteSpendStore,
+    StoredValues,
+    spend_keyed,
+)
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.spend_keyed import KeyedSpendStore
 from fastroai.usage import (
     SpendAccount,
     SpendAdjustment,
@@ -31,9 +41,11 @@ from fastroai.usage import (
     Window,
 )
 from fastroai.usage.memory_spend_store import utc_now
+from support.run_stores import PlainStore
 
-KINDS = ("memory", "sqlite", "redis", "postgres")
-SHARED_KINDS = ("sqlite", "redis", "postgres")
+KINDS = ("memory", "sqlite", "redis", "postgres", "user")
+OURS = ("sqlite", "redis", "postgres")
+SHARED_KINDS = (*OURS, "user")
 DAY = timedelta(days=1)
 
 
@@ -132,6 +144,8 @@ class KeptInMemory:
 
 
 class KeptInSQLite(KeptInMemory):
+    kind = "sqlite"
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = self.another()
@@ -140,75 +154,95 @@ class KeptInSQLite(KeptInMemory):
         return SQLiteSpendStore(self.path, clock=self.clock, steady_clock=self.steady_clock)
 
 
-class KeptInRedis:
-    """Where the script asks the server for the time, it is told a later or an earlier one."""
+class KeptInFileOfUser(KeptInMemory):
+    """A store of runs that a user has written: its own clock is the only one."""
 
+    kind = "user"
     steady = False
 
-    def __init__(self, url: str) -> None:
-        self.url, self.prefix = url, f"test-{uuid.uuid4().hex}"
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.store = self.another()
-        self.client = redis.Redis.from_url(url, decode_responses=True, protocol=2)
 
-    def another(self) -> RedisSpendStore:
-        store = RedisSpendStore(self.url, prefix=self.prefix)
-        source, time = store._driver._source, "redis.call('TIME')"
-        assert source.count(time) == 1
-        ahead = f"(redis.call('GET', '{self.prefix}-ahead') or 0)"
-        store._driver._source = source.replace(time, f"{{{time}[1], {time}[2] + {ahead}}}")
+    def another(self) -> KeyedSpendStore:
+        return KeyedSpendStore(Ahead(adapt_run_store(PlainStore(self.path)), lambda: self.ahead))
+
+
+class Ahead:
+    """A store of runs whose clock is ahead."""
+
+    def __init__(self, store: Any, ahead: Callable[[], timedelta]) -> None:
+        self.store_within, self._ahead = store, ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store_within, name)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        found: StoredValues = await self.store_within.read(key, after=after)
+        return replace(found, now=found.now + self._ahead())
+
+
+class KeptOnServer:
+    """Its clients take the clock of the server for a later or an earlier one."""
+
+    steady = False
+    client: type[KeyedSpendStore]
+
+    def __init__(self, kind: str, url: str, **options: str) -> None:
+        self.kind, self.url, self.options, self.ahead = kind, url, options, timedelta(0)
+        self.store = self.another()
+        self.runs: Any = self.store.runs.store_within  # type: ignore[attr-defined]
+
+    def another(self) -> KeyedSpendStore:
+        store = self.client(self.url, **self.options)
+        store.runs = Ahead(store.runs, lambda: self.ahead)  # type: ignore[assignment]
         return store
-
-    def names(self, part: str = "*") -> list[str]:
-        return list(self.client.scan_iter(f"{self.prefix}:*:{part}"))
-
-    def pass_time(self, seconds: float) -> None:
-        self.set_clock(seconds)
-
-    def set_clock(self, seconds: float) -> None:
-        self.client.incrby(f"{self.prefix}-ahead", round(seconds * 1_000_000))
-
-    def clear(self) -> None:
-        for key in (*self.names(), f"{self.prefix}-ahead"):
-            self.client.delete(key)
-
-    def end(self) -> None:
-        self.clear()
-        self.client.close()
-
-
-class KeptInPostgres:
-    """Its functions ask another one for the time, which is replaced by one that is ahead or behind."""
-
-    steady = False
-
-    def __init__(self, dsn: str, schema: str | None = None) -> None:
-        self.dsn, self.schema = dsn, schema or f"test_{uuid.uuid4().hex}"
-        self.ahead = timedelta(0)
-        self.store = self.another()
-        self.connection = psycopg.connect(dsn, autocommit=True)
-
-    def another(self) -> PostgresSpendStore:
-        return PostgresSpendStore(self.dsn, schema=self.schema)
-
-    def execute(self, statement: str, *parameters: object) -> psycopg.Cursor[tuple[Any, ...]]:
-        self.connection.execute(SQL("SET search_path TO {}").format(Identifier(self.schema)))
-        return self.connection.execute(statement.encode(), parameters or None)
 
     def pass_time(self, seconds: float) -> None:
         self.set_clock(seconds)
 
     def set_clock(self, seconds: float) -> None:
         self.ahead += timedelta(seconds=seconds)
-        ahead = self.ahead // timedelta(microseconds=1)
-        self.store._driver.connect().close()  # makes the functions where there are none
-        self.execute(
-            "CREATE OR REPLACE FUNCTION spend_clock_v1() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
-            f"$$ SELECT clock_timestamp() + interval '{ahead} microseconds' $$"
-        )
+
+
+class KeptInRedis(KeptOnServer):
+    client = RedisSpendStore
+
+    def __init__(self, url: str) -> None:
+        self.prefix = f"test-{uuid.uuid4().hex}"
+        super().__init__("redis", url, prefix=self.prefix)
+        self.server = redis.Redis.from_url(url, decode_responses=True, protocol=2)
+
+    def names(self) -> list[str]:
+        return list(self.server.scan_iter(f"{{{self.prefix}}}:*"))
 
     def clear(self) -> None:
-        self.execute("DELETE FROM spend_account")
-        self.set_clock(-self.ahead.total_seconds())
+        self.ahead = timedelta(0)
+        for key in self.names():
+            self.server.delete(key)
+
+    def end(self) -> None:
+        self.clear()
+        self.server.close()
+
+
+class KeptInPostgres(KeptOnServer):
+    client = PostgresSpendStore
+
+    def __init__(self, dsn: str, schema: str | None = None) -> None:
+        self.schema = schema or f"test_{uuid.uuid4().hex}"
+        super().__init__("postgres", dsn, schema=self.schema)
+        self.connection = psycopg.connect(dsn, autocommit=True)
+
+    def execute(self, statement: str, *parameters: object) -> psycopg.Cursor[tuple[Any, ...]]:
+        self.connection.execute(SQL("SET search_path TO {}").format(Identifier(self.schema)))
+        return self.connection.execute(statement.encode(), parameters or None)
+
+    def clear(self) -> None:
+        self.ahead = timedelta(0)
+        self.runs._driver.connect().close()  # makes the tables where there are none
+        self.execute("DELETE FROM run_key")
+        self.execute("DELETE FROM run_value")
 
     def end(self) -> None:
         self.connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self.schema)))
@@ -232,9 +266,17 @@ def make_kept(
         return KeptInMemory()
     if kind == "sqlite":
         return KeptInSQLite(folder / "spend.db")
+    if kind == "user":
+        return KeptInFileOfUser(folder / "file.db")
     if kind == "redis":
         return KeptInRedis(request.getfixturevalue("redis_url"))
     return KeptInPostgres(request.getfixturevalue("postgres_dsn"))
+
+
+async def swept() -> None:
+    """Wait until accounts that nobody uses are forgotten."""
+    for future in [*spend_keyed._sweeps]:
+        await asyncio.wrap_future(future)
 
 
 def account(window: Window = "total", key: str = "acme") -> SpendAccount:
@@ -243,9 +285,9 @@ def account(window: Window = "total", key: str = "acme") -> SpendAccount:
 
 def claim(
     claim_id: str,
-    amount: str | int = 1,
+    amount: str | int | Decimal = 1,
     *,
-    limit: str | int = 10,
+    limit: str | int | Decimal = 10,
     of: SpendAccount | None = None,
     lease: float = 30,
     holder: str = "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +12,13 @@ from decimal import Decimal
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import Any
 
 from fastroai.runtime.owner import process_owner
-from fastroai.store import PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
+from fastroai.store import PostgresSpendStore, RedisSpendStore, SQLiteSpendStore, open_spend_store
 from fastroai.usage import (
     SpendAccount,
     SpendAdjustment,
@@ -25,11 +28,13 @@ from fastroai.usage import (
     SpendStore,
 )
 from support.patience import PATIENCE
+from support.run_stores import PlainStore
 
-STORES: Mapping[str, type] = {
+STORES: Mapping[str, Callable[..., Any]] = {
     "sqlite": SQLiteSpendStore,
     "redis": RedisSpendStore,
     "postgres": PostgresSpendStore,
+    "user": lambda path: open_spend_store(PlainStore(Path(path))),
 }
 SHARES = (0.5, 0.8, 1.0)
 POLL = 0.005
@@ -42,6 +47,13 @@ class Place:
     kind: str
     where: str
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kept: Any) -> Place:
+        """The place of a store under test."""
+        if hasattr(kept, "path"):
+            return cls(kept.kind, str(kept.path))
+        return cls(kept.kind, kept.url, kept.options)
 
     def open(self) -> Any:
         return STORES[self.kind](self.where, **self.options)
@@ -57,8 +69,12 @@ class Task:
     limit: Decimal
     cost: Decimal = Decimal(0)
     count: int = 1
+    lines: int = 1
+    """How many of its requests a process makes at once, if they go in lines."""
     key: str = "shared"
     seed: int = 0
+    notes: str = ""
+    """The file in which a process notes what it sends, if it does so without end."""
     by_hand: bool = False
     """Whether the limit is changed and the spending reset meanwhile."""
 
@@ -120,6 +136,35 @@ class Deed:
         assert await self.store.mark_sent(claim)
         await self.store.settle(claim, self.task.cost)
         return crossed
+
+    async def in_lines(self) -> list[float]:
+        """Spend in some lines at once, one request after the other in each: the seconds that each took."""
+        requests, took = iter(self.claims), list[float]()
+
+        async def line() -> None:
+            for claim in requests:
+                started = perf_counter()
+                await self._spend(claim)
+                took.append(perf_counter() - started)
+
+        await asyncio.gather(*(line() for _ in range(self.task.lines)))
+        return took
+
+    async def without_end(self) -> None:
+        """Spend in some lines until somebody kills this process, and note what is sent and settled."""
+        notes = os.open(self.task.notes, os.O_WRONLY | os.O_APPEND)
+
+        async def line() -> None:
+            while True:
+                claim = replace(self.claims[0], id=uuid.uuid4().hex)
+                while not (await self.store.reserve(claim)).granted:
+                    await asyncio.sleep(POLL)
+                if await self.store.mark_sent(claim):
+                    os.write(notes, b"sent\n")
+                    await self.store.settle(claim, self.task.cost)
+                    os.write(notes, b"settled\n")
+
+        await asyncio.gather(*(line() for _ in range(self.task.lines)))
 
     async def mix(self) -> Mixed:
         """Random operations, some at once."""

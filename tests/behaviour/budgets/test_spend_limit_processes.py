@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.accounting import listed_cost
@@ -28,7 +27,7 @@ from support.budget_worker import (
     work,
 )
 from support.patience import PATIENCE
-from support.spend_stores import SHARED_KINDS, Kept, Passed, account, claim, kept_in
+from support.spend_stores import OURS, SHARED_KINDS, Kept, Passed, account, claim, kept_in
 from support.spend_worker import Place, Workers
 
 from fastroai import FastroAgent, SpendLimit
@@ -56,15 +55,6 @@ def workers() -> Iterator[Workers]:
     some = Workers(PROCESSES, work, PRELOADED)
     yield some
     some.end()
-
-
-def place_of(kept: Any) -> Place:
-    """How another process opens the store."""
-    if hasattr(kept, "prefix"):
-        return Place("redis", kept.url, {"prefix": kept.prefix})
-    if hasattr(kept, "schema"):
-        return Place("postgres", kept.dsn, {"schema": kept.schema})
-    return Place("sqlite", str(kept.path))
 
 
 def most_usd(server: ModelServer, prompt: str, max_tokens: int) -> Decimal:
@@ -139,7 +129,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     assert (await kept.store.reserve(holder)).granted
 
     # All at once: there is room for the answers of all, but for the bounds of only a few at a time.
-    common = {"place": place_of(kept), "environment": server.environment(), "limit_usd": limit_usd}
+    common = {"place": Place.of(kept), "environment": server.environment(), "limit_usd": limit_usd}
     for pipe in workers.pipes[:survivors]:
         pipe.send(Work("ask", count=REQUESTS_EACH, **common))  # type: ignore[arg-type]
     workers.pipes[-1].send(Work("hold", count=HELD, **common))  # type: ignore[arg-type]
@@ -195,7 +185,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     assert (taken.spent_usd, taken.reserved_usd) == (0, 0)
 
 
-@pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
+@pytest.mark.parametrize("kept", OURS, indirect=True)
 async def test_processes_whose_agents_set_no_max_tokens_share_what_is_far_less_than_one_bound(
     kept: Kept, workers: Workers, server: ModelServer
 ) -> None:
@@ -204,7 +194,7 @@ async def test_processes_whose_agents_set_no_max_tokens_share_what_is_far_less_t
     books = Books(server, kept.store)
     limit_usd = Decimal("0.05")
     assert most_usd(server, "work 0", LONGEST) > 4 * limit_usd
-    common = {"place": place_of(kept), "environment": server.environment(), "limit_usd": limit_usd}
+    common = {"place": Place.of(kept), "environment": server.environment(), "limit_usd": limit_usd}
     for pipe in workers.pipes:
         pipe.send(Work("share", count=5, **common))  # type: ignore[arg-type]
     outcomes = await asyncio.to_thread(answered, workers, PROCESSES)
@@ -216,7 +206,7 @@ async def test_processes_whose_agents_set_no_max_tokens_share_what_is_far_less_t
     assert None not in lowered
 
 
-@pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
+@pytest.mark.parametrize("kept", OURS, indirect=True)
 async def test_one_of_all_processes_is_told_of_each_share(
     kept: Kept, workers: Workers, server: ModelServer
 ) -> None:
@@ -224,7 +214,7 @@ async def test_one_of_all_processes_is_told_of_each_share(
     shares = (0.1, 0.2, 0.3, 0.4, 0.5)
     limit_usd = most_usd(server, "work 0", MAX_TOKENS) * PROCESSES * REQUESTS_EACH
     for pipe in workers.pipes:
-        pipe.send(Work("ask", place_of(kept), server.environment(), limit_usd, REQUESTS_EACH, warn_at=shares))
+        pipe.send(Work("ask", Place.of(kept), server.environment(), limit_usd, REQUESTS_EACH, warn_at=shares))
     outcomes = await asyncio.to_thread(answered, workers, PROCESSES)
     spent_usd = (await kept.store.balance(account(key=SHARED))).spent_usd
     told = sorted(share for outcome in outcomes for share in outcome.told)

@@ -326,16 +326,17 @@ async def spend(name):
 def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
     script = """
 print(asyncio.run(spend("parent")), flush=True)
-opened = list(store._connections._idle)
+connections = store.runs._connections
+opened = list(connections._idle)
 assert opened
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    assert not store._connections._idle, "SQLite's connections are closed before a fork"
+    assert not connections._idle, "SQLite's connections are closed before a fork"
     print(asyncio.run(spend("parent again")))
 else:
-    assert not store._connections._idle
+    assert not connections._idle
     print(asyncio.run(spend("child")))
-    assert store._connections._idle[0] is not opened[0]
+    assert connections._idle[0] is not opened[0]
 """
     assert run_script(tmp_path, script) == ["1", "2", "3"]
 

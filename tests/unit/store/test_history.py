@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from support.stored_runs import log_key_of
 
 from fastroai.errors import (
     ConfigurationError,
+    RevisionConflict,
     RunCorrupt,
     RunFromNewerVersion,
     RunInProgress,
@@ -22,7 +23,7 @@ from fastroai.errors import (
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore, adapt_run_store
-from fastroai.store.headers import encode_header, header_key
+from fastroai.store.headers import encode_header, header_key, replace_header
 from fastroai.store.payloads import seal
 
 NOW = START + timedelta(days=10)
@@ -362,6 +363,73 @@ async def test_whoever_read_the_header_before_a_deletion_cannot_take_the_run_up(
     before = (await store.read(header_key("r1"))).revision
     await RunHistory(store).delete("r1")
     assert revisions[0] == [before + 1]
+
+
+class Interrupted(MemoryRunStore):
+    """Something happens between what a process has read and the next write of a header, or its deletion."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: NOW)
+        self.before_write: Callable[[], Awaitable[object]] | None = None
+        self.before_delete: Callable[[], Awaitable[object]] | None = None
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        if key.startswith("run:") and (happens := self.before_write):
+            self.before_write = None
+            await happens()
+        await super().compare_and_set(key, value, revision=revision)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        if key.startswith("run:") and (happens := self.before_delete):
+            self.before_delete = None
+            await happens()
+        await super().delete(key, revision=revision)
+
+
+async def header_as_often_written(store: MemoryRunStore, run_id: str, revision: int) -> None:
+    """Have the header of a run written again until it would have this revision, if it had begun at 1."""
+    found = await store.read(header_key(run_id))
+    for times in range(revision - 1):
+        await store.compare_and_set(header_key(run_id), found.values[-1], revision=found.revision + times)
+
+
+@pytest.mark.parametrize("read_before", ["write", "delete"])
+async def test_neither_a_deletion_nor_a_write_of_before_touches_a_later_run_with_the_same_id(
+    read_before: str,
+) -> None:
+    store = Interrupted()
+    first = await support_desk().write(store)
+    revision = (await store.read(header_key("r1"))).revision + (read_before == "delete")
+
+    async def another_run() -> None:
+        await RunHistory(store).delete("r1", force=True)
+        await support_desk().write(store)
+        await header_as_often_written(store, "r1", revision)
+
+    if read_before == "delete":
+        store.before_delete = another_run
+        await RunHistory(store).delete("r1")
+    else:
+        store.before_write = another_run
+        found = await store.read(header_key("r1"))
+        with pytest.raises(RevisionConflict):
+            await replace_header(store, first, found.revision)
+    now = await RunHistory(store).header("r1")
+    assert now.epoch != first.epoch
+    assert (await RunHistory(store).trace("r1")).status == "finished"
+
+
+async def test_a_deletion_whose_answer_was_lost_is_a_deletion() -> None:
+    class Lossy(MemoryRunStore):
+        async def delete(self, key: str, *, revision: int | None = None) -> None:
+            await super().delete(key, revision=revision)
+            if key.startswith("run:"):
+                await super().delete(key, revision=revision)  # as a client repeats it
+
+    store = Lossy(clock=lambda: NOW)
+    await support_desk().write(store)
+    await RunHistory(store).delete("r1")
+    assert await keys(store) == []
 
 
 # --- purging ---

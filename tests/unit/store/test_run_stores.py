@@ -1,6 +1,7 @@
 """The suite that users run against their stores, against ours and against two that users might write."""
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -8,7 +9,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import ClassVar
 
+import psycopg
 import pytest
 import redis
 from support.run_stores import (
@@ -22,7 +25,7 @@ from support.run_stores import (
 )
 
 from fastroai.errors import RevisionConflict
-from fastroai.store import RedisRunStore, RunStore, StoredKey, StoredValues
+from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore, StoredKey, StoredValues
 from fastroai.testing import RunStoreSuite
 
 Lose = Callable[[str, int], Awaitable[None]]
@@ -88,7 +91,7 @@ class Remembers(Ours):
         self, store: RunStore, key: str, lose: Lose, age: Callable[[], None]
     ) -> None:
         await store.append(key + "log", [b"1", b"2"], revision=0)
-        await store.compare_and_set(key, b"1", revision=0)
+        await store.append(key, [b"1"], revision=0)
         await store.compare_and_set(key, b"2", revision=1)
         age()
         for name, values in ((key, (b"2",)), (key + "log", (b"1", b"2"))):
@@ -270,6 +273,32 @@ class HasLocalTime(AsyncStore):
         return replace(await super().read(key), now=datetime.now(timezone(timedelta(hours=2))))
 
 
+class Deleting(AsyncStore):
+    """Deletes at a revision, and never gives that one again."""
+
+    new_after: ClassVar = 0
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        if revision is not None:
+            self._check(key, revision)
+            Deleting.new_after = max(self.new_after, revision)
+        await super().delete(key)
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        self._check(key, revision)
+        self._held[key] = ((revision or self.new_after) + 1, (value,))
+
+
+class DeletesAnyRevision(Deleting):
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        await super().delete(key)
+
+
+class GivesRevisionsAgain(Deleting):
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        await AsyncStore.compare_and_set(self, key, value, revision=revision)
+
+
 FAULTY = {
     NeverRefuses: "an_append_after_another_position_than_the_last_writes_nothing",
     ChecksTooEarly: "of_appends_at_one_revision_exactly_one_wins",
@@ -287,20 +316,58 @@ FAULTY = {
     ServesOneLoopAtATime: "a_store_serves_one_event_loop_while_another_is_blocked",
     SeesOnlyItsOwn: "clients_see_at_once_what_the_others_wrote",
     HasLocalTime: "the_clock_is_utc_and_goes_on",
+    DeletesAnyRevision: "a_key_is_deleted_at_its_last_revision_only",
+    GivesRevisionsAgain: "a_key_that_was_deleted_at_a_revision_never_has_it_again",
 }
 GIVEN = {"prefix": "p/", "key": "p/key", "revision": 1, "before": 1, "begin": "[ab]"}
 
 
-@pytest.mark.parametrize("faulty", [AsyncStore, *FAULTY], ids=lambda store: store.__name__)
+@pytest.mark.parametrize("faulty", [Deleting, *FAULTY], ids=lambda store: store.__name__)
 def test_the_suite_finds_what_is_wrong(faulty: type[AsyncStore]) -> None:
-    tests = FAULTY.values() if faulty is AsyncStore else [FAULTY[faulty]]
+    tests = FAULTY.values() if faulty is Deleting else [FAULTY[faulty]]
     for name in tests:
         held: Held = {}
         test = getattr(RunStoreSuite(), f"test_{name}")
-        given = {**GIVEN, "store": faulty(held), "other": faulty(held)}
+        store = faulty(held)
+        given = {**GIVEN, "store": store, "other": faulty(held), "deleting": store}
         wanted = {option: given[option] for option in signature(test).parameters}
-        if faulty is AsyncStore:
+        if faulty is Deleting:
             test(**wanted)
         else:
             with pytest.raises((AssertionError, RevisionConflict, IndexError, pytest.fail.Exception)):
                 test(**wanted)
+
+
+async def test_a_schema_that_an_earlier_version_made_is_brought_up_to_date(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with run_stores("postgres", request, tmp_path) as open_store:
+        store: PostgresRunStore = open_store()
+        await store.compare_and_set("kept", b"1", revision=0)
+        await store.aclose()
+        with psycopg.connect(request.getfixturevalue("postgres_dsn"), autocommit=True) as connection:
+            connection.execute(f'SET search_path TO "{store._driver.schema}"'.encode())
+            connection.execute("DROP FUNCTION run_delete_v2; DROP TABLE run_new_after")
+        now: PostgresRunStore = open_store()
+        assert (await now.read("kept")).values == (b"1",)
+        await now.delete("kept", revision=1)
+        await now.compare_and_set("kept", b"2", revision=0)
+        assert (await now.read("kept")).revision == 2
+        await now.aclose()
+
+
+async def test_revisions_up_to_the_last_one_are_remembered_when_their_keys_are_deleted(
+    tmp_path: Path,
+) -> None:
+    """SQLite keeps the highest in a number with a sign."""
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    for revision in (3, 2**31 - 1, 2**31, 2**32 - 3):
+        await store.append("key", [b"1"], revision=0)
+        with sqlite3.connect(tmp_path / "runs.db") as connection:
+            connection.execute("UPDATE run_value SET place = place - 1 + ?", (revision,))
+        connection.close()
+        await store.delete("key", revision=revision)
+        await store.compare_and_set("key", b"2", revision=0)
+        assert (await store.read("key")).revision == revision + 1
+        await store.delete("key")
+    await store.aclose()

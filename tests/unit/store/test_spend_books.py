@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, Literal
 
 import pytest
-from support.spend_stores import Kept, KeptInRedis, account, claim
+from support.spend_stores import Kept, account, claim
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage import SpendAccount, SpendBook, SpendChange, SpendClaim, SpendStore, Window
@@ -60,12 +60,7 @@ async def test_the_accounts_are_those_that_something_was_reserved_in(kept: Kept)
 
 
 async def test_any_number_of_accounts_is_told_page_by_page(shared: Kept, monkeypatch: Any) -> None:
-    for module, name in (
-        ("spend_sqlite", "_ACCOUNTS_A_PAGE"),
-        ("spend_redis", "_LOOKED_AT_ONCE"),
-        ("spend_postgres", "_ACCOUNTS_A_PAGE"),
-    ):
-        monkeypatch.setattr(f"fastroai.store.{module}.{name}", 10)
+    monkeypatch.setattr("fastroai.store.spend_keyed._ACCOUNTS_A_PAGE", 10)
     wanted = {account("day", f"customer {number}") for number in range(30)}
     for of in wanted:
         await shared.store.reserve(claim("x", of=of))
@@ -114,8 +109,6 @@ async def test_to_look_changes_nothing_and_sees_leases_that_are_over(kept: Kept,
 
 
 async def test_an_account_is_forgotten_although_somebody_looks_at_it_every_day(kept: Kept) -> None:
-    if isinstance(kept, KeptInRedis):
-        pytest.skip("the server forgets keys by its own clock, which no test sets")
     of = account("hour", "left")
     await kept.store.reserve(claim("a", of=of, keep=timedelta(days=3)))
     for days in range(7):

@@ -9,9 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from support.spend_stores import account, claim
+from support.spend_stores import account, claim, swept
 
-from fastroai.errors import ConfigurationError, RunStoreUnavailable, SpendStoreUnavailable
+from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable, SpendStoreUnavailable
 from fastroai.store import SQLiteRunStore, SQLiteSpendStore
 from fastroai.usage import SpendClaim
 
@@ -61,21 +61,11 @@ async def test_what_is_counted_survives_its_process(path: Path) -> None:
     await again.aclose()
 
 
-async def test_amounts_and_times_can_be_read_by_people(path: Path) -> None:
-    store = SQLiteSpendStore(path, clock=Clock())
-    await store.reserve(claim("a", "0.000000000000000001", of=account("day")))
-    await store.aclose()
-    connection = sqlite3.connect(path)
-    found = connection.execute("SELECT closes_at, spent_usd, reserved_usd FROM spend_window").fetchall()
-    connection.close()
-    assert found == [("2026-03-11T00:00:00.000000+00:00", "0", "0.000000000000000001")]
-
-
 async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(path: Path) -> None:
     store = SQLiteSpendStore(path)
     await store.balance(account("day"))
     await store.settle(claim("a"), Decimal(1))
-    assert rows(path, "spend_account") == 0
+    assert rows(path, "run_key") == 0
     await store.aclose()
 
 
@@ -126,12 +116,12 @@ async def test_runs_and_spending_can_share_a_file_that_is_marked_as_one_of_fastr
     await runs.append("a", [b"1"], revision=0)
     await spending.aclose()
     await runs.aclose()
-    assert rows(path, "spend_claim") == rows(path, "run_value") == 1
+    assert rows(path, "run_key") == 2
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone() == (0x46524149,)
     connection.execute("PRAGMA application_id = 0")  # as in files of before
     connection.close()
-    assert [found.key for found in await SQLiteRunStore(path).list("")] == ["a"]
+    assert [found.key for found in await SQLiteRunStore(path).list("")] == ["a", "spend:total:acme"]
 
 
 async def test_a_locked_file_is_an_unavailable_store(path: Path) -> None:
@@ -166,7 +156,7 @@ async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(path
         await store.reserve(claim("b", 3))
     await store.aclose()
     await store.reserve(claim("b", 3))
-    assert rows(path, "spend_claim") == 1, "once it was closed, it opens what is there"
+    assert rows(path, "run_value") == 1, "once it was closed, it opens what is there"
     await store.aclose()
 
 
@@ -215,8 +205,8 @@ async def test_the_file_stays_the_same_when_the_folder_of_the_process_changes(
     (path.parent / "elsewhere").mkdir()
     monkeypatch.chdir(path.parent / "elsewhere")
     await store.reserve(claim("a"))
-    assert repr(store) == f"SQLiteSpendStore({str(path)!r})"
-    assert rows(path, "spend_claim") == 1
+    assert repr(store) == f"SQLiteSpendStore(SQLiteRunStore({str(path)!r}))"
+    assert rows(path, "run_value") == 1
     await store.aclose()
 
 
@@ -234,18 +224,38 @@ async def test_accounts_that_nobody_uses_are_forgotten_a_day_after_their_window(
     clock = Clock()
     store = clock.open(path)
     long = await open_many(store)
-    assert (rows(path, "spend_account"), rows(path, "spend_claim")) == (7, 7)
-
     clock.pass_time(hours=20)
     await store.reserve(claim("a", of=account("hour", "new")))
-    assert rows(path, "spend_account") == 8
+    await swept()
+    assert rows(path, "run_key") == 8
 
     clock.pass_time(hours=6)
     await store.reserve(claim("b", of=account("hour", "new")))
-    assert (rows(path, "spend_account"), rows(path, "spend_claim")) == (3, 3)
-    assert rows(path, "spend_window") == 4
+    await swept()
+    assert {each.key for each in (await store.accounts()).accounts} == {"long", "for ever", "new"}
+    assert rows(path, "run_key") == rows(path, "run_value") == 3
     assert await store.mark_sent(long)
     await store.aclose()
+
+
+async def test_an_account_that_was_forgotten_begins_anew_and_no_write_of_before_reaches_it(
+    path: Path,
+) -> None:
+    clock, hour = Clock(), account("hour", "again")
+    store, other = clock.open(path), clock.open(path)
+    await store.reserve(claim("a", of=hour))
+    stale = await store.runs.read("spend:hour:again")
+    clock.pass_time(hours=50)
+    await other.reserve(claim("a", of=account("hour", "new")))
+    await swept()
+    assert (await store.runs.read("spend:hour:again")).revision == 0
+    assert (await store.reserve(claim("b", 5, of=hour))).granted
+    await store.settle(claim("b", 5, of=hour), Decimal(5))
+    with pytest.raises(RevisionConflict):
+        await store.runs.compare_and_set("spend:hour:again", stale.values[-1], revision=stale.revision)
+    assert (await store.balance(hour)).spent_usd == 5
+    await store.aclose()
+    await other.aclose()
 
 
 async def test_no_account_is_forgotten_because_the_clock_has_jumped_ahead(path: Path) -> None:
@@ -254,7 +264,8 @@ async def test_no_account_is_forgotten_because_the_clock_has_jumped_ahead(path: 
     await open_many(store)
     clock.now += timedelta(days=3_650)
     await store.reserve(claim("b", of=account("hour", "new")))
-    assert rows(path, "spend_account") == 8
+    await swept()
+    assert rows(path, "run_key") == 8
     clock.now -= timedelta(days=3_650)
     assert (await store.balance(account("hour", "customer 0"))).reserved_usd == 1
     await store.aclose()
@@ -272,18 +283,38 @@ async def test_after_a_restart_of_the_machine_leases_end_and_accounts_are_forgot
     clock.uptime = 36.0
     assert (await store.balance(account("total"))).reserved_usd == 0
     await store.reserve(claim("b", of=account("hour", "new")))
-    assert rows(path, "spend_account") == 3, "two of a total, and the new one"
+    await swept()
+    assert rows(path, "run_key") == 3, "two of a total, and the new one"
     await store.aclose()
 
 
 async def test_windows_that_are_over_are_kept_as_long_as_the_claims_say(path: Path) -> None:
-    clock = Clock()
+    clock, hour = Clock(), account("hour")
     store = clock.open(path)
-    for _ in range(40):
-        await store.reserve(claim("a", of=account("hour"), lease=3_600 * 24))
+    for number in range(40):
+        await store.reserve(claim(str(number), 1, of=hour, lease=3_600 * 24))
+        await store.settle(claim(str(number), of=hour), Decimal(number))
         clock.pass_time(hours=1)
-    assert rows(path, "spend_window") == 24 + 1, "those of a day, and that of now"
+    windows = await store.windows(hour)
+    assert len(windows) == 24 + 1, "those of a day, and that of now"
+    assert [each.spent_usd for each in windows] == [0, *range(39, 15, -1)]
     clock.pass_time(hours=24 * 30)
-    await store.reserve(claim("b", of=account("hour")))
-    assert rows(path, "spend_window") == 4, "the latest, in case the clock was wrong"
+    await store.reserve(claim("b", of=hour))
+    assert len(await store.windows(hour)) == 4, "the latest, in case the clock was wrong"
+    await store.aclose()
+
+
+async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE spend_account (account_key TEXT, time_window TEXT)")
+    connection.execute("INSERT INTO spend_account VALUES ('old', 'day')")
+    connection.commit()
+    connection.close()
+    store = SQLiteSpendStore(path)
+    with pytest.raises(ConfigurationError, match=r"earlier version.*'old' \(day\).*Give another file"):
+        await store.reserve(claim("a", of=account("day", "old")))
+    with pytest.raises(ConfigurationError, match="earlier version"):
+        await store.accounts()
+    assert (await store.reserve(claim("a", of=account("day", "new")))).granted
+    assert (await store.accounts()).accounts == (account("day", "new"),)
     await store.aclose()

@@ -1,0 +1,120 @@
+"""Accounts of spend limits that earlier versions of FastroAI have counted, in tables and keys of their own.
+
+They are not read. A limit that started from zero beside them would not hold, so it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from fastroai.errors import ConfigurationError, SpendStoreUnavailable
+from fastroai.records import Duration, in_seconds
+from fastroai.store.connections import Connections, Driver
+from fastroai.store.postgres_server import PostgresServer
+from fastroai.store.redis_server import RedisServer
+from fastroai.store.sqlite_file import SQLiteFile
+from fastroai.usage.spend_store import SpendAccount
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from redis.commands.core import Script
+
+ConnectionT = TypeVar("ConnectionT")
+
+_EXPECTED: Final = (
+    "a place where no earlier version of FastroAI has counted: {what} cannot be read any more, and would "
+    "start from zero. Give another {place}, and lower the limits there by what was spent: SpendBook.set_limit"
+)
+_QUERY: Final = (
+    "SELECT 1 FROM {0} WHERE account_key = coalesce({1}, account_key) "
+    "AND time_window = coalesce({1}, time_window) LIMIT 1"
+)
+
+
+class EarlierSpending(Generic[ConnectionT]):
+    """What an earlier version has counted at one place."""
+
+    def __init__(
+        self,
+        driver: Callable[[], Driver[ConnectionT]],
+        place: str,
+        has: Callable[[ConnectionT, SpendAccount | None], bool],
+    ) -> None:
+        """`has` looks for an account, or for any; `place` says of what kind the place is."""
+        self._driver, self._place, self._has = driver, place, has
+
+    async def refuse(self, account: SpendAccount | None) -> None:
+        """Raise `ConfigurationError` if an earlier version has counted for an account, or for any."""
+        driver = self._driver()
+        connections = Connections(driver, limit=1)
+        try:
+            if not await connections.run(lambda connection: self._has(connection, account)):
+                return
+        finally:
+            await connections.aclose()  # it is seldom needed
+        what = "what it has counted" if account is None else f"the account {account.key!r} ({account.window})"
+        raise ConfigurationError("store", driver.name, _EXPECTED.format(what=what, place=self._place))
+
+
+def earlier_in_sqlite(path: str, timeout: Duration) -> EarlierSpending[Any]:
+    """Return what an earlier version has counted in a file."""
+
+    def has(connection: sqlite3.Connection, account: SpendAccount | None) -> bool:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'spend_account'").fetchone():
+            return False
+        return connection.execute(_QUERY.format("spend_account", "?"), _named(account)).fetchone() is not None
+
+    driver = partial(SQLiteFile, path, in_seconds(timeout), (), "run_value", SpendStoreUnavailable)
+    return EarlierSpending(driver, "file", has)
+
+
+def earlier_in_redis(url: str, prefix: str, timeout: Duration) -> EarlierSpending[Any]:
+    """Return what an earlier version has counted under a prefix."""
+
+    def has(script: Script, account: SpendAccount | None) -> bool:
+        client = script.registered_client
+        if account is not None:
+            return bool(client.exists(f"{prefix}:{{{account.window}:{account.key}}}:account"))
+        literal = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
+        return any(True for _ in client.scan_iter(f"{literal}:{{*}}:account", count=1_000))
+
+    driver = partial(
+        RedisServer,
+        url,
+        timeout,
+        store="RedisSpendStore",
+        script="run_redis.lua",
+        unavailable=SpendStoreUnavailable,
+    )
+    return EarlierSpending(driver, "prefix", has)
+
+
+def earlier_in_postgres(dsn: str, schema: str, timeout: Duration) -> EarlierSpending[Any]:
+    """Return what an earlier version has counted in a schema."""
+
+    def has(connection: Connection[Any], account: SpendAccount | None) -> bool:
+        table = f'"{schema}".spend_account'
+        if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
+            return False
+        query = _QUERY.format(table, "%s::text").encode()
+        return connection.execute(query, _named(account)).fetchone() is not None
+
+    driver = partial(
+        PostgresServer,
+        dsn,
+        schema,
+        timeout,
+        store="PostgresSpendStore",
+        script="run_postgres.sql",
+        last_made="run_delete_v2",
+        unavailable=SpendStoreUnavailable,
+    )
+    return EarlierSpending(driver, "schema", has)
+
+
+def _named(account: SpendAccount | None) -> tuple[str | None, str | None]:
+    return (None, None) if account is None else (account.key, account.window)

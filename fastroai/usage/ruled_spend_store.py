@@ -1,0 +1,74 @@
+"""The operations of `SpendStore`, for stores that have an account as a whole in their hands."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from typing import TypeVar
+
+from fastroai.usage.spend_rules import OpenAccount
+from fastroai.usage.spend_store import (
+    SpendAccount,
+    SpendAdjustment,
+    SpendBalance,
+    SpendChange,
+    SpendClaim,
+    SpendStatus,
+    SpendVerdict,
+)
+
+T = TypeVar("T")
+
+
+class RuledSpendStore(ABC):
+    """A base class of stores that decide by the rules of `OpenAccount`."""
+
+    @abstractmethod
+    async def _change(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
+        """Open an account, act on it, and keep it if it is known then."""
+
+    @abstractmethod
+    async def _look(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
+        """Open an account, act on it, and keep nothing of that."""
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """See `SpendStore`."""
+        return await self._change(claim.account, lambda account: account.reserve(claim))
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """See `SpendStore`."""
+        return await self._change(claim.account, lambda account: account.mark_sent(claim))
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """See `SpendStore`."""
+        return await self._change(claim.account, lambda account: account.settle(claim, cost_usd))
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """See `SpendStore`."""
+        of_account: defaultdict[SpendAccount, list[SpendClaim]] = defaultdict(list)
+        for claim in claims:
+            of_account[claim.account].append(claim)
+
+        async def renew_all(account: SpendAccount, some: Collection[SpendClaim]) -> None:
+            await self._change(account, lambda opened: opened.renew(some))
+
+        await asyncio.gather(*(renew_all(account, some) for account, some in of_account.items()))
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """See `SpendStore`."""
+        await self._change(account, lambda opened: opened.end_leases(holders))
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """See `SpendStore`."""
+        return await self._change(account, OpenAccount.balance)
+
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        """See `SpendStore`."""
+        return await self._change(account, lambda opened: opened.adjust(change))
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """See `SpendStore`."""
+        return await self._look(account, lambda opened: opened.statuses(account, closed))

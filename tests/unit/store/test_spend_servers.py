@@ -1,0 +1,179 @@
+"""What only the stores of spending on servers can do wrong."""
+
+import socket
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import redis
+from psycopg.sql import SQL, Identifier
+from redis.crc import key_slot
+from support.spend_stores import KeptInPostgres, KeptInRedis, account, claim, kept_in
+
+from fastroai.errors import ConfigurationError, MissingExtraError, SpendStoreUnavailable
+from fastroai.store import PostgresSpendStore, RedisSpendStore
+from fastroai.usage import SpendStore
+
+SECRET = "s3cret-word"
+
+Kept = KeptInRedis | KeptInPostgres
+
+
+@pytest.fixture(params=["redis", "postgres"])
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+    async with kept_in(request.param, request, tmp_path) as new:
+        assert isinstance(new, KeptInRedis | KeptInPostgres)
+        yield new
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Somebody who takes calls and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+async def refused(store: SpendStore) -> SpendStoreUnavailable:
+    """The error of each operation, of which the last is as good as the others."""
+    for operation in (
+        lambda: store.reserve(claim("a")),
+        lambda: store.mark_sent(claim("a")),
+        lambda: store.settle(claim("a"), Decimal(0)),
+        lambda: store.renew([claim("a")]),
+        lambda: store.windows(account()),
+        lambda: store.accounts(),
+    ):
+        with pytest.raises(SpendStoreUnavailable):
+            await operation()
+    with pytest.raises(SpendStoreUnavailable) as caught:
+        await store.balance(account())
+    return caught.value
+
+
+async def test_a_server_that_is_down_is_an_unavailable_store(closed_port: int) -> None:
+    error = await refused(RedisSpendStore(f"redis://user:{SECRET}@127.0.0.1:{closed_port}/0"))
+    assert error.store == f"Redis 127.0.0.1:{closed_port}/0"
+    assert isinstance(error.__cause__, redis.ConnectionError)
+    assert SECRET not in "".join(traceback.format_exception(error))
+
+    store = PostgresSpendStore(f"postgresql://user:{SECRET}@127.0.0.1:{closed_port}/db")
+    error = await refused(store)
+    assert error.store == f"PostgreSQL 127.0.0.1:{closed_port}/db"
+    assert "OperationalError" in str(error)
+    assert error.__cause__ is None, "psycopg's errors hold the password"
+    assert SECRET not in "".join(traceback.format_exception(error)) + repr(store)
+
+
+async def test_a_server_that_does_not_answer_is_an_unavailable_store(silent_port: int) -> None:
+    on_redis = RedisSpendStore(f"redis://127.0.0.1:{silent_port}", timeout=0.05)
+    with pytest.raises(SpendStoreUnavailable, match="Timeout|no answer"):
+        await on_redis.balance(account())
+    on_postgres = PostgresSpendStore(f"host=127.0.0.1 port={silent_port} user=u", timeout=0.2)
+    with pytest.raises(SpendStoreUnavailable, match=r"no answer within 0\.4 s"):
+        await on_postgres.balance(account())
+
+
+async def test_a_wrong_password_is_an_unavailable_store_and_is_not_told(redis_url: str) -> None:
+    address = redis_url.rpartition("@")[2].removeprefix("redis://")
+    store = RedisSpendStore(f"redis://nobody:{SECRET}@{address}")
+    error = await refused(store)
+    assert SECRET not in "".join(traceback.format_exception(error)) + repr(store)
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: RedisSpendStore(f"http://user:{SECRET}@localhost"), "a URL such as 'redis:"),
+        (lambda: RedisSpendStore("redis://localhost", prefix="a{b"), "printable text without braces"),
+        (lambda: PostgresSpendStore(f"host=h pasword={SECRET}"), "a connection string such as 'postgresql:"),
+        (lambda: PostgresSpendStore("", schema="a b"), "letters, digits and underscores, at most 63"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_without_telling_it(
+    make: Callable[[], SpendStore], expected: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=expected) as caught:
+        make()
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_store_shows_where_it_is() -> None:
+    in_redis = RedisSpendStore(f"rediss://u:{SECRET}@example.org:6380/3")
+    shown = "RedisSpendStore(<RedisRunStore 'Redis example.org:6380/3' prefix='fastroai:spend'>)"
+    assert repr(in_redis) == shown
+    in_postgres = PostgresSpendStore(f"postgresql://u:{SECRET}@example.org:5433/db", schema="limits")
+    shown = "PostgresSpendStore(<PostgresRunStore 'PostgreSQL example.org:5433/db' schema='limits'>)"
+    assert repr(in_postgres) == shown
+
+
+def test_without_its_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingExtraError, match=r"the extra 'redis'"):
+        RedisSpendStore("redis://localhost")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtraError, match=r"the extra 'postgres'"):
+        PostgresSpendStore("")
+
+
+async def test_stores_with_different_places_on_one_server_know_nothing_of_each_other(kept: Kept) -> None:
+    other = type(kept)(kept.url)
+    await kept.store.reserve(claim("a", 10))
+    assert (await other.store.balance(account())).reserved_usd == 0
+    await other.store.aclose()
+    other.clear()
+    other.end()
+
+
+async def test_all_keys_of_a_prefix_are_in_one_slot_of_a_cluster(redis_url: str) -> None:
+    kept = KeptInRedis(redis_url)
+    for key in ("acme", "a}b", "{}", "{a}{b}"):
+        await kept.store.reserve(claim("a", 10, of=account(key=key)))
+    assert len(kept.names()) == 6, "four accounts, the index of their names, and their revisions"
+    assert len({key_slot(name.encode()) for name in kept.names()}) == 1
+    await kept.store.aclose()
+    kept.end()
+
+
+async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(kept: Kept) -> None:
+    await kept.store.balance(account("day"))
+    await kept.store.settle(claim("a"), Decimal(1))
+    assert await kept.runs.list("") == []
+
+
+# --- what an earlier version has counted ---
+
+
+def count_as_before_in_redis(kept: KeptInRedis) -> None:
+    kept.server.hset(f"{kept.prefix}:{{day:old}}:account", "charged", "1")
+
+
+def count_as_before_in_postgres(kept: KeptInPostgres) -> None:
+    kept.connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(kept.schema)))
+    kept.execute("CREATE TABLE spend_account (account_key text, time_window text)")
+    kept.execute("INSERT INTO spend_account VALUES ('old', 'day')")
+
+
+async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(kept: Kept) -> None:
+    if isinstance(kept, KeptInRedis):
+        count_as_before_in_redis(kept)
+    else:
+        count_as_before_in_postgres(kept)
+    place = "prefix" if isinstance(kept, KeptInRedis) else "schema"
+    with pytest.raises(ConfigurationError, match=rf"earlier version.*'old' \(day\).*Give another {place}"):
+        await kept.store.reserve(claim("a", of=account("day", "old")))
+    with pytest.raises(ConfigurationError, match="earlier version"):
+        await kept.store.accounts()
+    assert (await kept.store.reserve(claim("a", of=account("day", "new")))).granted
+    assert (await kept.store.accounts()).accounts == (account("day", "new"),)
+    if isinstance(kept, KeptInRedis):
+        kept.server.delete(f"{kept.prefix}:{{day:old}}:account")
