@@ -26,10 +26,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS run_followed (
 );
 
 -- The position after which keys begin that are replaced: the highest revision at which one was deleted.
-CREATE TABLE IF NOT EXISTS run_new_after (
-    one boolean PRIMARY KEY CHECK (one),
-    revision bigint NOT NULL
-);
+CREATE TABLE IF NOT EXISTS run_new_after (one boolean PRIMARY KEY CHECK (one), revision bigint NOT NULL);
 
 -- Lock a key, advance its revision, and return its id; or return its revision if that is not the expected one.
 -- The revision is read after the attempt. If the key was deleted in between, it can be the expected one: then the

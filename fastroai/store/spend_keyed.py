@@ -157,7 +157,7 @@ class KeyedSpendStore(RuledSpendStore):
                 await asyncio.sleep(pause * random())
             else:
                 if opened.opens_window:
-                    self._start_sweep()
+                    self._start_sweep(found.now)
                 return answers
         reason = (
             f"others change the account {account.key!r} faster than this process can, for {_PATIENCE:g} s"
@@ -196,20 +196,20 @@ class KeyedSpendStore(RuledSpendStore):
 
     # --- forgetting ---
 
-    def _start_sweep(self) -> None:
+    def _start_sweep(self, now: datetime) -> None:
         if not self._is_sweeping:
             self._is_sweeping = True
-            in_background(self._sweep(), _sweeps)
+            in_background(self._sweep(now), _sweeps)
 
-    async def _sweep(self) -> None:
-        """Delete the next accounts that nobody uses any more, if the store can do that at a revision."""
+    async def _sweep(self, begun: datetime) -> None:
+        """Delete the next accounts that nobody used any more then, if the store can do that at a revision."""
         try:
             if not deletes_at_revision(self.runs):
                 return
             page, now = await self._page(self._swept_up_to, _SWEPT_AT_ONCE)
             self._swept_up_to = page[-1].key if len(page) == _SWEPT_AT_ONCE else ""
             for found in page:
-                if self._is_over(found, now) and found.revision < _MOST_REVISIONS:
+                if self._is_over(found, min(now, begun)) and found.revision < _MOST_REVISIONS:
                     with suppress(RevisionConflict):  # somebody uses it again
                         await self.runs.delete(found.key, revision=found.revision)
         except Exception as error:  # a store can be the user's, and raise anything
