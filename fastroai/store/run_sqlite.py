@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RevisionConflict
 from fastroai.records import Duration
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.clock import check_clock, utc_now
@@ -93,11 +93,11 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "run_value",
-            RunStoreUnavailable,
             synchronous="FULL" if fsync else "NORMAL",
         )
         # One connection, because SQLite has one writer at a time.
-        self._connections = Connections(self._driver, limit=1)
+        self.connections = Connections(self._driver, limit=1)
+        """Connections to where the store keeps its keys."""
 
     def __repr__(self) -> str:
         return f"SQLiteRunStore({self._driver.path!r})"
@@ -120,7 +120,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             now = self._clock().astimezone(UTC)
             return StoredValues(values=tuple(value for (value,) in found), revision=revision, now=now)
 
-        return await self._connections.run(operation)
+        return await self.connections.run(operation)
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """See `RunStore`."""
@@ -136,7 +136,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             with self._driver.transaction(connection, "DEFERRED"):
                 return connection.execute(_LIST, (*keys, limit)).fetchall()
 
-        found = await self._connections.run(operation)
+        found = await self.connections.run(operation)
         return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
@@ -147,13 +147,13 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             with self._driver.transaction(connection):
                 return _delete(connection, name, revision)
 
-        actual = await self._connections.run(operation)
+        actual = await self.connections.run(operation)
         if revision is not None and actual is not None:
             raise RevisionConflict(key, revision, actual)
 
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
-        await self._connections.aclose()
+        await self.connections.aclose()
         self._driver.forget()
 
     async def _write(
@@ -168,7 +168,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             with self._driver.transaction(connection):
                 return write(connection, name, values, revision)
 
-        actual = await self._connections.run(operation)
+        actual = await self.connections.run(operation)
         if actual != revision:
             raise RevisionConflict(key, revision, actual)
 
