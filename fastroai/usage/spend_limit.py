@@ -129,7 +129,7 @@ class SpendLimit:
                 and for other invalid options.
         """
         for option, value in (
-            ("usd", _static_function("usd", usd, microcents) if callable(usd) else _amount(usd, microcents)),
+            ("usd", usd if callable(usd) and microcents is None else _amount(usd, microcents)),
             ("window", known_window(window)),
             ("key", _static_key(key)),
             ("tag", _tag(tag)),
@@ -240,20 +240,13 @@ class SpendLimit:
         )
 
 
-def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
+def _amount(usd: Any, microcents: int | None) -> Decimal:
     amount = exact_limit(usd, microcents)
     if amount is None or (usd is not None and microcents is not None):
         given = ... if amount is None else {"usd": usd, "microcents": microcents}
         raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
     spend_units(amount, "limit")
     return amount
-
-
-def _static_function(option: str, function: object, microcents: object) -> object:
-    if microcents is not None:
-        given = {"usd": function, "microcents": microcents}
-        raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
-    return function
 
 
 def known_window(window: object) -> object:
