@@ -17,8 +17,8 @@ from fastroai.usage.budget import (
     DEFAULT_WARNING,
     OnUncertain,
     OnWarning,
-    check_policy,
     exact_limit,
+    known_policy,
     warning_handler,
     warning_shares,
 )
@@ -136,9 +136,9 @@ class SpendLimit:
             ("warn_at", warning_shares(warn_at)),
             ("on_warning", warning_handler(on_warning)),
             ("store", usable_store(store)),
-            ("on_unpriced", _policy("on_unpriced", on_unpriced)),
-            ("on_unbounded", _policy("on_unbounded", on_unbounded)),
-            ("on_unavailable", _policy("on_unavailable", on_unavailable)),
+            ("on_unpriced", known_policy("on_unpriced", on_unpriced)),
+            ("on_unbounded", known_policy("on_unbounded", on_unbounded)),
+            ("on_unavailable", known_policy("on_unavailable", on_unavailable)),
             ("lease", _lease(lease)),
             ("keep", _keep(keep)),
             ("_said", {}),
@@ -284,11 +284,6 @@ def usable_store(store: object) -> SpendStore:
         shown = "(not shown)" if isinstance(store, str) else store  # a password can be in a URL
         raise ConfigurationError("store", shown, _STORE)
     return store
-
-
-def _policy(option: str, policy: object) -> object:
-    check_policy(option, policy)
-    return policy
 
 
 def _lease(lease: Duration) -> float:
