@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
@@ -16,17 +18,15 @@ from fastroai.errors import ConfigurationError
 from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from fastroai.usage.spend_store import SpendAdjustment, SpendStatus, Window
 
 AS_IN_CODE = "default"
 """The argument of `spend set` that returns a limit to the amount in code."""
 
-_LIMIT_FIELDS = (
-    *("key", "window", "is_open", "limit_usd", "spent_usd", "reserved_usd", "remaining_usd", "resets_at"),
-    "adjustments",
-)
+_AMOUNTS = ("limit_usd", "spent_usd", "reserved_usd", "remaining_usd")
+_WINDOW_FIELDS = ("key", "window", "is_open", *_AMOUNTS, "resets_at")
 _ADJUSTMENT_FIELDS = ("at", "key", "window", "resets_at", "changes", "from_usd", "to_usd", "by", "reason")
 
 
@@ -40,9 +40,8 @@ async def limits(
     if as_json or form == "json":
         print_json([_shape(status) for status in statuses])
     elif form == "csv":
-        write_csv(
-            _LIMIT_FIELDS, [{**_shape(each), "adjustments": len(each.adjustments)} for each in statuses]
-        )
+        rows = [{**_shape(each), "adjustments": len(each.adjustments)} for each in statuses]
+        write_csv((*_WINDOW_FIELDS, "adjustments"), rows)
     else:
         from fastroai.cli.tables import console, limits_table
 
@@ -120,29 +119,20 @@ def _person(by: str | None) -> str:
 
 
 def _shape(status: SpendStatus) -> dict[str, JsonValue]:
-    rows: Sequence[dict[str, JsonValue]] = [_adjustment_of(status, one) for one in status.adjustments]
-    return {
-        "key": status.key,
-        "window": status.window,
-        "is_open": status.is_open,
-        "limit_usd": f"{status.limit_usd:f}",
-        "spent_usd": f"{status.spent_usd:f}",
-        "reserved_usd": f"{status.reserved_usd:f}",
-        "remaining_usd": f"{status.remaining_usd:f}",
-        "resets_at": None if status.resets_at is None else status.resets_at.isoformat(),
-        "adjustments": [*rows],
-    }
+    made: list[JsonValue] = [_adjustment_of(status, one) for one in status.adjustments]
+    return {**_row(_WINDOW_FIELDS, status), "adjustments": made}
 
 
 def _adjustment_of(status: SpendStatus, made: SpendAdjustment) -> dict[str, JsonValue]:
-    return {
-        "at": made.at.isoformat(),
-        "key": status.key,
-        "window": status.window,
-        "resets_at": None if status.resets_at is None else status.resets_at.isoformat(),
-        "changes": made.changes,
-        "from_usd": f"{made.from_usd:f}",
-        "to_usd": f"{made.to_usd:f}",
-        "by": made.by,
-        "reason": made.reason,
-    }
+    return _row(_ADJUSTMENT_FIELDS, made, status)
+
+
+def _row(names: Iterable[str], *sources: SpendAdjustment | SpendStatus) -> dict[str, JsonValue]:
+    """Return fields as JSON, each of the first source that has it."""
+    return {name: _plain(next(getattr(one, name) for one in sources if hasattr(one, name))) for name in names}
+
+
+def _plain(value: Decimal | datetime | str | bool | None) -> JsonValue:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return f"{value:f}" if isinstance(value, Decimal) else value

@@ -9,13 +9,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic
 
 from fastroai.errors import BudgetExceeded
+from fastroai.records import usd_to_microcents
 from fastroai.runtime.causes import explain
 from fastroai.runtime.events import BudgetWaiting
 from fastroai.runtime.in_line import let_others_come
 from fastroai.runtime.ledger import Hold
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, in_force, result_of
+from fastroai.runtime.spending import SharedReservation, in_force, limit_stop, result_of
 from fastroai.runtime.stops import MOST_NAMED, check
 from fastroai.runtime.terms import TermsT, usd_to_reserve
 from fastroai.usage.money import format_cost
@@ -116,7 +117,8 @@ class AtLimit(Generic[TermsT]):
         return usd_to_reserve(self._terms)
 
     def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
-        refusal = self.shared.refusal(self._scope, balance, usd_to_reserve(self._whole))
+        claim, requested = self.shared.claim, usd_to_microcents(usd_to_reserve(self._whole))
+        refusal = limit_stop(claim.account, self._scope, claim.limit_usd, balance, requested)
         refusal.stopped = self._whole.asks_for
         refusal.why = self._whole.bound.why
         return refusal

@@ -154,11 +154,9 @@ class SharedCharge:
     def stop(self) -> SpendLimitExceeded | None:
         """Return the error of the limit if its store says that it is crossed, else `None`."""
         balance = self._ending.result() if self.is_done else None
-        return (
-            None
-            if balance is None
-            else _recorded_stop(self._claim.account, self._scope, self._claim.limit_usd, balance)
-        )
+        if balance is None:
+            return None
+        return _recorded_stop(self._claim.account, self._scope, self._claim.limit_usd, balance)
 
 
 def _recorded_stop(
@@ -370,11 +368,6 @@ class SharedReservation:
         """Return the US dollars that the limit has left, in whole units of stores, so that claims fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(in_force(self.claim.limit_usd, balance), "limit") - used)
-
-    def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
-        """Return the error for a request of this many US dollars, for which the limit cannot pay."""
-        claim = self.claim
-        return limit_stop(claim.account, scope, claim.limit_usd, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
         """Raise the same error, as an object of its own, in each request that waits for its turn."""

@@ -87,7 +87,7 @@ class Connections(Generic[ConnectionT]):
     """
 
     def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
-        self._driver, self._limit = driver, limit
+        self.driver, self._limit = driver, limit
         self._start()
         if driver.closes_before_fork:
             _gate.before_fork(self.close_idle)
@@ -96,7 +96,7 @@ class Connections(Generic[ConnectionT]):
     def _start(self) -> None:
         self._idle: list[ConnectionT] = []
         self._workers = Workers(self._limit)
-        self._closer = weakref.finalize(self, _close_all, self._driver, self._idle)
+        self._closer = weakref.finalize(self, _close_all, self.driver, self._idle)
 
     async def run(self, operation: Callable[[ConnectionT], ResultT]) -> ResultT:
         """Perform an operation in a worker thread.
@@ -106,29 +106,29 @@ class Connections(Generic[ConnectionT]):
         Raises:
             StoreUnavailable: the operation failed, or took too long.
         """
-        job = _Job(self._driver, self._idle, operation)
+        job = _Job(self.driver, self._idle, operation)
         future = self._workers.submit(job)
         answer = asyncio.wrap_future(future)
         answer.add_done_callback(_retrieve)
-        patience = self._driver.timeout * _PATIENCE
+        patience = self.driver.timeout * _PATIENCE
         try:
             await asyncio.wait([answer], timeout=patience)
         except asyncio.CancelledError:
             if not future.cancel():
-                await _wait_uncancelled(answer, self._driver.timeout * _PATIENCE)
+                await _wait_uncancelled(answer, self.driver.timeout * _PATIENCE)
                 job.give_up()
             raise
         if not answer.done():
             future.cancel()
             job.give_up()
-            raise self._driver.unavailable(f"no answer within {patience:g} s", None)
+            raise self.driver.unavailable(f"no answer within {patience:g} s", None)
         error = answer.exception()
-        if error is None or not isinstance(error, self._driver.errors):
+        if error is None or not isinstance(error, self.driver.errors):
             return answer.result()
-        address = self._driver.address
+        address = self.driver.address
         if address is None or not address.is_told_by(error):
-            raise self._driver.unavailable(_reason(error), error) from error
-        raise self._driver.unavailable(address.hide(_reason(error)), error)
+            raise self.driver.unavailable(_reason(error), error) from error
+        raise self.driver.unavailable(address.hide(_reason(error)), error)
 
     async def aclose(self) -> None:
         """Close the idle connections. Later operations open new ones."""
@@ -136,7 +136,7 @@ class Connections(Generic[ConnectionT]):
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses. Later operations open new ones."""
-        _close_all(self._driver, self._idle)
+        _close_all(self.driver, self._idle)
 
     def _forget(self) -> None:
         """Start anew, in a process that was forked: the connections and threads are its parent's."""

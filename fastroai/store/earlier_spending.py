@@ -8,15 +8,10 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from fastroai.errors import ConfigurationError, SpendStoreUnavailable
-from fastroai.records import Duration, in_seconds
-from fastroai.store.connections import Connections, Driver
-from fastroai.store.postgres_server import PostgresServer
-from fastroai.store.redis_server import RedisServer
-from fastroai.store.sqlite_file import SQLiteFile
+from fastroai.errors import ConfigurationError
+from fastroai.store.connections import Connections
 from fastroai.usage.spend_store import SpendAccount
 
 if TYPE_CHECKING:
@@ -40,27 +35,22 @@ class EarlierSpending(Generic[ConnectionT]):
 
     def __init__(
         self,
-        driver: Callable[[], Driver[ConnectionT]],
+        connections: Connections[ConnectionT],
         place: str,
         has: Callable[[ConnectionT, SpendAccount | None], bool],
     ) -> None:
         """`has` looks for an account, or for any; `place` says of what kind the place is."""
-        self._driver, self._place, self._has = driver, place, has
+        self._connections, self._place, self._has = connections, place, has
 
     async def refuse(self, account: SpendAccount | None) -> None:
         """Raise `ConfigurationError` if an earlier version has counted for an account, or for any."""
-        driver = self._driver()
-        connections = Connections(driver, limit=1)
-        try:
-            if not await connections.run(lambda connection: self._has(connection, account)):
-                return
-        finally:
-            await connections.aclose()  # it is seldom needed
-        what = "what it has counted" if account is None else f"the account {account.key!r} ({account.window})"
-        raise ConfigurationError("store", driver.name, _EXPECTED.format(what=what, place=self._place))
+        if await self._connections.run(lambda connection: self._has(connection, account)):
+            what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
+            expected = _EXPECTED.format(what=what, place=self._place)
+            raise ConfigurationError("store", self._connections.driver.name, expected)
 
 
-def earlier_in_sqlite(path: str, timeout: Duration) -> EarlierSpending[Any]:
+def earlier_in_sqlite(connections: Connections[sqlite3.Connection]) -> EarlierSpending[Any]:
     """Return what an earlier version has counted in a file."""
 
     def has(connection: sqlite3.Connection, account: SpendAccount | None) -> bool:
@@ -68,11 +58,10 @@ def earlier_in_sqlite(path: str, timeout: Duration) -> EarlierSpending[Any]:
             return False
         return connection.execute(_QUERY.format("spend_account", "?"), _named(account)).fetchone() is not None
 
-    driver = partial(SQLiteFile, path, in_seconds(timeout), (), "run_value", SpendStoreUnavailable)
-    return EarlierSpending(driver, "file", has)
+    return EarlierSpending(connections, "file", has)
 
 
-def earlier_in_redis(url: str, prefix: str, timeout: Duration) -> EarlierSpending[Any]:
+def earlier_in_redis(connections: Connections[Script], prefix: str) -> EarlierSpending[Any]:
     """Return what an earlier version has counted under a prefix."""
 
     def has(script: Script, account: SpendAccount | None) -> bool:
@@ -82,38 +71,22 @@ def earlier_in_redis(url: str, prefix: str, timeout: Duration) -> EarlierSpendin
         literal = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
         return any(True for _ in client.scan_iter(f"{literal}:{{*}}:account", count=1_000))
 
-    driver = partial(
-        RedisServer,
-        url,
-        timeout,
-        store="RedisSpendStore",
-        script="run_redis.lua",
-        unavailable=SpendStoreUnavailable,
-    )
-    return EarlierSpending(driver, "prefix", has)
+    return EarlierSpending(connections, "prefix", has)
 
 
-def earlier_in_postgres(dsn: str, schema: str, timeout: Duration) -> EarlierSpending[Any]:
+def earlier_in_postgres(
+    connections: Connections[Connection[tuple[Any, ...]]], schema: str
+) -> EarlierSpending[Any]:
     """Return what an earlier version has counted in a schema."""
 
-    def has(connection: Connection[Any], account: SpendAccount | None) -> bool:
+    def has(connection: Connection[tuple[Any, ...]], account: SpendAccount | None) -> bool:
         table = f'"{schema}".spend_account'
         if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
             return False
         query = _QUERY.format(table, "%s::text").encode()
         return connection.execute(query, _named(account)).fetchone() is not None
 
-    driver = partial(
-        PostgresServer,
-        dsn,
-        schema,
-        timeout,
-        store="PostgresSpendStore",
-        script="run_postgres.sql",
-        last_made="run_delete_v2",
-        unavailable=SpendStoreUnavailable,
-    )
-    return EarlierSpending(driver, "schema", has)
+    return EarlierSpending(connections, "schema", has)
 
 
 def _named(account: SpendAccount | None) -> tuple[str | None, str | None]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
-from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
 from fastroai.records import Duration
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.address import HIDDEN, Address
@@ -17,6 +17,9 @@ from fastroai.store.connections import REFUSED, UNREACHED
 if TYPE_CHECKING:
     from psycopg import Connection
 
+_SCRIPT: Final = "run_postgres.sql"
+_LAST_MADE: Final = "run_delete_v2"
+"""The function that the script makes last."""
 _LONGEST_NAME: Final = 63
 _CREATION: Final = 0x666173747261
 """The advisory lock under which one process creates the schema, while others wait."""
@@ -29,18 +32,8 @@ https://www.postgresql.org/docs/current/errcodes-appendix.html
 class PostgresServer:
     """Opens connections for `Connections`, and makes tables and functions if they do not exist."""
 
-    def __init__(
-        self,
-        dsn: str,
-        schema: str,
-        timeout: Duration,
-        *,
-        store: str,
-        script: str,
-        last_made: str,
-        unavailable: type[StoreUnavailable],
-    ) -> None:
-        """`store` names the class of the store. `script`, a file of this package, makes `last_made` last."""
+    def __init__(self, dsn: str, schema: str, timeout: Duration) -> None:
+        """The arguments are those of `PostgresRunStore`."""
         is_text = isinstance(schema, str)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_text or not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
             expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
@@ -48,7 +41,7 @@ class PostgresServer:
         try:
             import psycopg
         except ImportError as error:
-            raise MissingExtraError(store, "postgres", "psycopg") from error
+            raise MissingExtraError("PostgresRunStore", "postgres", "psycopg") from error
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
         given: dict[str, Any] | None = None
@@ -60,7 +53,6 @@ class PostgresServer:
             raise ConfigurationError("dsn", "(not shown)", expected)
         self.timeout, self.schema = seconds_above_zero("timeout", timeout), schema
         self.closes_before_fork = False
-        self._script, self._last_made, self._unavailable = script, last_made, unavailable
         self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
         defaults: dict[str, str | int | None] = {
             "connect_timeout": max(2, ceil(self.timeout)),  # the least that libpq takes
@@ -109,7 +101,7 @@ class PostgresServer:
             if not self._is_made(connection):
                 connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 connection.execute(SQL("SET LOCAL search_path TO {}").format(schema))
-                connection.execute(files("fastroai.store").joinpath(self._script).read_bytes())
+                connection.execute(files("fastroai.store").joinpath(_SCRIPT).read_bytes())
 
     def _is_made(self, connection: Connection[tuple[Any, ...]]) -> bool:
         # Not to_regprocedure(), whose cache still says that a function does not exist after another process
@@ -118,7 +110,7 @@ class PostgresServer:
             "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
             "WHERE nspname = %s AND proname = %s"
         )
-        return connection.execute(is_made, [self.schema, self._last_made]).fetchone() is not None
+        return connection.execute(is_made, [self.schema, _LAST_MADE]).fetchone() is not None
 
     def close(self, connection: Connection[tuple[Any, ...]]) -> None:
         """End a connection."""
@@ -134,10 +126,10 @@ class PostgresServer:
         state = getattr(error, "sqlstate", None)
         return state is None or state.startswith(_CONNECTION_ENDED)
 
-    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+    def unavailable(self, reason: str, error: Exception | None) -> RunStoreUnavailable:
         """Return the error of the store for a failure."""
         refused = error is not None and not self.is_lost(error)
-        return self._unavailable(self.name, reason, REFUSED if refused else UNREACHED)
+        return RunStoreUnavailable(self.name, reason, REFUSED if refused else UNREACHED)
 
 
 def _socket_of(connection: Connection[tuple[Any, ...]]) -> socket.socket:

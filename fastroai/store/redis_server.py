@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
 from fastroai.records import Duration
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.address import HIDDEN, Address
@@ -34,19 +34,16 @@ def check_prefix(prefix: str) -> None:
 class RedisServer:
     """Makes clients for `Connections`. Each has one connection, and the script."""
 
-    def __init__(
-        self, url: str, timeout: Duration, *, store: str, script: str, unavailable: type[StoreUnavailable]
-    ) -> None:
-        """`store` names the class of the store, for errors; `script` names a file of this package."""
+    def __init__(self, url: str, timeout: Duration) -> None:
+        """The arguments are those of `RedisRunStore`."""
         try:
             import redis
         except ImportError as error:
-            raise MissingExtraError(store, "redis", "redis") from error
+            raise MissingExtraError("RedisRunStore", "redis", "redis") from error
         self.timeout = seconds_above_zero("timeout", timeout)
         self.closes_before_fork = False
         self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
-        self._unavailable = unavailable
-        self._source = files("fastroai.store").joinpath(script).read_text("utf-8")
+        self._source = files("fastroai.store").joinpath("run_redis.lua").read_text("utf-8")
         self.address = Address(url if isinstance(url, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
         options = self._options(redis.ConnectionPool)
         place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
@@ -103,9 +100,9 @@ class RedisServer:
 
         return isinstance(error, ConnectionError) and not isinstance(error, AuthenticationError)
 
-    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+    def unavailable(self, reason: str, error: Exception | None) -> RunStoreUnavailable:
         """Return the error of the store for a failure."""
         from redis import AuthenticationError, ResponseError
 
         refused = isinstance(error, ResponseError | AuthenticationError)
-        return self._unavailable(self.name, reason, REFUSED if refused else UNREACHED)
+        return RunStoreUnavailable(self.name, reason, REFUSED if refused else UNREACHED)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.errors import RevisionConflict
 from fastroai.records import Duration
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
@@ -76,17 +76,10 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         """
         check_largest_value(largest_value)
         self.largest_value = largest_value
-        self._driver = PostgresServer(
-            dsn,
-            schema,
-            timeout,
-            store="PostgresRunStore",
-            script="run_postgres.sql",
-            last_made="run_delete_v2",
-            unavailable=RunStoreUnavailable,
-        )
+        self._driver = PostgresServer(dsn, schema, timeout)
         self._address = self._driver.address
-        self._connections = Connections(self._driver, _CONNECTIONS)
+        self.connections = Connections(self._driver, _CONNECTIONS)
+        """Connections to where the store keeps its keys."""
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 
     def __repr__(self) -> str:
@@ -143,7 +136,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
     async def aclose(self) -> None:
         """Close the idle connections. New ones are opened when it is used again."""
         await self._listener.aclose()
-        await self._connections.aclose()
+        await self.connections.aclose()
 
     def _listening(self) -> _Notifications:
         connection = self._driver.connect()
@@ -152,7 +145,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
 
     async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
         statement = query.format(schema=f'"{self._driver.schema}"').encode()  # the schema is an identifier
-        return await self._connections.run(
+        return await self.connections.run(
             lambda connection: connection.execute(statement, parameters, binary=True).fetchall()
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.errors import RevisionConflict
 from fastroai.other_names import other_names
 from fastroai.records import Duration
 from fastroai.store.connections import Connections
@@ -76,11 +76,10 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self._index, self._revisions, self._held, self._new_after = (
             f"{{{prefix}}}:{part}".encode() for part in parts
         )
-        self._driver = RedisServer(
-            url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
-        )
+        self._driver = RedisServer(url, timeout)
         self._address = self._driver.address
-        self._connections = Connections(self._driver, _CONNECTIONS)
+        self.connections = Connections(self._driver, _CONNECTIONS)
+        """Connections to where the store keeps its keys."""
         self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
 
     def __repr__(self) -> str:
@@ -133,7 +132,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
     async def aclose(self) -> None:
         """Close the idle connections. New ones are opened when it is used again."""
         await self._listener.aclose()
-        await self._connections.aclose()
+        await self.connections.aclose()
 
     def _subscribed(self) -> _Subscription:
         channel: PubSub = self._driver.connect().registered_client.pubsub()  # type: ignore[no-untyped-call]
@@ -143,7 +142,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
 
     async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
         keys = [self._index, self._revisions, self._held + name, self._new_after]
-        return await self._connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
+        return await self.connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
 
     @staticmethod
     def _expect(key: str, revision: int, actual: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RevisionConflict
 from fastroai.records import Duration
 from fastroai.runtime.options import seconds_above_zero
 from fastroai.store.clock import check_clock, utc_now
@@ -93,11 +93,11 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             seconds_above_zero("timeout", timeout),
             _SCHEMA,
             "run_value",
-            RunStoreUnavailable,
             synchronous="FULL" if fsync else "NORMAL",
         )
         # One connection, because SQLite has one writer at a time.
-        self._connections = Connections(self._driver, limit=1)
+        self.connections = Connections(self._driver, limit=1)
+        """Connections to where the store keeps its keys."""
 
     def __repr__(self) -> str:
         return f"SQLiteRunStore({self._driver.path!r})"
@@ -106,7 +106,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         """See `RunStore`."""
         name = key_bytes(key)
         check_values(values, revision)
-        await self._write(_append, key, name, values, revision)
+        await self._write(key, revision, lambda connection: _append(connection, name, values, revision))
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
         """See `RunStore`."""
@@ -120,13 +120,13 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             now = self._clock().astimezone(UTC)
             return StoredValues(values=tuple(value for (value,) in found), revision=revision, now=now)
 
-        return await self._connections.run(operation)
+        return await self.connections.run(operation)
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """See `RunStore`."""
         name = key_bytes(key)
         check_values([value], revision)
-        await self._write(_replace, key, name, [value], revision)
+        await self._write(key, revision, lambda connection: _replace(connection, name, value, revision))
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
@@ -136,40 +136,30 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
             with self._driver.transaction(connection, "DEFERRED"):
                 return connection.execute(_LIST, (*keys, limit)).fetchall()
 
-        found = await self._connections.run(operation)
+        found = await self.connections.run(operation)
         return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """See `DeletesAtRevision`."""
         name = key_bytes(key)
-
-        def operation(connection: sqlite3.Connection) -> int | None:
-            with self._driver.transaction(connection):
-                return _delete(connection, name, revision)
-
-        actual = await self._connections.run(operation)
-        if revision is not None and actual is not None:
-            raise RevisionConflict(key, revision, actual)
+        await self._write(key, revision, lambda connection: _delete(connection, name, revision))
 
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
-        await self._connections.aclose()
+        await self.connections.aclose()
         self._driver.forget()
 
     async def _write(
-        self,
-        write: Callable[[sqlite3.Connection, bytes, Sequence[bytes], int], int],
-        key: str,
-        name: bytes,
-        values: Sequence[bytes],
-        revision: int,
+        self, key: str, revision: int | None, write: Callable[[sqlite3.Connection], int]
     ) -> None:
+        """Write in a transaction. `write` returns the revision that the key had, as `revision` expects it."""
+
         def operation(connection: sqlite3.Connection) -> int:
             with self._driver.transaction(connection):
-                return write(connection, name, values, revision)
+                return write(connection)
 
-        actual = await self._connections.run(operation)
-        if actual != revision:
+        actual = await self.connections.run(operation)
+        if revision is not None and actual != revision:
             raise RevisionConflict(key, revision, actual)
 
 
@@ -187,27 +177,26 @@ def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes]
     return actual
 
 
-def _replace(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes], revision: int) -> int:
+def _replace(connection: sqlite3.Connection, name: bytes, value: bytes, revision: int) -> int:
     """Replace the values of a key, if it is at this revision. Return the revision that it had."""
     first, actual = _find(connection, name)
     if actual == revision:
         _clear(connection, first)
         after = revision or _new_after(connection)
-        _insert(connection, first or _new_key(connection, name), values, after)
+        _insert(connection, first or _new_key(connection, name), [value], after)
     return actual
 
 
-def _delete(connection: sqlite3.Connection, name: bytes, revision: int | None) -> int | None:
-    """Delete a key. Return the revision that it has, if it is not the one that is given."""
+def _delete(connection: sqlite3.Connection, name: bytes, revision: int | None) -> int:
+    """Delete a key, if it is at this revision, or whatever it is at. Return the revision that it had."""
     first, actual = _find(connection, name)
-    if revision not in (None, actual):
-        return actual
-    if revision is not None and revision > _new_after(connection):
-        signed = revision if revision < _SIGN else revision - 2 * _SIGN
-        connection.execute(f"PRAGMA user_version = {signed}")
-    _clear(connection, first)
-    connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
-    return None
+    if revision in (None, actual):
+        if revision is not None and revision > _new_after(connection):
+            signed = revision if revision < _SIGN else revision - 2 * _SIGN
+            connection.execute(f"PRAGMA user_version = {signed}")
+        _clear(connection, first)
+        connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
+    return actual
 
 
 def _new_after(connection: sqlite3.Connection) -> int:

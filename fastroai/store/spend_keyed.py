@@ -54,7 +54,7 @@ class _Act:
     """Something to do with an account."""
 
     do: Callable[[OpenAccount], Any]
-    changes: bool
+    keeps: bool
     """Whether it is written what the account is like afterwards."""
 
 
@@ -122,15 +122,9 @@ class KeyedSpendStore(RuledSpendStore):
         if close is not None:
             await close()
 
-    async def _change(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
-        return await self._ask(account, act, changes=True)
-
-    async def _look(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
-        return await self._ask(account, act, changes=False)
-
-    async def _ask(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, changes: bool) -> T:
+    async def _act(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, keeps: bool = True) -> T:
         try:
-            answer: T = await self._groups.ask(account, _Act(act, changes))
+            answer: T = await self._groups.ask(account, _Act(act, keeps))
             return answer
         except StoreUnavailable as error:  # one of its own for each who asked
             raise _unavailable(error) from error.__cause__
@@ -144,7 +138,7 @@ class KeyedSpendStore(RuledSpendStore):
             asked_at = steady_seconds()
             found = await self.runs.read(key)
             opened, answers = self._after(account, found, acts)
-            if not opened.is_known or not any(act.changes for act in acts):
+            if not opened.is_known or not any(act.keeps for act in acts):
                 return answers
             if not found.revision and self._earlier is not None:
                 await self._earlier.refuse(account)

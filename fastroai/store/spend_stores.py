@@ -48,11 +48,8 @@ class SQLiteSpendStore(KeyedSpendStore):
             ConfigurationError: `path` is not the path of a file, or another option is invalid.
         """
         check_clock("steady_clock", steady_clock)
-        super().__init__(
-            SQLiteRunStore(path, timeout=timeout, clock=clock),
-            steady_clock=steady_clock,
-            earlier=earlier_in_sqlite(os.path.abspath(path), timeout),
-        )
+        runs = SQLiteRunStore(path, timeout=timeout, clock=clock)
+        super().__init__(runs, steady_clock=steady_clock, earlier=earlier_in_sqlite(runs.connections))
 
 
 class RedisSpendStore(KeyedSpendStore):
@@ -76,7 +73,7 @@ class RedisSpendStore(KeyedSpendStore):
             MissingExtraError: redis-py is not installed (the extra `redis`).
         """
         runs = RedisRunStore(url, prefix=prefix, timeout=timeout)
-        super().__init__(runs, earlier=earlier_in_redis(url, prefix, timeout))
+        super().__init__(runs, earlier=earlier_in_redis(runs.connections, prefix))
 
 
 class PostgresSpendStore(KeyedSpendStore):
@@ -101,7 +98,7 @@ class PostgresSpendStore(KeyedSpendStore):
             MissingExtraError: psycopg is not installed (the extra `postgres`).
         """
         runs = PostgresRunStore(dsn, schema=schema, timeout=timeout)
-        super().__init__(runs, earlier=earlier_in_postgres(dsn, schema, timeout))
+        super().__init__(runs, earlier=earlier_in_postgres(runs.connections, schema))
 
 
 def open_spend_store(store: RunStoreLike) -> SpendStore:

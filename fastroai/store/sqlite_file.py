@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from fastroai.errors import ConfigurationError, StoreUnavailable
+from fastroai.errors import ConfigurationError, RunStoreUnavailable
 
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "make room on its disk",
@@ -61,7 +61,6 @@ class SQLiteFile:
     """The statements that make the tables and indexes, run if the last of these does not exist."""
     last_made: str
     """The name of the table or index that the last statement makes."""
-    error: type[StoreUnavailable]
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
@@ -109,7 +108,7 @@ class SQLiteFile:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if found or (tables and not tables & _UNMARKED):
             reason = "the file is a database of another program, and is left as it is"
-            raise self.error(self.name, reason, _ADVICE[sqlite3.SQLITE_NOTADB])
+            raise RunStoreUnavailable(self.name, reason, _ADVICE[sqlite3.SQLITE_NOTADB])
 
     def _create_tables(self, connection: sqlite3.Connection) -> None:
         is_made = "SELECT 1 FROM sqlite_master WHERE name = ?"
@@ -126,7 +125,7 @@ class SQLiteFile:
         """Run a transaction: the only one that writes, from its start; if deferred, one that only reads.
 
         Raises:
-            StoreUnavailable: the file was deleted or replaced since it was opened.
+            RunStoreUnavailable: the file was deleted or replaced since it was opened.
         """
         connection.execute(f"BEGIN {kind}")
         try:
@@ -145,7 +144,7 @@ class SQLiteFile:
             self._opened = found
         elif self._opened != found:
             reason = "another file has taken the place of its own since that was opened"
-            raise self.error(self.name, reason, _PUT_BACK)
+            raise RunStoreUnavailable(self.name, reason, _PUT_BACK)
 
     def _check_log(self, connection: sqlite3.Connection) -> None:
         """Refuse to go on if the write-ahead log was deleted: writes to it would be lost with the process."""
@@ -154,14 +153,14 @@ class SQLiteFile:
             self._logs[connection] = self._identity(f"{self.path}-wal", "its write-ahead log (-wal)")
         elif self._identity(f"{self.path}-wal", "its write-ahead log (-wal)") != self._logs[connection]:
             reason = "another write-ahead log (-wal) has taken the place of its own since that was opened"
-            raise self.error(self.name, reason, _PUT_BACK)
+            raise RunStoreUnavailable(self.name, reason, _PUT_BACK)
 
     def _identity(self, path: str, what: str) -> _Identity:
         try:
             status = os.stat(path)
         except OSError as error:
             reason = f"{what} is gone since it was opened ({error.strerror})"
-            raise self.error(self.name, reason, _PUT_BACK) from error
+            raise RunStoreUnavailable(self.name, reason, _PUT_BACK) from error
         return status.st_dev, status.st_ino
 
     def forget(self) -> None:
@@ -181,10 +180,10 @@ class SQLiteFile:
         """Return `False`, because a connection to a file cannot be lost."""
         return False
 
-    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+    def unavailable(self, reason: str, error: Exception | None) -> RunStoreUnavailable:
         """Return the error of the store for a failure."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        return self.error(self.name, reason, _ADVICE.get(code, _OTHERWISE))
+        return RunStoreUnavailable(self.name, reason, _ADVICE.get(code, _OTHERWISE))
 
 
 def _switch_to_wal(connection: sqlite3.Connection, timeout: float) -> None:

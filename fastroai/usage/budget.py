@@ -133,8 +133,6 @@ class Budget:
         if all(limit is None for limit in limits):
             expected = "a limit: usd= or microcents=, tokens=, requests=, ms=, max_tokens_per_request="
             raise ConfigurationError("Budget", ..., expected)
-        check_policy("on_unpriced", on_unpriced)
-        check_policy("on_unbounded", on_unbounded)
         if fallback is not None and not isinstance(fallback, ModelFallback):
             raise ConfigurationError("fallback", fallback, "a ModelFallback(at=..., use=...)")
         if admission not in get_args(Admission):
@@ -148,8 +146,8 @@ class Budget:
         }
         for option, count in counts.items():
             object.__setattr__(self, option, None if count is None else _count(option, count))
-        object.__setattr__(self, "on_unpriced", on_unpriced)
-        object.__setattr__(self, "on_unbounded", on_unbounded)
+        object.__setattr__(self, "on_unpriced", known_policy("on_unpriced", on_unpriced))
+        object.__setattr__(self, "on_unbounded", known_policy("on_unbounded", on_unbounded))
         object.__setattr__(self, "fallback", fallback)
         object.__setattr__(self, "admission", admission)
         object.__setattr__(self, "warn_at", warning_shares(warn_at))
@@ -192,10 +190,11 @@ def warning_handler(handler: object) -> object:
     return handler
 
 
-def check_policy(option: str, value: object) -> None:
-    """Check that a policy is `refuse` or `allow`. Raises `ConfigurationError`."""
-    if value not in get_args(OnUncertain):
-        raise ConfigurationError(option, value, "'refuse' or 'allow'")
+def known_policy(option: str, policy: object) -> object:
+    """Return a policy. Raises `ConfigurationError` if it is neither `refuse` nor `allow`."""
+    if policy not in get_args(OnUncertain):
+        raise ConfigurationError(option, policy, "'refuse' or 'allow'")
+    return policy
 
 
 def _dollars(value: Amount) -> Decimal:

@@ -68,22 +68,16 @@ class MemorySpendStore(RuledSpendStore):
             known = [account for account, row in self._accounts.items() if not row.is_over(now, steady)]
         return SpendPage(accounts=tuple(known), after=None)
 
-    async def _change(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
+    async def _act(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, keeps: bool = True) -> T:
         with _gate, self._lock:
+            row = self._accounts.get(account)
             now, steady = self._times()
-            opened = OpenAccount(self._accounts.get(account), account.window, now, steady)
+            opened = OpenAccount(row if keeps or row is None else row.copied(), account.window, now, steady)
             result = act(opened)
-            if opened.is_known:
+            if keeps and opened.is_known:
                 self._accounts[account] = opened.row
                 self._sweep(now, steady)
             return result
-
-    async def _look(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
-        with _gate, self._lock:
-            kept = self._accounts.get(account)
-            now, steady = self._times()
-            row = None if kept is None else kept.copied()
-        return act(OpenAccount(row, account.window, now, steady))
 
     def _times(self) -> tuple[datetime, float]:
         return self._clock().astimezone(UTC), self._steady_clock()

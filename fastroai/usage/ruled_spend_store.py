@@ -27,24 +27,20 @@ class RuledSpendStore(ABC):
     """A base class of stores that decide by the rules of `OpenAccount`."""
 
     @abstractmethod
-    async def _change(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
-        """Open an account, act on it, and keep it if it is known then."""
-
-    @abstractmethod
-    async def _look(self, account: SpendAccount, act: Callable[[OpenAccount], T]) -> T:
-        """Open an account, act on it, and keep nothing of that."""
+    async def _act(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, keeps: bool = True) -> T:
+        """Open an account, and act on it. With `keeps`, keep the account as it is then, if it is known."""
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore`."""
-        return await self._change(claim.account, lambda account: account.reserve(claim))
+        return await self._act(claim.account, lambda account: account.reserve(claim))
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore`."""
-        return await self._change(claim.account, lambda account: account.mark_sent(claim))
+        return await self._act(claim.account, lambda account: account.mark_sent(claim))
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """See `SpendStore`."""
-        return await self._change(claim.account, lambda account: account.settle(claim, cost_usd))
+        return await self._act(claim.account, lambda account: account.settle(claim, cost_usd))
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         """See `SpendStore`."""
@@ -53,22 +49,22 @@ class RuledSpendStore(ABC):
             of_account[claim.account].append(claim)
 
         async def renew_all(account: SpendAccount, some: Collection[SpendClaim]) -> None:
-            await self._change(account, lambda opened: opened.renew(some))
+            await self._act(account, lambda opened: opened.renew(some))
 
         await asyncio.gather(*(renew_all(account, some) for account, some in of_account.items()))
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
         """See `SpendStore`."""
-        await self._change(account, lambda opened: opened.end_leases(holders))
+        await self._act(account, lambda opened: opened.end_leases(holders))
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """See `SpendStore`."""
-        return await self._change(account, OpenAccount.balance)
+        return await self._act(account, OpenAccount.balance)
 
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
         """See `SpendStore`."""
-        return await self._change(account, lambda opened: opened.adjust(change))
+        return await self._act(account, lambda opened: opened.adjust(change))
 
     async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
-        return await self._look(account, lambda opened: opened.statuses(account, closed))
+        return await self._act(account, lambda opened: opened.statuses(account, closed), keeps=False)

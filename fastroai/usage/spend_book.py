@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.money import Amount, exact_dollars
@@ -83,14 +83,16 @@ class SpendBook:
         limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
         if limit_usd is not None and not 0 < limit_usd < TOO_MUCH_USD:
             raise ConfigurationError("usd", usd, _LIMIT)
-        return await self._adjust("limit", key, limit_usd, window, by, reason)
+        change = SpendChange(id=_new_id(), changes="limit", limit_usd=limit_usd, by=by, reason=reason)
+        return await self._adjust(SpendAccount(key=key, window=window), change)
 
     async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
         """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
 
         The arguments, the result and the errors are those of `set_limit`.
         """
-        return await self._adjust("spent", key, None, window, by, reason)
+        change = SpendChange(id=_new_id(), changes="spent", by=by, reason=reason)
+        return await self._adjust(SpendAccount(key=key, window=window), change)
 
     async def check_known(self, key: str, *, window: Window = "day") -> None:
         """Check that something was spent or set under a key before.
@@ -105,40 +107,25 @@ class SpendBook:
         if account not in known:
             raise _unknown(account, known)
 
-    async def _adjust(
-        self,
-        changes: Literal["limit", "spent"],
-        key: str,
-        limit_usd: Decimal | None,
-        window: Window,
-        by: str,
-        reason: str,
-    ) -> SpendStatus:
-        known_window(window)
-        for option, text in (("by", by), ("reason", reason)):
+    async def _adjust(self, account: SpendAccount, change: SpendChange) -> SpendStatus:
+        known_window(account.window)
+        for option, text in (("by", change.by), ("reason", change.reason)):
             if not isinstance(text, str) or not text.strip():
                 raise ConfigurationError(option, text, "some text, which is kept on record")
-        account = SpendAccount(key=key, window=window)
-        change = SpendChange(id=uuid.uuid4().hex, changes=changes, limit_usd=limit_usd, by=by, reason=reason)
         if await self.store.adjust(account, change) is None:
-            if limit_usd is None or _is_mistaken(account, await self._accounts()):
-                raise _unknown(account, await self._accounts())
-            await self._open(account, limit_usd)
+            known = await self._accounts()
+            if change.limit_usd is None or _is_mistaken(account, known):
+                raise _unknown(account, known)
+            await self._open(account, change.limit_usd)
             await self.store.adjust(account, change)
         return (await self.store.windows(account, closed=False))[0]
 
     async def _open(self, account: SpendAccount, limit_usd: Decimal) -> None:
         """Let the store know an account for which nothing was spent yet."""
-        claim = SpendClaim(
-            id=uuid.uuid4().hex,
-            account=account,
-            amount_usd=Decimal(0),
-            limit_usd=limit_usd,
-            lease=1.0,
-            holder="",
-        )
+        nothing = Decimal(0)
+        claim = SpendClaim(id=_new_id(), account=account, amount_usd=nothing, limit_usd=limit_usd, lease=1.0)
         await self.store.reserve(claim)
-        await self.store.settle(claim, Decimal(0))
+        await self.store.settle(claim, nothing)
 
     async def _accounts(self) -> Sequence[SpendAccount]:
         found: set[SpendAccount] = set()
@@ -148,6 +135,10 @@ class SpendBook:
             found.update(page.accounts)
             if (after := page.after) is None:
                 return sorted(found, key=lambda account: (account.key, account.window))
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
 
 
 def _is_mistaken(account: SpendAccount, known: Sequence[SpendAccount]) -> bool:

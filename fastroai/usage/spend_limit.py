@@ -17,8 +17,8 @@ from fastroai.usage.budget import (
     DEFAULT_WARNING,
     OnUncertain,
     OnWarning,
-    check_policy,
     exact_limit,
+    known_policy,
     warning_handler,
     warning_shares,
 )
@@ -129,16 +129,16 @@ class SpendLimit:
                 and for other invalid options.
         """
         for option, value in (
-            ("usd", _static_function("usd", usd, microcents) if callable(usd) else _amount(usd, microcents)),
+            ("usd", usd if callable(usd) and microcents is None else _amount(usd, microcents)),
             ("window", known_window(window)),
             ("key", _static_key(key)),
             ("tag", _tag(tag)),
             ("warn_at", warning_shares(warn_at)),
             ("on_warning", warning_handler(on_warning)),
             ("store", usable_store(store)),
-            ("on_unpriced", _policy("on_unpriced", on_unpriced)),
-            ("on_unbounded", _policy("on_unbounded", on_unbounded)),
-            ("on_unavailable", _policy("on_unavailable", on_unavailable)),
+            ("on_unpriced", known_policy("on_unpriced", on_unpriced)),
+            ("on_unbounded", known_policy("on_unbounded", on_unbounded)),
+            ("on_unavailable", known_policy("on_unavailable", on_unavailable)),
             ("lease", _lease(lease)),
             ("keep", _keep(keep)),
             ("_said", {}),
@@ -240,20 +240,13 @@ class SpendLimit:
         )
 
 
-def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
+def _amount(usd: Any, microcents: int | None) -> Decimal:
     amount = exact_limit(usd, microcents)
     if amount is None or (usd is not None and microcents is not None):
         given = ... if amount is None else {"usd": usd, "microcents": microcents}
         raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
     spend_units(amount, "limit")
     return amount
-
-
-def _static_function(option: str, function: object, microcents: object) -> object:
-    if microcents is not None:
-        given = {"usd": function, "microcents": microcents}
-        raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
-    return function
 
 
 def known_window(window: object) -> object:
@@ -291,11 +284,6 @@ def usable_store(store: object) -> SpendStore:
         shown = "(not shown)" if isinstance(store, str) else store  # a password can be in a URL
         raise ConfigurationError("store", shown, _STORE)
     return store
-
-
-def _policy(option: str, policy: object) -> object:
-    check_policy(option, policy)
-    return policy
 
 
 def _lease(lease: Duration) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -79,8 +79,10 @@ class WindowRows:
         """Return an independent copy."""
         return WindowRows(map(copy, self._rows.values()), self.unread)
 
-    def get(self, number: int) -> WindowRow | None:
-        """Return the window with this number."""
+    def get(self, number: int | None) -> WindowRow | None:
+        """Return the window with this number. A waiting claim has none, and windows can be forgotten."""
+        if number is None:
+            return None
         self._read_back_to(number)
         return self._rows.get(number)
 
@@ -106,11 +108,6 @@ class WindowRows:
             if number <= up_to and row.closes_at is not None and row.closes_at <= before:
                 del self._rows[number]
 
-    def adjusted(self, change_id: str) -> SpendAdjustment | None:
-        """Return the adjustment that a change has made, if it is known."""
-        made = (one for row in self.since(1) for one in row.adjustments)
-        return next((one for one in made if one.id == change_id), None)
-
     def _read_back_to(self, number: int) -> None:
         if self.unread is not None and (not self._rows or number < next(iter(self._rows))):
             self._rows = {row.number: row for row in self.unread()} | self._rows
@@ -125,7 +122,7 @@ class ClaimRows:
         self._line: dict[str, None] = {}
         self._none_over_before: float | None = None
         for row in rows:
-            self.add(row)
+            self.put(row)
 
     @property
     def all(self) -> Collection[ClaimRow]:
@@ -140,13 +137,9 @@ class ClaimRows:
         """Return the claim with this id."""
         return self._rows.get(claim_id)
 
-    def add(self, row: ClaimRow) -> None:
-        """Keep a new claim, behind all others."""
+    def put(self, row: ClaimRow) -> None:
+        """Keep a claim: a new one behind all others, a changed one in its place."""
         self._rows[row.id] = row
-        self.update(row)
-
-    def update(self, row: ClaimRow) -> None:
-        """Note the changes of a claim. Its place in the order stays."""
         if row.state == "waiting":
             self._line[row.id] = None
         else:
@@ -179,22 +172,6 @@ class ClaimRows:
         if self._none_over_before is not None:
             self._none_over_before += seconds
 
-    def holders(self) -> Sequence[str]:
-        """Return the processes with claims that have not lapsed, each once."""
-        return list({row.holder for row in self._rows.values() if row.state != "lapsed"})
-
-    def held_by(self, holders: Collection[str]) -> Sequence[ClaimRow]:
-        """Return the claims of these processes that have not lapsed."""
-        return [row for row in self._rows.values() if row.holder in holders and row.state != "lapsed"]
-
-    def lapsed(self) -> Sequence[ClaimRow]:
-        """Return the claims that have lapsed."""
-        return [row for row in self._rows.values() if row.state == "lapsed"]
-
-    def all_over(self, steady: float) -> bool:
-        """Return whether the leases of all of them have ended."""
-        return all(row.lease_until <= steady for row in self._rows.values())
-
 
 @dataclass(slots=True)
 class AccountRow:
@@ -213,16 +190,9 @@ class AccountRow:
 
     def copied(self) -> AccountRow:
         """Return an independent copy."""
-        return AccountRow(
-            self.steady,
-            self.closes_at,
-            self.charged,
-            self.windows.copied(),
-            self.claims.copied(),
-            self.keep,
-        )
+        return replace(self, windows=self.windows.copied(), claims=self.claims.copied())
 
-    def is_over(self, now: datetime, steady: float, *, unused_for: timedelta = RETENTION) -> bool:
+    def is_over(self, now: datetime, steady: float) -> bool:
         """Return whether nobody can miss the account: its windows are not kept, and nobody has used it.
 
         The calendar clock alone may have jumped ahead, so the steady clock must agree. It agrees also if it
@@ -230,5 +200,7 @@ class AccountRow:
         """
         if self.closes_at is None or self.closes_at + self.keep > now:
             return False
-        unused = steady < self.steady or self.steady + unused_for.total_seconds() <= steady
-        return unused and (steady < self.steady or self.claims.all_over(steady))
+        unused = steady < self.steady or self.steady + RETENTION.total_seconds() <= steady
+        return unused and (
+            steady < self.steady or all(claim.lease_until <= steady for claim in self.claims.all)
+        )

@@ -96,17 +96,17 @@ class OpenAccount:
             held = None
         if held is None:
             held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim), claim.holder)
-            self._claims.add(held)
+            self._claims.put(held)
         first = held.state != "waiting" or self._claims.first_in_line() == claim.id
         if held.state in ("waiting", "reserved"):
             if not self._draw(held, amount, claim.within):
                 self._ask(held, amount, first, self._charged.in_force(limit))
             held.lease_until = self._lease_of(claim)
-            self._claims.update(held)
+            self._claims.put(held)
             first = first and not held.within
         granted = held.state != "waiting" and amount <= held.amount
-        holders = () if granted else tuple(self._claims.holders())
-        return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=holders)
+        holders = () if granted else {each.holder for each in self._claims.all if each.state != "lapsed"}
+        return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=tuple(holders))
 
     def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore.mark_sent`."""
@@ -114,7 +114,7 @@ class OpenAccount:
         if held is None or held.state not in ("reserved", "sent"):
             return False
         held.state, held.lease_until = "sent", self._lease_of(claim)
-        self._claims.update(held)
+        self._claims.put(held)
         return True
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
@@ -135,12 +135,13 @@ class OpenAccount:
             held = self._claims.get(claim.id)
             if held is not None and held.state != "lapsed":
                 held.lease_until = self._lease_of(claim)
-                self._claims.update(held)
+                self._claims.put(held)
 
     def end_leases(self, holders: Collection[str]) -> None:
         """See `SpendStore.end_leases`."""
-        for held in self._claims.held_by(holders):
-            self._lease_over(held)
+        for held in list(self._claims.all):
+            if held.holder in holders and held.state != "lapsed":
+                self._lease_over(held)
 
     def balance(self) -> SpendBalance:
         """See `SpendStore.balance`."""
@@ -158,8 +159,9 @@ class OpenAccount:
         """See `SpendStore.adjust`."""
         if not self.is_known:
             return None
-        if (known := self._windows.adjusted(change.id)) is not None:
-            return known
+        for made in (one for each in self._windows.since(1) for one in each.adjustments):
+            if made.id == change.id:
+                return made
         window = self._charged
         if change.changes == "limit":
             before = window.in_force(window.limit)
@@ -240,7 +242,7 @@ class OpenAccount:
         if other.window < self.row.charged or other.amount < amount:
             return False
         other.amount -= amount
-        self._claims.update(other)
+        self._claims.put(other)
         held.state, held.window, held.amount, held.within = "reserved", other.window, amount, within
         return True
 
@@ -249,14 +251,14 @@ class OpenAccount:
         other = self._claims.get(held.within) if held.within and amount > 0 else None
         if other is not None and other.state == "reserved":
             other.amount += amount
-            self._claims.update(other)
-            if (window := self._window(other.window)) is not None:
+            self._claims.put(other)
+            if (window := self._windows.get(other.window)) is not None:
                 window.reserved += amount
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
         """Change the amount of a claim. If it waits and may go, reserve it."""
         if held.state == "reserved":
-            if (window := self._window(held.window)) is not None:
+            if (window := self._windows.get(held.window)) is not None:
                 window.reserved -= held.amount - amount
             self._give_back(held, held.amount - amount)
         elif first and sum(self._totals()) + amount <= limit:
@@ -277,8 +279,8 @@ class OpenAccount:
 
     def _start_from_zero(self) -> None:
         """Set the spending of the current windows to zero, and forget the claims that could correct it."""
-        for held in self._claims.lapsed():
-            if held.window is not None and held.window >= self.row.charged:
+        for held in list(self._claims.all):
+            if held.state == "lapsed" and held.window is not None and held.window >= self.row.charged:
                 self._claims.remove(held.id)
         for window in self._windows.since(self.row.charged):
             window.spent = 0
@@ -293,28 +295,24 @@ class OpenAccount:
             self._claims.remove(held.id)
             return
         self._take_out(held)
-        window = self._window(held.window)
+        window = self._windows.get(held.window)
         if held.state == "reserved":
             self._give_back(held, held.amount)
         if held.state == "sent" and window is not None:
             held.within = ""
             window.spent += held.amount
             held.state, held.lease_until = "lapsed", self.row.steady + CORRECTION_TIME.total_seconds()
-            self._claims.add(held)
+            self._claims.put(held)
 
     def _take_out(self, held: ClaimRow) -> None:
         """Forget a claim, and remove its amount from its window."""
         self._claims.remove(held.id)
-        if (window := self._window(held.window)) is None:
+        if (window := self._windows.get(held.window)) is None:
             return
         if held.state == "lapsed":
             window.spent -= held.amount
         else:
             window.reserved -= held.amount
-
-    def _window(self, number: int | None) -> WindowRow | None:
-        """Return the window with this number; `None` for a waiting claim, and for a forgotten window."""
-        return None if number is None else self._windows.get(number)
 
     def _lease_of(self, claim: SpendClaim) -> float:
         return self.row.steady + claim.lease

@@ -40,7 +40,7 @@ def served(kind: str, request: pytest.FixtureRequest, *, timeout: float = 5.0) -
             through = url.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}")
             direct = RedisRunStore(url, prefix=name)
             yield Served(lambda: RedisRunStore(through, prefix=name, timeout=timeout), direct, proxy)
-        direct._connections.close_idle()
+        direct.connections.close_idle()
         with redis.Redis.from_url(url) as client:
             client.delete(*client.keys(f"{{{name}}}*"), b"none")
         return
@@ -51,6 +51,6 @@ def served(kind: str, request: pytest.FixtureRequest, *, timeout: float = 5.0) -
         through = make_conninfo(dsn, host="127.0.0.1", port=proxy.port)
         first = PostgresRunStore(dsn, schema=name)
         yield Served(lambda: PostgresRunStore(through, schema=name, timeout=timeout), first, proxy)
-    first._connections.close_idle()
+    first.connections.close_idle()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())

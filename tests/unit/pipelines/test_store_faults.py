@@ -86,7 +86,7 @@ async def test_a_file_that_may_not_be_written_any_more() -> None:
                     each.chmod(mode)
 
             def forbid() -> None:
-                store._connections._idle.pop().close()  # as in a process that has yet to open the file
+                store.connections._idle.pop().close()  # as in a process that has yet to open the file
                 allow(0o444)
 
             await is_stopped_and_goes_on(

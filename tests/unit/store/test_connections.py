@@ -326,7 +326,7 @@ async def spend(name):
 def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
     script = """
 print(asyncio.run(spend("parent")), flush=True)
-connections = store.runs._connections
+connections = store.runs.connections
 opened = list(connections._idle)
 assert opened
 if child := os.fork():

@@ -59,12 +59,12 @@ async def test_a_full_disk_is_an_unavailable_store(in_file: SQLiteRunStore) -> N
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 8")
 
-    await in_file._connections.run(fill)
+    await in_file.connections.run(fill)
     with pytest.raises(RunStoreUnavailable, match="disk is full; make room on its disk") as caught:
         await in_file.append(KEY, [b"2", LARGE], revision=1)
     assert caught.value.store.startswith("SQLite /")
     assert (await in_file.read(KEY)).values == (b"1",)
-    await in_file._connections.run(fill)
+    await in_file.connections.run(fill)
     with pytest.raises(RunStoreUnavailable, match="resume a run that was stopped"):
         await in_file.compare_and_set(KEY, LARGE, revision=1)
     await works_again(in_file)
@@ -199,7 +199,7 @@ async def test_what_is_read_while_another_process_writes_is_from_one_moment(tmp_
             connection.set_trace_callback(None)
             asyncio.run(other.append(KEY, [b"2"], revision=1))
 
-    connection = await store._connections.run(lambda connection: connection)
+    connection = await store.connections.run(lambda connection: connection)
     connection.set_trace_callback(overtaken)
     stored = await store.read(KEY)
     assert (stored.values, stored.revision) == ((b"1",), 1)
@@ -216,7 +216,7 @@ async def test_fsync_waits_for_the_disk_at_every_write(tmp_path: Path, fsync: bo
         names = ("journal_mode", "synchronous", "fullfsync")
         return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
 
-    assert await store._connections.run(pragmas) == ["wal", level, int(fsync)]
+    assert await store.connections.run(pragmas) == ["wal", level, int(fsync)]
     await store.aclose()
 
 
