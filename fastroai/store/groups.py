@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fastroai.forks import in_forked_process
-from fastroai.runtime.sync import in_background
+from fastroai.runtime.sync import background_loop, in_background
 
 KeyT = TypeVar("KeyT")
 AskedT = TypeVar("AskedT")
@@ -51,6 +51,7 @@ class Groups(Generic[KeyT, AskedT, AnswerT]):
         If this is cancelled before that group is at work, it is not done; later, it is done all the same.
         """
         answer: concurrent.futures.Future[AnswerT] = concurrent.futures.Future()
+        background_loop()  # if its thread cannot start, this raises before anybody is in line
         with self._lock:
             is_first = key not in self._lines
             self._lines.setdefault(key, []).append((asked, answer))

@@ -143,11 +143,11 @@ class KeyedSpendStore(RuledSpendStore):
         while monotonic() < until:
             asked_at = steady_seconds()
             found = await self.runs.read(key)
+            if not found.revision and self._earlier is not None:
+                await self._earlier.refuse(account)
             opened, answers = self._after(account, found, acts)
             if not opened.is_known or not any(act.changes for act in acts):
                 return answers
-            if not found.revision and self._earlier is not None:
-                await self._earlier.refuse(account)
             if steady_seconds() - asked_at > _STALE:
                 continue
             try:
