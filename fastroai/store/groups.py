@@ -1,4 +1,4 @@
-"""Work on keys in groups, one group of a key at a time, whoever asks for it in this process."""
+"""Groups of requests for work on a key, which are worked on one group after the other."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ in_forked_process(_at_work.clear)
 
 
 class Groups(Generic[KeyT, AskedT, AnswerT]):
-    """Groups of what is asked of a key: all that comes while one is at work goes into the next.
+    """Put the requests for work on a key into groups: all that come while one group is at work are the next.
 
-    The work is done on the background loop, because the loop of one who asks may be blocked or closed while
-    others wait, each on a loop of their own.
+    The work is done on the background loop, because the loop of one caller may be blocked or closed while
+    other callers wait, each on a loop of their own.
     """
 
     def __init__(
