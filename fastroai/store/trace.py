@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -24,7 +24,9 @@ from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
 from fastroai.tracing.redaction import is_redacting
-from fastroai.usage.report import UsageReport
+
+if TYPE_CHECKING:
+    from fastroai.usage import UsageReport
 
 _OfRun: TypeAlias = (
     facts.RunStarted
@@ -227,6 +229,8 @@ class RunTrace:
 
     def report(self) -> UsageReport:
         """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
+        from fastroai.usage.report import UsageReport  # prices, which few who read a trace need
+
         return UsageReport.of(self.records)
 
     def failures(self) -> tuple[StepAttempt, ...]:
