@@ -1,4 +1,4 @@
-"""What the data in a field of a fact is, as an annotation of the field: codecs and redaction go by it.
+"""Annotations that say what kind of data a field of a fact holds. Codecs and redaction use them.
 
     reason: Text[str] = ""
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from typing import Final, NoReturn, TypeVar, cast
 
@@ -100,29 +100,32 @@ def by_name(*meant: str) -> Callable[[type[SettingsT]], type[SettingsT]]:
     names the first ones that there are.
     """
 
-    def new(cls: type[SettingsT], *values: object, **_: object) -> SettingsT:
-        if values:
-            if meant:
-                named = ", ".join(f"{name}={value!r}" for name, value in zip(meant, values, strict=False))
-            else:
-                first = itertools.islice(inspect.signature(cls).parameters, _TOLD)
-                named = ", ".join([*(f"{name}=…" for name in first), "…"])
-            raise TypeError(f"{cls.__name__} takes its settings by name: {cls.__name__}({named})")
-        return object.__new__(cls)
-
-    def assign(self: SettingsT, name: str, value: object) -> None:
-        kind = type(self).__name__
-        old = re.findall("[A-Z][a-z]+", kind)[-1].lower()  # config, budget, limit
-        raise FrozenInstanceError(
-            f"{kind}.{name} cannot be changed, for others may share the object; "
-            f"make another one: dataclasses.replace({old}, {name}={value!r})"
-        )
-
     def decorate(cls: type[SettingsT]) -> type[SettingsT]:
+        init, example = vars(cls)["__init__"], re.findall("[A-Z][a-z]+", cls.__name__)[-1].lower()
+
+        def new(kind: type[SettingsT], *values: object, **_: object) -> SettingsT:
+            if values and getattr(kind, "__init__") is init:  # noqa: B009 - a subclass may take others
+                raise TypeError(
+                    f"{kind.__name__} takes its settings by name: {kind.__name__}({named(kind, values)})"
+                )
+            return object.__new__(kind)
+
+        def assign(self: SettingsT, name: str, value: object) -> None:
+            raise FrozenInstanceError(
+                f"{type(self).__name__}.{name} cannot be changed, for others may share the object; "
+                f"make another one: dataclasses.replace({example}, {name}={value!r})"
+            )
+
         # Not in the body of the class: type checkers would read the signature of `__new__`, which takes all.
         signature = inspect.signature(cls)  # of its `__init__`, as `help` shows it
         for name, value in (("__new__", new), ("__setattr__", assign), ("__signature__", signature)):
             setattr(cls, name, value)
         return cls
+
+    def named(kind: type[object], values: Sequence[object]) -> str:
+        if meant:
+            return ", ".join(f"{name}={value!r}" for name, value in zip(meant, values, strict=False))
+        first = itertools.islice(inspect.signature(kind).parameters, _TOLD)
+        return ", ".join([*(f"{name}=…" for name in first), "…"])
 
     return decorate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,12 @@ from fastroai.forks import in_forked_process
 from fastroai.runtime import current_scope
 from fastroai.usage.hosts import Host
 from fastroai.usage.tokenizers import in_bounding_thread, is_loaded, tokenizer_of
+
+logger: Final = logging.getLogger("fastroai.agent")
+
+_NOT_LOADED: Final = (
+    "the types of responses in %s could not be loaded before the first request, which can be slow"
+)
 
 
 @contextmanager
@@ -98,7 +105,11 @@ async def load_response_types(model: Model, *, streamed: bool) -> None:
         _read.add(kind)
         return
     with outside_of_time_limits():
-        await in_bounding_thread(partial(_read_first, kind, types))
+        try:
+            await in_bounding_thread(partial(_read_first, kind, types))
+        except Exception:  # another version of the SDK may have other types, and can read its own responses
+            _read.add(kind)
+            logger.warning(_NOT_LOADED, types.module, exc_info=True)
 
 
 def _read_first(kind: tuple[type[Model], bool], types: _Responses) -> None:

@@ -48,8 +48,7 @@ StepFunction: TypeAlias = (
 
 
 _NO_CONFIG: Final = StepConfig()
-NO_CONTRACT: Final = Contract()
-"""The contract of all steps that declare none, known by its identity."""
+_NO_CONTRACT: Final = Contract()
 
 
 class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
@@ -67,7 +66,7 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """
 
     config: StepConfig = _NO_CONFIG
-    contract: Contract = NO_CONTRACT
+    contract: Contract = _NO_CONTRACT
     """Conditions that are checked before and after each attempt."""
     checks_output_itself: ClassVar[bool] = False
     """Whether `execute` itself has checked that its outputs are of the inferred type."""
@@ -119,7 +118,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         functools.update_wrapper(self, function)
         self.function = function
         self.config = config
-        self.contract = NO_CONTRACT if contract is None else contract
+        self.contract = _NO_CONTRACT if contract is None else contract
         self._execute: Callable[[StepContext[DepsT]], Awaitable[OutputT]] = (
             cast("Callable[[StepContext[DepsT]], Awaitable[OutputT]]", function)
             if _is_coroutine_function(function)
@@ -278,4 +277,4 @@ def _is_coroutine_function(function: Callable[..., object]) -> bool:
 
 _NO_OPTIONS: Final = (*[NOT_GIVEN] * 13, (), *[None] * 4)
 """What `@step` without parentheses is given, in the order in which it looks."""
-_PLAIN: Final = _StepDecorator(_NO_CONFIG, NO_CONTRACT)
+_PLAIN: Final = _StepDecorator(_NO_CONFIG, _NO_CONTRACT)

@@ -1,4 +1,4 @@
-"""Work on keys in groups, one group of a key at a time, whoever asks for it in this process."""
+"""Groups of requests for work on a key, which are worked on one group after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fastroai.forks import in_forked_process
-from fastroai.runtime.sync import in_background
+from fastroai.runtime.sync import background_loop, in_background
 
 KeyT = TypeVar("KeyT")
 AskedT = TypeVar("AskedT")
@@ -23,10 +23,10 @@ in_forked_process(_at_work.clear)
 
 
 class Groups(Generic[KeyT, AskedT, AnswerT]):
-    """Groups of what is asked of a key: all that comes while one is at work goes into the next.
+    """Put the requests for work on a key into groups: all that come while one group is at work are the next.
 
-    The work is done on the background loop, because the loop of one who asks may be blocked or closed while
-    others wait, each on a loop of their own.
+    The work is done on the background loop, because the loop of one caller may be blocked or closed while
+    other callers wait, each on a loop of their own.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Groups(Generic[KeyT, AskedT, AnswerT]):
         If this is cancelled before that group is at work, it is not done; later, it is done all the same.
         """
         answer: concurrent.futures.Future[AnswerT] = concurrent.futures.Future()
+        background_loop()  # if its thread cannot start, this raises before anybody is in line
         with self._lock:
             is_first = key not in self._lines
             self._lines.setdefault(key, []).append((asked, answer))

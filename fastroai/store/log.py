@@ -78,8 +78,9 @@ class Log:
 
     def add_sinks(self, place: str, sinks: Sequence[Callable[[Question], Awaitable[None] | None]]) -> None:
         """Have people told of questions that are asked at a place of the run, and inside that place."""
-        held = self.sinks.setdefault(place, [])
-        held += [sink for sink in sinks if sink not in held]
+        if sinks:  # there can be any number of nested runs, and few have sinks of their own
+            held = self.sinks.setdefault(place, [])
+            held += [sink for sink in sinks if sink not in held]
 
     def keep_open(self, question: QuestionAsked) -> None:
         """Keep a question on record that still waits for its answer."""

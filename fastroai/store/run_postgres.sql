@@ -104,13 +104,14 @@ DECLARE
     in_the_way bigint;
     before bigint := the_revision;
 BEGIN
-    IF the_revision = 0 THEN
-        before := coalesce((SELECT revision FROM run_new_after), 0);
-    END IF;
-    SELECT * INTO the_id, in_the_way
-        FROM run_advance_v1(the_key, the_revision, before + 1 - the_revision) AS advanced;
+    SELECT * INTO the_id, in_the_way FROM run_advance_v1(the_key, the_revision, 1) AS advanced;
     IF the_id IS NULL THEN
         RETURN in_the_way;
+    END IF;
+    -- Only now, because the attempt before waits for a deletion of the key that is about to commit.
+    IF the_revision = 0 THEN
+        before := coalesce((SELECT revision FROM run_new_after), 0);
+        UPDATE run_key SET revision = before + 1 WHERE id = the_id AND before > 0;
     END IF;
     DELETE FROM run_value WHERE key_id = the_id;
     INSERT INTO run_value (key_id, position, value) VALUES (the_id, before + 1, the_value);

@@ -16,15 +16,14 @@ local function digits(number) return string.format('%.0f', number) end
 -- The position before the first value that a list holds; nothing if the list, or its beginning, is lost.
 local function before_first(held) return tonumber(redis.call('LINDEX', held, 0) or nil) end
 
--- Where no revision is on record, because an earlier version has written the name, it is that of the last value in the
--- list. A name in the index whose list is lost had one value at least: somebody has removed them, or the server has
--- evicted them.
+-- The revision on record. An earlier version of this script records none: what that has written, before or since, is the
+-- last value in the list. A name in the index whose list is lost had one value at least: somebody has removed them, or
+-- the server has evicted them.
 local function revision_of(held, name)
-    local revision = redis.call('HGET', REVISIONS, name)
-    if revision then return tonumber(revision) end
-    local before = before_first(held)
-    if before then return before + redis.call('LLEN', held) - 1 end
-    return redis.call('ZSCORE', INDEX, name) and 1 or 0
+    local recorded, before = redis.call('HGET', REVISIONS, name), before_first(held)
+    local last = before and before + redis.call('LLEN', held) - 1
+    if recorded then return math.max(tonumber(recorded), last or 0) end
+    return last or redis.call('ZSCORE', INDEX, name) and 1 or 0
 end
 
 -- Announce a changed name. A user without the right to publish can still write; then followers poll.

@@ -129,7 +129,7 @@ class DeletesAtRevision(RunStore, Protocol):
 
 
 def deletes_at_revision(store: RunStore) -> TypeIs[DeletesAtRevision]:
-    """Return whether a store can delete a key at a revision. One around another can do what that can."""
+    """Return whether a store can delete a key at a revision. A store around another can, if that can."""
     while (inner := getattr(store, "store_within", None)) is not None:
         store = inner
     return "revision" in signature(store.delete).parameters

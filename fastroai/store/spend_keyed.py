@@ -35,12 +35,13 @@ _ACCOUNTS_A_PAGE: Final = 200
 _SWEPT_AT_ONCE: Final = 20
 """Accounts that are looked at whenever one opens a window, so that more are forgotten than are opened."""
 _MOST_REVISIONS: Final = 2**24
-"""The revision from which on an account is kept, as those of new keys begin above the deleted ones."""
+"""Accounts at this revision or a higher one are kept. New keys begin above the highest deleted revision, and
+the revisions of a store must not run out."""
 _PAUSE: Final = 0.001
-"""Seconds between two attempts: so much at most after the first, and as much more after each further one."""
+"""Most seconds to wait after the first conflict. Each further conflict adds as many."""
 _LONGEST_PAUSE: Final = 0.02
 _PATIENCE: Final = 20.0
-"""Seconds for which an account is tried to be changed while others change it."""
+"""Seconds after which a change is given up if others change the account all the time."""
 _STALE: Final = 60.0
 """Seconds after which an account is read again before it is written: this process may have been stopped."""
 _LOST: Final = "put a backup back, or count in another store"
@@ -55,7 +56,7 @@ class _Act:
 
     do: Callable[[OpenAccount], Any]
     keeps: bool
-    """Whether it is written what the account is like afterwards."""
+    """Whether the account is written afterwards."""
 
 
 class KeyedSpendStore(RuledSpendStore):
@@ -137,11 +138,11 @@ class KeyedSpendStore(RuledSpendStore):
         while monotonic() < until:
             asked_at = steady_seconds()
             found = await self.runs.read(key)
+            if not found.revision and self._earlier is not None:
+                await self._earlier.refuse(account)
             opened, answers = self._after(account, found, acts)
             if not opened.is_known or not any(act.keeps for act in acts):
                 return answers
-            if not found.revision and self._earlier is not None:
-                await self._earlier.refuse(account)
             if steady_seconds() - asked_at > _STALE:
                 continue
             try:

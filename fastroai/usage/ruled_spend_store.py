@@ -1,4 +1,4 @@
-"""The operations of `SpendStore`, for stores that have an account as a whole in their hands."""
+"""The operations of `SpendStore`, for stores that read and write an account as a whole."""
 
 from __future__ import annotations
 

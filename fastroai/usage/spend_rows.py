@@ -101,11 +101,11 @@ class WindowRows:
         """Keep a new window, behind all others."""
         self._rows[row.number] = row
 
-    def forget(self, before: datetime, up_to: int) -> None:
-        """Forget the windows up to a number that ended before a time."""
+    def forget(self, now: datetime, keep: timedelta, up_to: int) -> None:
+        """Forget the windows up to a number that ended longer ago than they are kept."""
         self._read_back_to(1)
         for number, row in list(self._rows.items()):
-            if number <= up_to and row.closes_at is not None and row.closes_at <= before:
+            if number <= up_to and row.closes_at is not None and now - row.closes_at >= keep:
                 del self._rows[number]
 
     def _read_back_to(self, number: int) -> None:
@@ -198,7 +198,7 @@ class AccountRow:
         The calendar clock alone may have jumped ahead, so the steady clock must agree. It agrees also if it
         went back, because that means that the machine was started again, which no process has survived.
         """
-        if self.closes_at is None or self.closes_at + self.keep > now:
+        if self.closes_at is None or now - self.closes_at < self.keep:
             return False
         unused = steady < self.steady or self.steady + RETENTION.total_seconds() <= steady
         return unused and (

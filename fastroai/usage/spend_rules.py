@@ -24,8 +24,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Final
 
+from fastroai.errors import ConfigurationError
 from fastroai.usage.spend_amounts import MILLION, millionths, spend_units, spend_usd
 from fastroai.usage.spend_rows import AccountRow, ClaimRow, ClaimRows, WindowRow, WindowRows
 from fastroai.usage.spend_store import (
@@ -85,7 +87,7 @@ class OpenAccount:
 
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore.reserve`."""
-        amount = spend_units(claim.amount_usd, "reservation")
+        amount, lease_until = spend_units(claim.amount_usd, "reservation"), self._lease_of(claim)
         limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
         self.is_known, self.is_over = True, False
         self.row.keep = claim.keep
@@ -95,13 +97,13 @@ class OpenAccount:
             self._give_back(held, held.amount)
             held = None
         if held is None:
-            held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim), claim.holder)
+            held = ClaimRow(claim.id, "waiting", amount, lease_until, claim.holder)
             self._claims.put(held)
         first = held.state != "waiting" or self._claims.first_in_line() == claim.id
         if held.state in ("waiting", "reserved"):
             if not self._draw(held, amount, claim.within):
                 self._ask(held, amount, first, self._charged.in_force(limit))
-            held.lease_until = self._lease_of(claim)
+            held.lease_until = lease_until
             self._claims.put(held)
             first = first and not held.within
         granted = held.state != "waiting" and amount <= held.amount
@@ -231,7 +233,7 @@ class OpenAccount:
             latest = self._windows.since(row.charged)[-1]
             row.charged = latest.number + 1
             self._windows.add(WindowRow(row.charged, closes_at, limit=latest.limit))
-            self._windows.forget(self._now - row.keep, row.charged - WINDOWS_KEPT)
+            self._windows.forget(self._now, row.keep, row.charged - WINDOWS_KEPT)
         row.closes_at = closes_at
 
     def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
@@ -315,6 +317,8 @@ class OpenAccount:
             window.reserved -= held.amount
 
     def _lease_of(self, claim: SpendClaim) -> float:
+        if not isfinite(claim.lease):
+            raise ConfigurationError("lease", claim.lease, "a finite number of seconds")
         return self.row.steady + claim.lease
 
 

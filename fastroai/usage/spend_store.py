@@ -203,7 +203,8 @@ class SpendStore(Protocol):
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
-        ConfigurationError: for amounts that are negative, not finite, or a billion dollars and more.
+        ConfigurationError: for amounts that are negative, not finite, or a billion dollars and more, and for
+            leases that are not finite.
     """
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:

@@ -102,6 +102,18 @@ def test_settings_without_names_that_can_mean_anything_are_told_the_names() -> N
         mixed(2)
 
 
+class plain(Mixed):
+    def __init__(self, paint: str) -> None:
+        super().__init__(paint=paint)
+
+
+def test_a_subclass_takes_what_its_own_constructor_takes() -> None:
+    made: Any = plain("blue")
+    assert (made.paint, made.size) == ("blue", 1)
+    with pytest.raises(FrozenInstanceError, match=r"^plain\.size .* dataclasses\.replace\(mixed, size=2\)"):
+        made.size = 2
+
+
 def test_settings_that_are_assigned_to_are_replaced_and_otherwise_behave_as_ever() -> None:
     made: Any = Mixed(paint="blue")
     with pytest.raises(FrozenInstanceError, match=r"dataclasses\.replace\(mixed, size=2\)"):

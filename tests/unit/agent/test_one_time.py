@@ -118,7 +118,7 @@ async def test_before_a_stream_the_types_of_its_events_are_loaded_too(
     "reference", ["openai:gpt-5-mini", "openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5"]
 )
 async def test_the_sdks_have_the_types_of_their_responses(
-    reference: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
+    reference: str, streamed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "none")
@@ -126,3 +126,16 @@ async def test_the_sdks_have_the_types_of_their_responses(
     model = models.build_model(reference)
     await load_response_types(model, streamed=streamed)
     assert one_time._read == {(type(model), streamed)}
+    assert not caplog.records
+
+
+async def test_a_request_is_sent_even_if_its_sdk_has_other_types(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(one_time, "_RESPONSES", {"TestModel": TYPES._replace(response="Renamed")})
+    monkeypatch.setattr(one_time, "_read", set())
+    agent = FastroAgent(TestModel())
+    assert [str(await agent.run("hi")) for _ in range(2)] == ["success (no tool calls)"] * 2
+    assert [record.getMessage().partition(" could")[0] for record in caplog.records] == [
+        f"the types of responses in {__name__}"
+    ]

@@ -142,6 +142,21 @@ class TestRedisRunStore(Remembers):
         found = await store.read(key)
         assert (found.values, found.revision) == ((b"new",), 3)
 
+    async def test_what_an_earlier_version_writes_meanwhile_is_not_overwritten(
+        self, store: RedisRunStore, key: str, redis_url: str
+    ) -> None:
+        await store.append(key, [b"1", b"2"], revision=0)
+        with redis.Redis.from_url(redis_url) as client:
+            client.rpush(store._held + key.encode(), b"3")
+        found = await store.read(key)
+        assert (found.values, found.revision) == ((b"1", b"2", b"3"), 3)
+        assert list(await store.list(key)) == [StoredKey(key=key, value=b"3", revision=3)]
+        with pytest.raises(RevisionConflict):
+            await store.append(key, [b"x"], revision=2)
+        await store.append(key, [b"4"], revision=3)
+        found = await store.read(key)
+        assert (found.values, found.revision) == ((b"1", b"2", b"3", b"4"), 4)
+
     @pytest.fixture
     def lose(self, store: RunStore, redis_url: str) -> Lose:
         return partial(lose_value, store, redis_url=redis_url)
@@ -354,6 +369,27 @@ async def test_a_schema_that_an_earlier_version_made_is_brought_up_to_date(
         await now.compare_and_set("kept", b"2", revision=0)
         assert (await now.read("kept")).revision == 2
         await now.aclose()
+
+
+async def test_a_key_that_is_made_while_it_is_being_deleted_does_not_have_its_revision_again(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    dsn = request.getfixturevalue("postgres_dsn")
+    with run_stores("postgres", request, tmp_path) as open_store:
+        store: PostgresRunStore = open_store()
+        for revision in range(3):
+            await store.compare_and_set("key", b"old", revision=revision)
+        schema = store._driver.schema
+        with psycopg.connect(dsn) as deleting, psycopg.connect(dsn, autocommit=True) as watching:
+            deleting.execute(f"SELECT \"{schema}\".run_delete_v2('key', 3)".encode())
+            made = asyncio.create_task(store.compare_and_set("key", b"new", revision=0))
+            waits = "SELECT 1 WHERE %s = ANY (SELECT unnest(pg_blocking_pids(pid)) FROM pg_stat_activity)"
+            while watching.execute(waits, [deleting.info.backend_pid]).fetchone() is None:
+                await asyncio.sleep(0.01)
+            deleting.commit()
+        await made
+        assert (await store.read("key")).revision == 4
+        await store.aclose()
 
 
 async def test_revisions_up_to_the_last_one_are_remembered_when_their_keys_are_deleted(

@@ -14,6 +14,7 @@ from support.run_stores import AsyncStore, PlainStore
 from support.spend_stores import account, claim
 
 from fastroai.errors import ConfigurationError, RevisionConflict, SpendStoreUnavailable
+from fastroai.runtime import sync
 from fastroai.store import (
     FilePayloadStore,
     MemoryRunStore,
@@ -21,6 +22,7 @@ from fastroai.store import (
     SQLiteRunStore,
     SQLiteSpendStore,
     StoredValues,
+    groups,
     open_spend_store,
     spend_keyed,
 )
@@ -189,6 +191,21 @@ async def test_what_a_store_of_a_user_raises_is_raised_where_it_was_asked() -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+async def test_who_asks_while_no_thread_can_start_is_told_and_the_next_one_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_thread() -> asyncio.AbstractEventLoop:
+        raise RuntimeError("can't start new thread")
+
+    store = open_spend_store(MemoryRunStore())
+    with monkeypatch.context() as patch:
+        patch.setattr(groups, "background_loop", no_thread)
+        patch.setattr(sync, "background_loop", no_thread)
+        with pytest.raises(RuntimeError, match="thread"):
+            await store.reserve(claim("a"))
+    assert (await asyncio.wait_for(store.reserve(claim("a")), PATIENCE)).granted
+
+
 async def test_a_forked_process_does_not_wait_for_groups_of_its_parent(tmp_path: Path) -> None:
     store = SQLiteSpendStore(tmp_path / "spend.db")
     await store.reserve(claim("parent"))

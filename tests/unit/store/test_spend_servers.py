@@ -172,6 +172,10 @@ async def test_an_account_that_an_earlier_version_has_counted_does_not_start_fro
     with pytest.raises(ConfigurationError, match=rf"earlier version.*'old' \(day\).*Give another {place}"):
         await kept.store.reserve(claim("a", of=account("day", "old")))
     with pytest.raises(ConfigurationError, match="earlier version"):
+        await kept.store.balance(account("day", "old"))
+    with pytest.raises(ConfigurationError, match="earlier version"):
+        await kept.store.windows(account("day", "old"))
+    with pytest.raises(ConfigurationError, match="earlier version"):
         await kept.store.accounts()
     assert (await kept.store.reserve(claim("a", of=account("day", "new")))).granted
     assert (await kept.store.accounts()).accounts == (account("day", "new"),)

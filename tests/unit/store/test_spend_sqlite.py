@@ -314,6 +314,10 @@ async def test_an_account_that_an_earlier_version_has_counted_does_not_start_fro
     with pytest.raises(ConfigurationError, match=r"earlier version.*'old' \(day\).*Give another file"):
         await store.reserve(claim("a", of=account("day", "old")))
     with pytest.raises(ConfigurationError, match="earlier version"):
+        await store.balance(account("day", "old"))
+    with pytest.raises(ConfigurationError, match="earlier version"):
+        await store.windows(account("day", "old"))
+    with pytest.raises(ConfigurationError, match="earlier version"):
         await store.accounts()
     assert (await store.reserve(claim("a", of=account("day", "new")))).granted
     assert (await store.accounts()).accounts == (account("day", "new"),)

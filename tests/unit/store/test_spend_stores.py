@@ -1,6 +1,7 @@
 """What every store of spending does, whatever it is made of."""
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -94,6 +95,29 @@ async def test_what_is_no_amount_is_refused(kept: Kept, amount: str) -> None:
     with pytest.raises(ConfigurationError, match="cost=.*a finite number of US dollars"):
         await kept.store.settle(claim("a"), Decimal(amount))
     assert await amounts(kept) == (0, 0)
+
+
+@pytest.mark.parametrize("lease", [math.inf, math.nan])
+async def test_a_lease_that_is_not_finite_is_refused_and_the_account_stays_as_it_is(
+    kept: Kept, lease: float
+) -> None:
+    await send(kept.store, claim("a", "0.5"))
+    with pytest.raises(ConfigurationError, match="lease=.*a finite number of seconds"):
+        await kept.store.reserve(claim("b", lease=lease))
+    with pytest.raises(ConfigurationError, match="lease=.*a finite number of seconds"):
+        await kept.store.renew([claim("a", lease=lease)])
+    assert await amounts(kept) == (0, Decimal("0.5"))
+
+
+async def test_windows_can_be_kept_for_ever(kept: Kept) -> None:
+    hour = account("hour")
+    for name in "abcdef":
+        await kept.store.reserve(claim(name, of=hour, keep=timedelta.max))
+        await kept.store.settle(claim(name, of=hour), Decimal(1))
+        kept.pass_time(3600)
+    assert hour in (await kept.store.accounts()).accounts
+    await kept.store.reserve(claim("now", of=hour, keep=timedelta.max))
+    assert [each.spent_usd for each in await kept.store.windows(hour)] == [0, 1, 1, 1, 1, 1, 1]
 
 
 async def test_a_cost_above_the_reservation_counts_in_full(kept: Kept) -> None:
