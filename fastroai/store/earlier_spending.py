@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.connections import Connections
+from fastroai.store.run_offloading import OffloadingRunStore
+from fastroai.store.run_postgres import PostgresRunStore
+from fastroai.store.run_redis import RedisRunStore
+from fastroai.store.run_sqlite import SQLiteRunStore
+from fastroai.store.run_store import RunStore
 from fastroai.usage.spend_store import SpendAccount
 
 if TYPE_CHECKING:
@@ -50,7 +55,18 @@ class EarlierSpending(Generic[ConnectionT]):
             raise ConfigurationError("store", self._connections.driver.name, expected)
 
 
-def earlier_in_sqlite(connections: Connections[sqlite3.Connection]) -> EarlierSpending[Any]:
+def earlier_in(runs: RunStore) -> EarlierSpending[Any] | None:
+    """Return what an earlier version has counted where a store of runs is; `None` where none could."""
+    if isinstance(runs, OffloadingRunStore):
+        return earlier_in(runs.store)
+    if isinstance(runs, SQLiteRunStore):
+        return _in_sqlite(runs.connections)
+    if isinstance(runs, RedisRunStore):
+        return _in_redis(runs.connections, runs.prefix)
+    return _in_postgres(runs.connections, runs.schema) if isinstance(runs, PostgresRunStore) else None
+
+
+def _in_sqlite(connections: Connections[sqlite3.Connection]) -> EarlierSpending[Any]:
     """Return what an earlier version has counted in a file."""
 
     def has(connection: sqlite3.Connection, account: SpendAccount | None) -> bool:
@@ -61,7 +77,7 @@ def earlier_in_sqlite(connections: Connections[sqlite3.Connection]) -> EarlierSp
     return EarlierSpending(connections, "file", has)
 
 
-def earlier_in_redis(connections: Connections[Script], prefix: str) -> EarlierSpending[Any]:
+def _in_redis(connections: Connections[Script], prefix: str) -> EarlierSpending[Any]:
     """Return what an earlier version has counted under a prefix."""
 
     def has(script: Script, account: SpendAccount | None) -> bool:
@@ -74,9 +90,7 @@ def earlier_in_redis(connections: Connections[Script], prefix: str) -> EarlierSp
     return EarlierSpending(connections, "prefix", has)
 
 
-def earlier_in_postgres(
-    connections: Connections[Connection[tuple[Any, ...]]], schema: str
-) -> EarlierSpending[Any]:
+def _in_postgres(connections: Connections[Connection[tuple[Any, ...]]], schema: str) -> EarlierSpending[Any]:
     """Return what an earlier version has counted in a schema."""
 
     def has(connection: Connection[tuple[Any, ...]], account: SpendAccount | None) -> bool:

@@ -53,26 +53,28 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         if not isinstance(payloads, PayloadStore):
             raise ConfigurationError("payloads", payloads, "a PayloadStore, such as FilePayloadStore(folder)")
         check_count("above", above, required=True)
-        self._store, self._payloads, self._above = adapt_run_store(store), payloads, above
+        self.store: Final = adapt_run_store(store)
+        """The store of runs, with the values that are not large."""
+        self._payloads, self._above = payloads, above
 
     def __repr__(self) -> str:
-        return f"OffloadingRunStore({self._store!r}, {self._payloads!r})"
+        return f"OffloadingRunStore({self.store!r}, {self._payloads!r})"
 
     @property
     def store_within(self) -> RunStore:
         """The store of runs that keeps the keys."""
-        return self._store
+        return self.store
 
     @property
     def _place(self) -> object:
-        return self._store, self._payloads
+        return self.store, self._payloads
 
     # --- the operations of a store of runs ---
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """See `RunStore`. A payload is kept before the value that refers to it."""
         kept = await asyncio.gather(*(self._kept(key, value, self._above) for value in values))
-        await self._store.append(key, kept, revision=revision)
+        await self.store.append(key, kept, revision=revision)
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
         """See `RunStore`.
@@ -80,7 +82,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         Raises:
             RunCorrupt: a payload is lost or damaged.
         """
-        found = await self._store.read(key, after=after)
+        found = await self.store.read(key, after=after)
         first = found.revision - len(found.values) + 1
         values = await asyncio.gather(
             *(self._value(key, position, value) for position, value in enumerate(found.values, first))
@@ -89,33 +91,33 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """See `RunStore`. The store keeps the value itself: replaced values, such as headers, are small."""
-        await self._store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
+        await self.store.compare_and_set(key, await self._kept(key, value, None), revision=revision)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`. A lost payload is an error only when its key is read."""
-        found = await self._store.list(prefix, after=after, limit=limit)
+        found = await self.store.list(prefix, after=after, limit=limit)
         return await asyncio.gather(*map(self._listed, found))
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """See `DeletesAtRevision`. An interrupted delete can leave payloads: see `forget_orphans`."""
         if revision is None:
-            await self._store.delete(key)
+            await self.store.delete(key)
         else:
-            await cast("DeletesAtRevision", self._store).delete(key, revision=revision)
+            await cast("DeletesAtRevision", self.store).delete(key, revision=revision)
         await self._payloads.delete(_group_of(key))
 
     # --- operations that only some stores have ---
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""
-        if isinstance(self._store, HintsChanges):
-            await self._store.changed(key, revision=revision, timeout=timeout)
+        if isinstance(self.store, HintsChanges):
+            await self.store.changed(key, revision=revision, timeout=timeout)
         else:
             await asyncio.sleep(min(timeout, UNHEARD))
 
     async def aclose(self) -> None:
         """Close the store of runs. It opens again if it is used."""
-        close: Any = getattr(self._store, "aclose", None)
+        close: Any = getattr(self.store, "aclose", None)
         if close is not None:
             await close()
 
@@ -124,7 +126,7 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
         before = datetime.now(UTC) - _BEGINS_WITHIN
         old = {group for group, changed in (await self._payloads.groups()).items() if changed < before}
         if old:
-            async for found in keys_with(self._store, ""):
+            async for found in keys_with(self.store, ""):
                 old.discard(_group_of(found.key))
         for group in old:
             await self._payloads.delete(group)

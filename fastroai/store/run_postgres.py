@@ -76,6 +76,8 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         """
         check_largest_value(largest_value)
         self.largest_value = largest_value
+        self.schema = schema
+        """The schema of the tables."""
         self._driver = PostgresServer(dsn, schema, timeout)
         self._address = self._driver.address
         self.connections = Connections(self._driver, _CONNECTIONS)
@@ -83,7 +85,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 
     def __repr__(self) -> str:
-        return f"<PostgresRunStore {self._driver.name!r} schema={self._driver.schema!r}>"
+        return f"<PostgresRunStore {self._driver.name!r} schema={self.schema!r}>"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """See `RunStore`."""

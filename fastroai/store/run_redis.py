@@ -70,7 +70,8 @@ class RedisRunStore(ReadsRuns, KeptAt):
         check_prefix(prefix)
         check_largest_value(largest_value)
         self.largest_value = largest_value
-        self._prefix = prefix
+        self.prefix = prefix
+        """Start of the names of all keys."""
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
         parts = ("runs", "revisions", "run:", "new_after")
         self._index, self._revisions, self._held, self._new_after = (
@@ -83,7 +84,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
         self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
 
     def __repr__(self) -> str:
-        return f"<RedisRunStore {self._driver.name!r} prefix={self._prefix!r}>"
+        return f"<RedisRunStore {self._driver.name!r} prefix={self.prefix!r}>"
 
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """See `RunStore`."""

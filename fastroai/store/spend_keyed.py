@@ -17,7 +17,7 @@ from fastroai.errors import RevisionConflict, SpendStoreUnavailable, StoreUnavai
 from fastroai.forks import in_forked_process
 from fastroai.runtime.owner import steady_seconds
 from fastroai.runtime.sync import in_background
-from fastroai.store.earlier_spending import EarlierSpending
+from fastroai.store.earlier_spending import earlier_in
 from fastroai.store.groups import Groups
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
 from fastroai.store.spend_values import decode_account, encode_account
@@ -75,7 +75,6 @@ class KeyedSpendStore(RuledSpendStore):
         runs: RunStore,
         *,
         steady_clock: Callable[[], float] | None = None,
-        earlier: EarlierSpending[Any] | None = None,
     ) -> None:
         """Keep accounts in a store of runs.
 
@@ -83,11 +82,10 @@ class KeyedSpendStore(RuledSpendStore):
             runs: The store of runs.
             steady_clock: Returns seconds that nobody can set, for leases. It must be the same clock in all
                 processes. By default, leases end by the clock of the store.
-            earlier: What an earlier version has counted at the same place.
         """
         self.runs = runs
         """The store of runs that keeps the accounts."""
-        self._steady_clock, self._earlier = steady_clock, earlier
+        self._steady_clock, self._earlier = steady_clock, earlier_in(runs)
         self._groups: Groups[SpendAccount, _Act, Any] = Groups(self._decide)
         self._swept_up_to = ""
         self._start()

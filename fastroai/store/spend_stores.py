@@ -10,7 +10,6 @@ from datetime import datetime
 from fastroai.records import Duration
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.clock import check_clock, utc_now
-from fastroai.store.earlier_spending import earlier_in_postgres, earlier_in_redis, earlier_in_sqlite
 from fastroai.store.opening import kind_and_place
 from fastroai.store.run_postgres import PostgresRunStore
 from fastroai.store.run_redis import RedisRunStore
@@ -49,7 +48,7 @@ class SQLiteSpendStore(KeyedSpendStore):
         """
         check_clock("steady_clock", steady_clock)
         runs = SQLiteRunStore(path, timeout=timeout, clock=clock)
-        super().__init__(runs, steady_clock=steady_clock, earlier=earlier_in_sqlite(runs.connections))
+        super().__init__(runs, steady_clock=steady_clock)
 
 
 class RedisSpendStore(KeyedSpendStore):
@@ -72,8 +71,7 @@ class RedisSpendStore(KeyedSpendStore):
                 the timeout is not above 0.
             MissingExtraError: redis-py is not installed (the extra `redis`).
         """
-        runs = RedisRunStore(url, prefix=prefix, timeout=timeout)
-        super().__init__(runs, earlier=earlier_in_redis(runs.connections, prefix))
+        super().__init__(RedisRunStore(url, prefix=prefix, timeout=timeout))
 
 
 class PostgresSpendStore(KeyedSpendStore):
@@ -97,8 +95,7 @@ class PostgresSpendStore(KeyedSpendStore):
                 timeout is not above 0.
             MissingExtraError: psycopg is not installed (the extra `postgres`).
         """
-        runs = PostgresRunStore(dsn, schema=schema, timeout=timeout)
-        super().__init__(runs, earlier=earlier_in_postgres(runs.connections, schema))
+        super().__init__(PostgresRunStore(dsn, schema=schema, timeout=timeout))
 
 
 def open_spend_store(store: RunStoreLike) -> SpendStore:

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import stat
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,14 @@ import pytest
 from support.spend_stores import account, claim, swept
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunStoreUnavailable, SpendStoreUnavailable
-from fastroai.store import SQLiteRunStore, SQLiteSpendStore
+from fastroai.store import (
+    FilePayloadStore,
+    OffloadingRunStore,
+    SQLiteRunStore,
+    SQLiteSpendStore,
+    open_spend_store,
+)
+from fastroai.store.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim
 
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
@@ -304,13 +312,26 @@ async def test_windows_that_are_over_are_kept_as_long_as_the_claims_say(path: Pa
     await store.aclose()
 
 
-async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(path: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        SQLiteSpendStore,
+        lambda path: open_spend_store(SQLiteRunStore(path)),
+        lambda path: open_spend_store(
+            OffloadingRunStore(SQLiteRunStore(path), FilePayloadStore(path.with_suffix(".payloads")))
+        ),
+    ],
+    ids=["file", "run store", "run store inside of another"],
+)
+async def test_an_account_that_an_earlier_version_has_counted_does_not_start_from_zero(
+    path: Path, make: Callable[[Path], KeyedSpendStore]
+) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE spend_account (account_key TEXT, time_window TEXT)")
     connection.execute("INSERT INTO spend_account VALUES ('old', 'day')")
     connection.commit()
     connection.close()
-    store = SQLiteSpendStore(path)
+    store = make(path)
     with pytest.raises(ConfigurationError, match=r"earlier version.*'old' \(day\).*Give another file"):
         await store.reserve(claim("a", of=account("day", "old")))
     with pytest.raises(ConfigurationError, match="earlier version"):
