@@ -279,31 +279,42 @@ async def test_a_run_that_is_cancelled_again_and_again_gives_up_its_lease(store:
 # --- what the caller cancels stays cancelled ---
 
 
-async def _by_timeout(run: Awaitable[Any]) -> None:
+async def _when(begun: asyncio.Event, end: Callable[[], object]) -> None:
+    await begun.wait()
+    end()
+
+
+async def _by_timeout(run: Awaitable[Any], begun: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(run, 0.2)
+        async with asyncio.timeout(PATIENCE) as limit:
+            now = asyncio.get_running_loop().time()
+            ending = asyncio.create_task(_when(begun, lambda: limit.reschedule(now)))
+            await run
+    await ending
 
 
-async def _by_group(run: Awaitable[Any]) -> None:
-    with anyio.move_on_after(0.2):
+async def _by_group(run: Awaitable[Any], begun: asyncio.Event) -> None:
+    with anyio.CancelScope() as scope:
+        ending = asyncio.create_task(_when(begun, scope.cancel))
         await run
+    await ending
 
 
-async def _by_cancel(run: Coroutine[Any, Any, Any]) -> None:
+async def _by_cancel(run: Coroutine[Any, Any, Any], begun: asyncio.Event) -> None:
     task = asyncio.create_task(run)
-    await asyncio.sleep(0.2)
+    await begun.wait()
     task.cancel()
     await asyncio.wait([task])
 
 
 @pytest.mark.parametrize("end", [_by_timeout, _by_group, _by_cancel])
 async def test_a_run_that_its_caller_cancels_is_cancelled_also_beside_a_service(
-    end: Callable[[Any], Awaitable[None]], store: SQLiteRunStore
+    end: Callable[[Any, asyncio.Event], Awaitable[None]], store: SQLiteRunStore
 ) -> None:
     work = Work()
     door = a_pipeline(work)
     async with Service(door, every=SOON, store=store):
-        await end(door.execute(run_id="r", store=store))
+        await end(door.execute(run_id="r", store=store), work.begun)
         assert await status_of(store) == "cancelled"
     assert (await status_of(store), work.times) == ("cancelled", 1)
 
