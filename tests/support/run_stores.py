@@ -79,7 +79,7 @@ async def lose_value(store: Any, key: str, position: int, redis_url: str = "") -
                 client.delete(at)
     else:
         with psycopg.connect(store._driver._dsn, autocommit=True) as connection:
-            schema = store._driver.schema
+            schema = store.schema
             of_key = f"key_id = (SELECT id FROM {schema}.run_key WHERE key = %s)"
             query = f"DELETE FROM {schema}.run_value WHERE {of_key} AND position = %s"
             connection.execute(query.encode(), (name, position))

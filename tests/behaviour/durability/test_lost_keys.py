@@ -352,11 +352,11 @@ async def test_a_run_whose_server_is_emptied_says_that_nothing_of_it_is_left(
         async def lose_all(ctx: StepContext) -> str:
             if kind == "redis":
                 with redis.Redis.from_url(request.getfixturevalue("redis_url")) as client:
-                    client.delete(*client.keys(f"{{{store._prefix}}}*"))
+                    client.delete(*client.keys(f"{{{store.prefix}}}*"))
             else:
                 dsn = request.getfixturevalue("postgres_dsn")
                 with psycopg.connect(dsn, autocommit=True) as connection:
-                    connection.execute(f"DROP SCHEMA {store._driver.schema} CASCADE".encode())
+                    connection.execute(f"DROP SCHEMA {store.schema} CASCADE".encode())
             return "x"
 
         pipeline = Pipeline("p", {"lose": lose_all})

@@ -290,7 +290,7 @@ async def test_keys_whose_values_redis_has_lost_are_known_until_they_are_deleted
         await store.append(name, [b"1"], revision=0)
     client = redis.Redis.from_url(redis_url)
     lost = names[1:5]
-    client.delete(*(key for key in client.keys(f"*{store._prefix}*") if key.decode().endswith(tuple(lost))))
+    client.delete(*(key for key in client.keys(f"*{store.prefix}*") if key.decode().endswith(tuple(lost))))
     client.close()
     found = await store.list(prefix)
     assert [each.key for each in found] == names

@@ -361,7 +361,7 @@ async def test_a_schema_that_an_earlier_version_made_is_brought_up_to_date(
         await store.compare_and_set("kept", b"1", revision=0)
         await store.aclose()
         with psycopg.connect(request.getfixturevalue("postgres_dsn"), autocommit=True) as connection:
-            connection.execute(f'SET search_path TO "{store._driver.schema}"'.encode())
+            connection.execute(f'SET search_path TO "{store.schema}"'.encode())
             connection.execute("DROP FUNCTION run_delete_v2; DROP TABLE run_new_after")
         now: PostgresRunStore = open_store()
         assert (await now.read("kept")).values == (b"1",)
@@ -379,7 +379,7 @@ async def test_a_key_that_is_made_while_it_is_being_deleted_does_not_have_its_re
         store: PostgresRunStore = open_store()
         for revision in range(3):
             await store.compare_and_set("key", b"old", revision=revision)
-        schema = store._driver.schema
+        schema = store.schema
         with psycopg.connect(dsn) as deleting, psycopg.connect(dsn, autocommit=True) as watching:
             deleting.execute(f"SELECT \"{schema}\".run_delete_v2('key', 3)".encode())
             made = asyncio.create_task(store.compare_and_set("key", b"new", revision=0))
