@@ -385,13 +385,15 @@ class GraphMachine:
     def _ask_model(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
         visit = branch.visit
         self._deciding[visit] = (branch, outcome, output)
-        self._decide(facts.StepStarted, decision_name(visit.node), "its edges say llm_decide", branch)
-
-    def _decide(
-        self, kind: type[facts.StepStarted | facts.StepSkipped], step_id: str, cause: str, branch: Branch
-    ) -> None:
-        fact = kind(step_id, cause, visit=branch.number, branch=branch.identity, part=self.part)
-        self._decided.append(fact)
+        self._decided.append(
+            facts.StepStarted(
+                decision_name(visit.node),
+                "its edges say llm_decide",
+                visit=visit.number,
+                branch=branch.identity,
+                part=self.part,
+            )
+        )
 
     def _go_on(self) -> None:
         """Go to nodes and close forks. What comes of that goes on from here, so that calls do not nest."""
@@ -445,7 +447,9 @@ class GraphMachine:
             self._fail(branch, error, node)
             return
         branch.skipped.add(node)
-        self._decide(facts.StepSkipped, node, cause, branch)
+        self._decided.append(
+            facts.StepSkipped(node, cause, visit=branch.number, branch=branch.identity, part=self.part)
+        )
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
@@ -473,7 +477,9 @@ class GraphMachine:
             branch.path.append(node)
             self._starts = branch.started = self._starts + 1
             self.visits[node] += 1
-            self._decide(facts.StepStarted, node, branch.cause, branch)
+            self._decided.append(
+                facts.StepStarted(node, branch.cause, visit=number, branch=branch.identity, part=self.part)
+            )
 
     # --- from process to process ---
 
