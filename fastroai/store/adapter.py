@@ -35,7 +35,8 @@ def adapt_run_store(store: object) -> RunStore:
     missing = [name for name, method in zip(_OPERATIONS, methods, strict=True) if not callable(method)]
     if missing or isinstance(store, type):
         lacks = f"; it lacks {', '.join(missing)}" if missing else ", not a class"
-        raise ConfigurationError("store", store, f"a RunStore with {', '.join(_OPERATIONS)}{lacks}")
+        expected = f"a path or URL, as 'runs.db', or a RunStore with {', '.join(_OPERATIONS)}{lacks}"
+        raise ConfigurationError("store", store, expected)
     if all(iscoroutinefunction(method) for method in methods):
         return cast("RunStore", store)
     return _InOneThread(store)
