@@ -21,7 +21,7 @@ from fastroai.usage.tokenizers import in_bounding_thread, is_loaded, tokenizer_o
 logger: Final = logging.getLogger("fastroai.agent")
 
 _NOT_LOADED: Final = (
-    "FastroAI could not load the types of responses in %s in advance, so the first response may take longer"
+    "the types of responses in %s could not be loaded in advance, so the first response may take longer"
 )
 
 
