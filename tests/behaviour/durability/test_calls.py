@@ -19,7 +19,9 @@ from support.interruptions import (
     entries_of,
     go_on,
     interrupt,
+    logged,
     nth,
+    spent,
 )
 
 from fastroai import FastroAgent, Pipeline, StepContext, step
@@ -516,8 +518,17 @@ async def test_an_answer_without_its_usage_stays_unmeasured(server: ModelServer)
 
 
 def calls_in(calls: Sequence[AgentCallUsage]) -> list[tuple[str, int, Decimal, int]]:
-    """The agent calls; those side by side may have begun in another order."""
-    return sorted((call.agent, call.request_count, call.cost_usd, call.tool_call_count) for call in calls)
+    """The agent calls, without requests that were sent and not answered; those side by side may have begun
+    in another order."""
+    return sorted(
+        (
+            call.agent,
+            call.request_count - call.usage.unmeasured_requests,
+            call.cost_usd,
+            call.tool_call_count,
+        )
+        for call in calls
+    )
 
 
 async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_again(
@@ -554,7 +565,8 @@ async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_agai
     for number in (1, 2, 3):
         store = MemoryRunStore()
         await interrupt(desk.pipeline, store, nth(ToolEnded, number), written=True)
-        ended = sum(isinstance(entry, ToolEnded) for entry in await entries_of(store))
+        entries = await entries_of(store)
+        ended = sum(isinstance(entry, ToolEnded) for entry in entries)
         desk.responses.clear()
         resumed = await go_on(desk.pipeline, store)
         assert sum(desk.done.values()) == 6 - ended
@@ -566,4 +578,5 @@ async def test_of_tools_side_by_side_those_that_had_finished_are_not_called_agai
         for usage in (resumed.usage, resumed.usage.steps["work"], response):
             assert calls_in(usage.agent_calls) == calls_in(undisturbed.usage.agent_calls)
             assert usage.total_tool_call_count == 3
+        assert resumed.usage.unmeasured_requests == spent(logged(entries)).unmeasured_requests
         await assert_the_sum_of_the_log(resumed, store)
