@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from time import time
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
@@ -162,12 +163,52 @@ class RunEvent:
         return datetime.fromtimestamp(self.timestamp, UTC)
 
 
+Key: TypeAlias = tuple[str, ...]
+"""Identifies what a fact is about in its run: what it is, and the place and the name of it."""
+
+Outcome: TypeAlias = Literal["succeeded", "incomplete", "failed", "retried", "cancelled", "skipped"]
+"""How something ended. `incomplete`: it waits, or asks for more. `retried`: it failed, and begins again."""
+
+_declared: Final[dict[str, type[Fact]]] = {}
+"""The kinds of facts that were declared, by name."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Fact(RunEvent):
-    """An event that decides how a run goes on, or that the log of the run keeps."""
+    """An event that decides how a run goes on, or that the log of the run keeps.
+
+    Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
+    in the run, or a note about it (`Notes`). A subclass with a `kind` is known to every reader of logs.
+    """
 
     kind: ClassVar[str]
     """Name of this kind of fact in the log."""
+
+    def __init_subclass__(cls) -> None:
+        """Declare the kind of a fact. Raises `TypeError` if another class has declared the same one."""
+        if (kind := vars(cls).get("kind")) is None:
+            return
+        other = _declared.get(kind)
+        # The decorator of a dataclass with slots makes the class twice.
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(
+                f"{cls.__qualname__} has the kind {kind!r} of {other.__module__}.{other.__qualname__}"
+            )
+        _declared[kind] = cls
+
+    identity: ClassVar[tuple[str, ...]]
+    """A word for what the fact is about, and the names of the fields that identify it."""
+
+    @property
+    def about(self) -> Key:
+        """What the fact is about: all facts about one thing have the same key."""
+        what, *names = self.identity
+        return what, *(attrgetter(name)(self) for name in names)
+
+    @property
+    def where(self) -> str:
+        """The place of what the fact is about, as far as it says so; empty for a fact about the whole run."""
+        return ""
 
     def sentences(self, run: Telling) -> tuple[str, ...]:
         """Return what happened in sentences, for `explain`: most facts have one, `Unmentioned` ones none."""
@@ -175,6 +216,51 @@ class Fact(RunEvent):
 
     def update_running(self, running: dict[str, None]) -> None:
         """Add the place of a step that this fact starts to those that run, or take out those that it ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFact(Fact):
+    """A fact about a run as a whole, or about a pipeline or graph nested in it."""
+
+    identity: ClassVar = ("run", "part.place")
+
+
+@dataclass(slots=True, kw_only=True)
+class Begins(Fact):
+    """The beginning of something in a run."""
+
+    @property
+    def spending(self) -> RequestRecord | None:
+        """The record of its cost that counts until the end is on record; `None` if it costs nothing."""
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Ends(Fact):
+    """The end of something in a run, which has begun unless it was skipped."""
+
+    ends_as: ClassVar[Outcome] = "succeeded"
+    """How what such facts end has ended, unless `outcome` knows better."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        return self.ends_as
+
+    @property
+    def spending(self) -> RequestRecord | None:
+        """The final record of its cost; `None` if it costs nothing."""
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Notes(Fact):
+    """Something that is noted about what goes on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanFact(Fact):
+    """A fact that decides how a pipeline, graph or workflow goes on, or that is left behind for that."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -334,7 +420,7 @@ WholePart: TypeAlias = Annotated[
 
 
 @dataclass(slots=True, kw_only=True)
-class RunStarted(Fact):
+class RunStarted(RunFact):
     """A run of a pipeline or graph began. In a log this is the first fact; nested runs do not record one."""
 
     kind: ClassVar[str] = "run_started"
@@ -361,7 +447,7 @@ class RunStarted(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class RunResumed(Fact):
+class RunResumed(RunFact):
     """A process took the run up again. Everything that had started and had not ended starts anew."""
 
     kind: ClassVar[str] = "run_resumed"
@@ -388,7 +474,7 @@ class RunResumed(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class RunFinished(Fact):
+class RunFinished(RunFact, PlanFact):
     """A run ended or paused. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
@@ -440,7 +526,7 @@ class RunFinished(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class PauseRequested(Unmentioned):
+class PauseRequested(Unmentioned, RunFact, PlanFact):
     """Somebody asked the run to pause: running steps may finish, and no other step starts.
 
     A pipeline or graph that is a step has a `PauseRequested` of its own.
@@ -450,7 +536,7 @@ class PauseRequested(Unmentioned):
 
 
 @dataclass(slots=True, kw_only=True)
-class StopRequested(Unmentioned):
+class StopRequested(Unmentioned, RunFact, PlanFact):
     """Somebody asked the run to stop at once."""
 
     kind: ClassVar[str] = "stop_requested"
@@ -460,10 +546,23 @@ class StopRequested(Unmentioned):
 # --- steps and visits to nodes ---
 
 
+@dataclass(slots=True, kw_only=True)
+class PlacedFact(Fact):
+    """A fact about something at a place, such as in an attempt at a step."""
+
+    place: str
+
+    @property
+    @override
+    def where(self) -> str:
+        return self.place
+
+
 @dataclass(slots=True)
 class StepFact(Fact):
     """A fact about a step, which in a graph is a visit to a node."""
 
+    identity: ClassVar = ("step", "place")
     step_id: str
     _: KW_ONLY
     visit: int = 1
@@ -477,9 +576,14 @@ class StepFact(Fact):
         place = f"{self.part.prefix}{quoted(self.step_id)}"
         return place if self.visit == 1 else f"{place}#{self.visit}"
 
+    @property
+    @override
+    def where(self) -> str:
+        return self.place
+
 
 @dataclass(slots=True)
-class StepEnds(StepFact):
+class StepEnds(StepFact, Ends, PlanFact):
     """A fact after which the step does not run any more."""
 
     @override
@@ -488,7 +592,7 @@ class StepEnds(StepFact):
 
 
 @dataclass(slots=True)
-class StepStarted(StepFact):
+class StepStarted(StepFact, Begins, PlanFact):
     """A step started, because of `cause`."""
 
     kind: ClassVar[str] = "step_started"
@@ -508,10 +612,11 @@ class StepStarted(StepFact):
 
 
 @dataclass(slots=True)
-class StepSkipped(StepFact):
+class StepSkipped(StepFact, Ends, PlanFact):
     """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
+    ends_as: ClassVar[Outcome] = "skipped"
     cause: str
 
     @override
@@ -538,6 +643,11 @@ class StepFinished(StepEnds):
     spent_in: Told = field(default=None, compare=False, repr=False)
 
     @property
+    @override
+    def outcome(self) -> Outcome:
+        return "incomplete" if self.conversation == "incomplete" else "succeeded"
+
+    @property
     def usage(self) -> Usage:
         """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
@@ -555,6 +665,7 @@ class StepFailed(StepEnds):
     """A step failed, after its retries."""
 
     kind: ClassVar[str] = "step_failed"
+    ends_as: ClassVar[Outcome] = "failed"
     failure: FailureFacts
     _: KW_ONLY
     attempt: int = 1
@@ -594,6 +705,7 @@ class StepCancelled(StepEnds):
     """A step was cancelled, because of `cause`."""
 
     kind: ClassVar[str] = "step_cancelled"
+    ends_as: ClassVar[Outcome] = "cancelled"
     cause: Text[str]
     _: KW_ONLY
     attempt: int = 1
@@ -612,6 +724,7 @@ class StepHalted(StepEnds):
     """
 
     kind: ClassVar[str] = "step_halted"
+    ends_as: ClassVar[Outcome] = "incomplete"
     waits: tuple[Wait, ...]
     """The waits of the step, or of a pipeline or graph that runs in it; empty if that was paused."""
     _: KW_ONLY
@@ -637,10 +750,11 @@ def _retries_used(given: object) -> RetriesUsed:
 
 
 @dataclass(slots=True, kw_only=True)
-class StepRetried(Fact):
+class StepRetried(PlacedFact, Ends):
     """An attempt at a step, or at an agent call in it, failed; another follows after `delay` seconds."""
 
     kind: ClassVar[str] = "step_retried"
+    ends_as: ClassVar[Outcome] = "retried"
     place: str
     """Place of the step or, for an agent call, of the attempt at the step that makes the call."""
     attempt: int
@@ -658,6 +772,11 @@ class StepRetried(Fact):
     unit: Literal["step", "call"] = "step"
     """The work that is repeated: the code of the step, or an agent call in it."""
     raised: Raised = field(default=None, compare=False, repr=False)
+
+    @property
+    @override
+    def about(self) -> Key:
+        return ("step", self.place) if self.unit == "step" else ("agent call", self.place, self.call)
 
     @property
     def step_id(self) -> str:
@@ -752,10 +871,11 @@ def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
 
 
 @dataclass(slots=True)
-class EdgesResolved(StepFact):
+class EdgesResolved(StepFact, Notes, PlanFact):
     """A graph decided which edges it takes after a visit to a node."""
 
     kind: ClassVar[str] = "edges_resolved"
+    identity: ClassVar = ("edges", "place")
     edges: Annotated[
         Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
     ]
@@ -774,10 +894,11 @@ class EdgesResolved(StepFact):
 
 
 @dataclass(slots=True, kw_only=True)
-class BranchTimedOut(Fact):
+class BranchTimedOut(Notes, PlanFact):
     """A branch of a graph took too long."""
 
     kind: ClassVar[str] = "branch_timed_out"
+    identity: ClassVar = ("branch", "part.place", "branch")
     branch: str
     failure: FailureFacts
     raised: Raised = field(default=None, compare=False, repr=False)
@@ -793,10 +914,11 @@ class BranchTimedOut(Fact):
 
 
 @dataclass(slots=True)
-class QuestionAsked(StepFact):
+class QuestionAsked(StepFact, Begins, PlanFact):
     """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
+    identity: ClassVar = ("question", "id")
     question: Payload[Any]
     _: KW_ONLY
     id: str = ""
@@ -842,10 +964,11 @@ class QuestionAsked(StepFact):
 
 
 @dataclass(slots=True)
-class AnswerGiven(StepFact):
+class AnswerGiven(StepFact, Ends, PlanFact):
     """A person answered a question. The answer to a pause node is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
+    identity: ClassVar = ("question", "id")
     answer: Payload[Any]
     _: KW_ONLY
     id: str = ""
@@ -865,10 +988,11 @@ class AnswerGiven(StepFact):
 
 
 @dataclass(slots=True)
-class WaitStarted(StepFact):
+class WaitStarted(StepFact, Begins):
     """A step sleeps, or waits for a message."""
 
     kind: ClassVar[str] = "wait_started"
+    identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     value_schema: Payload[dict[str, JsonValue]] | None = None
@@ -883,10 +1007,11 @@ class WaitStarted(StepFact):
 
 
 @dataclass(slots=True)
-class WaitEnded(StepFact):
+class WaitEnded(StepFact, Ends):
     """A step has slept, has received a message, or waits for a message no longer."""
 
     kind: ClassVar[str] = "wait_ended"
+    identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     number: int = 0
@@ -894,6 +1019,11 @@ class WaitEnded(StepFact):
     value: Payload[Any] = None
     """The value of the message; in a fact from a log, and in a trace, its JSON."""
     attempt: int = 1
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "succeeded" if self.number or self.wait.what == "sleep" else "failed"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -905,10 +1035,11 @@ class WaitEnded(StepFact):
 
 
 @dataclass(slots=True, kw_only=True)
-class ValueWritten(Unmentioned):
+class ValueWritten(Unmentioned, PlacedFact, Notes, PlanFact):
     """A node of a graph wrote a value into memory while it was running."""
 
     kind: ClassVar[str] = "value_written"
+    identity: ClassVar = ("value", "place", "key")
     place: str
     """Place of the attempt at the node."""
     key: Name[str]
@@ -916,10 +1047,11 @@ class ValueWritten(Unmentioned):
 
 
 @dataclass(slots=True, kw_only=True)
-class MessagesAdded(Unmentioned):
+class MessagesAdded(Unmentioned, PlacedFact, Notes, PlanFact):
     """An attempt at a node added messages to the conversation of a graph."""
 
     kind: ClassVar[str] = "messages_added"
+    identity: ClassVar = ("messages", "place")
     place: str
     """Place of the attempt at the node."""
     messages: Payload[Any]
@@ -934,6 +1066,7 @@ class SkipRequested(StepEnds):
     """Somebody asked to leave out a step that had started; its output is `None`."""
 
     kind: ClassVar[str] = "skip_requested"
+    ends_as: ClassVar[Outcome] = "cancelled"
     reason: Text[str] = ""
 
     @override
@@ -943,10 +1076,11 @@ class SkipRequested(StepEnds):
 
 
 @dataclass(slots=True)
-class IterationStarted(StepFact):
+class IterationStarted(StepFact, Begins, PlanFact):
     """A loop of iterations of a step began."""
 
     kind: ClassVar[str] = "iteration_started"
+    identity: ClassVar = ("iterations", "place")
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -954,10 +1088,11 @@ class IterationStarted(StepFact):
 
 
 @dataclass(slots=True)
-class IterationReported(StepFact):
+class IterationReported(StepFact, Notes, PlanFact):
     """An iteration of a step has given a result."""
 
     kind: ClassVar[str] = "iteration_reported"
+    identity: ClassVar = ("iterations", "place")
     output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
 
@@ -967,10 +1102,12 @@ class IterationReported(StepFact):
 
 
 @dataclass(slots=True)
-class IterationAborted(StepFact):
+class IterationAborted(StepFact, Ends, PlanFact):
     """A loop of iterations was ended before its time."""
 
     kind: ClassVar[str] = "iteration_aborted"
+    identity: ClassVar = ("iterations", "place")
+    ends_as: ClassVar[Outcome] = "cancelled"
     reason: Text[str] = ""
 
     @override
@@ -980,7 +1117,7 @@ class IterationAborted(StepFact):
 
 
 @dataclass(slots=True, kw_only=True)
-class CheckpointSet(Fact):
+class CheckpointSet(RunFact, PlanFact):
     """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
 
     kind: ClassVar[str] = "checkpoint_set"
@@ -992,7 +1129,7 @@ class CheckpointSet(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class CheckpointRestored(Fact):
+class CheckpointRestored(RunFact, PlanFact):
     """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
 
     kind: ClassVar[str] = "checkpoint_restored"
@@ -1011,10 +1148,11 @@ class CheckpointRestored(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class CallEnded(Fact):
+class CallEnded(PlacedFact, Ends):
     """A call of a typed function returned or raised."""
 
     kind: ClassVar[str] = "call_ended"
+    identity: ClassVar = ("call", "place")
     place: str
     """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
@@ -1034,6 +1172,11 @@ class CallEnded(Fact):
     time."""
     is_stored: bool = True
     """Whether the output is on record. It is not if it has no JSON form."""
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "succeeded" if self.failure is None else "failed"
 
     @property
     def step_id(self) -> str:
@@ -1076,10 +1219,11 @@ class RequestPlace:
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestSent(Unmentioned):
+class RequestSent(Unmentioned, Begins):
     """A request to a model is about to be sent."""
 
     kind: ClassVar[str] = "request_sent"
+    identity: ClassVar = ("request", "id")
     id: str
     request: RequestPlace
     record: RequestRecord
@@ -1089,36 +1233,62 @@ class RequestSent(Unmentioned):
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 
+    @property
+    @override
+    def where(self) -> str:
+        return self.request.place
+
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class RequestEnded(Unmentioned):
+class RequestEnded(Unmentioned, Ends):
     """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
+    identity: ClassVar = ("request", "id")
     id: str
     record: RequestRecord
     response: Payload[Any] = None
     """The response, a `ModelResponse` of PydanticAI; in a fact from a log, and in a trace, its JSON."""
 
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "failed" if self.response is None else "succeeded"
+
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class SpendingRecorded(Unmentioned):
+class SpendingRecorded(Unmentioned, PlacedFact, Begins, PlanFact):
     """A step recorded or reserved spending that is not a request of an agent."""
 
     kind: ClassVar[str] = "spending_recorded"
-    place: str
+    identity: ClassVar = ("spending", "id")
     record: RequestRecord
     """For a reservation, the record that counts if no later fact settles it."""
     id: str = ""
     """Id of the reservation, if it is one. A later fact with the same id settles it."""
 
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class ToolEnded(Unmentioned):
+class ToolEnded(Unmentioned, PlacedFact, Ends):
     """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
-    place: str
+    identity: ClassVar = ("tool", "place", "tool")
     tool: Name[str]
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: Payload[Any] = None
@@ -1130,12 +1300,22 @@ class ToolEnded(Unmentioned):
     deferred: Literal["approval", "call"] | None = None
     """Why the call was deferred: it needs `approval`, or its result comes from outside (`call`)."""
 
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        if self.deferred is not None:
+            return "incomplete"
+        if self.retry is None:
+            return "succeeded"
+        return "failed" if self.is_final else "retried"
+
 
 @dataclass(slots=True, kw_only=True)
-class OnceStarted(Fact):
+class OnceStarted(PlacedFact, Begins):
     """A side effect of `ctx.once` is about to happen."""
 
     kind: ClassVar[str] = "once_started"
+    identity: ClassVar = ("once", "place", "name")
     place: str
     """Place of the step, without the attempts at it and at the steps around it."""
     name: Name[str]
@@ -1146,31 +1326,32 @@ class OnceStarted(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceDone(Unmentioned):
+class OnceDone(Unmentioned, PlacedFact, Ends):
     """A side effect of `ctx.once` has happened."""
 
     kind: ClassVar[str] = "once_done"
-    place: str
+    identity: ClassVar = ("once", "place", "name")
     name: Name[str]
     result: Payload[Any]
     """The result of the side effect; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceFailed(Unmentioned):
+class OnceFailed(Unmentioned, PlacedFact, Ends):
     """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
 
     kind: ClassVar[str] = "once_failed"
-    place: str
+    identity: ClassVar = ("once", "place", "name")
+    ends_as: ClassVar[Outcome] = "failed"
     name: Name[str]
 
 
 @dataclass(slots=True, kw_only=True)
-class ReplayDiverged(Fact):
+class ReplayDiverged(PlacedFact, Notes):
     """A request differs from the one on record for its place, so it was sent and paid for again."""
 
     kind: ClassVar[str] = "replay_diverged"
-    place: str
+    identity: ClassVar = ("agent call", "place", "call")
     call: Name[str]
 
     @override
