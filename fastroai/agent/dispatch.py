@@ -49,6 +49,7 @@ from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of, run_of
+from fastroai.store.memo import agent_call_key
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
 
@@ -356,7 +357,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if outer is not None and outer.call:
             own, attempt = f"{outer.call}/{own}", outer.attempt
         if parent.flow_run is not None and (run := run_of(parent)) is not None:
-            attempt = max(attempt, run.recorded.call_progress(run.place(parent), own).attempt)
+            attempt = max(attempt, run.recorded.used(agent_call_key(run.place(parent), own)).attempt)
         return own, attempt
 
     def build_fallbacks(self, account: Account) -> None:

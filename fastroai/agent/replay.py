@@ -45,8 +45,8 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.store.log import Log, run_of
+from fastroai.store.memo import ChargeOnRecord
 from fastroai.store.payloads import seal, unseal
-from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
@@ -104,37 +104,37 @@ class RequestOnRecord:
         if (run := self.log.run) is None:
             return None
         await run.check_held()
-        found = run.recorded.take(self.request)
+        found = run.recorded.take_requests(self.request)
         if not found:
             self._diverge(run)
             return None
-        self.scope.recount([exchange.charge for exchange in found])
+        self.scope.recount(found)
         last = found[-1]
         if last.response is not None:
-            return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
-        last.charge.mark("retried")  # this run asks again
-        for exchange in found:
-            if exchange.charge.record.was_cut_short:
-                self.cut_at = exchange.charge.record.lowered_to
-            elif exchange.has_ended:
-                self.used = self.used.after(_failure_of(exchange))
+            return KnownResponse(self._response(run, last.response), last, last.request.call)
+        last.mark("retried")  # this run asks again
+        for sent in found:
+            if sent.record.was_cut_short:
+                self.cut_at = sent.record.lowered_to
+            elif sent.ends is not None:
+                self.used = self.used.after(_failure_of(sent))
         return None
 
     def count_earlier(self) -> None:
         """Count earlier requests in this place. The request is sent anew, as their answers were not kept."""
         if self.log.run is None:
             return
-        found = self.log.run.recorded.take(self.request)
-        for exchange in found:
-            exchange.charge.mark("retried")
-        self.scope.recount([exchange.charge for exchange in found])
+        found = self.log.run.recorded.take_requests(self.request)
+        for sent in found:
+            sent.mark("retried")
+        self.scope.recount(found)
 
     def _diverge(self, run: DurableRun) -> None:
         """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
         left, is_sure = run.recorded.left_over(self.request)
         if is_sure:
-            self.scope.recount([exchange.charge for exchange in left])
-        if any(exchange.response is not None for exchange in left):
+            self.scope.recount(left)
+        if any(sent.response is not None for sent in left):
             run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
 
     def _response(self, run: DurableRun, stored: JsonValue) -> ModelResponse:
@@ -203,16 +203,16 @@ class _ToolResult:
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run. A run that is on record counts already in the steps around it."""
     run, tools = run_of(scope), current_tool_calls.get().names
-    known = None if run is None else run.recorded.comes_by(run.place(scope), call, attempt, tools)
+    known = None if run is None else run.recorded.take_agent_call(run.place(scope), call, attempt, tools)
     if known is None:
         scope.count_agent_call()
     else:
         scope.count_known_agent_call(known)
 
 
-def _failure_of(exchange: Exchange) -> FailureClass:
+def _failure_of(sent: ChargeOnRecord) -> FailureClass:
     """Return the failure class of an attempt on record: recoverable if it was released, else ambiguous."""
-    released = exchange.charge.record.outcome == "released"
+    released = sent.record.outcome == "released"
     return FailureClass.RECOVERABLE if released else FailureClass.AMBIGUOUS
 
 
@@ -242,10 +242,10 @@ async def execute_tool(
     if run is not None:
         await run.check_held()
     repeatable = bool((tool.metadata or {}).get("repeatable"))
-    known = None if repeatable or run is None else run.recorded.take_tool(place, name)
-    if run is not None and known is not None:
-        ended, inside = known
-        scope.recount(*run.recorded.count(inside))
+    ended = None if repeatable or run is None else run.recorded.take(("tool", place, name))
+    if run is not None and isinstance(ended, ToolEnded):
+        inside = run.recorded.in_tool(place, name)
+        scope.recount(inside, run.recorded.agent_calls(inside))
         if ended.deferred is not None:
             raise _deferral(run, ended)
         if ended.retry is not None:

@@ -28,6 +28,7 @@ from fastroai.errors import (
 )
 from fastroai.functions.configuring import configuration
 from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
+from fastroai.functions.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
@@ -195,7 +196,7 @@ async def _perform_inside(
     scope = _scope_of(call, around, outer)
     restore_spending(scope)
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
-    known = None if run is None else run.recorded.calls.get(place)
+    known = None if run is None else run.recorded.last(("call", place), CallEnded)
     calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
         calls.make(place, call.name, call.inputs)
@@ -315,7 +316,7 @@ class _Performance(BaseStep[Any, T]):
         shared = Shared() if around is None else around.shared
         used = NO_RETRIES_USED
         if run is not None:
-            used = RetriesUsed(attempt=run.recorded.call_attempt(self.place))
+            used = RetriesUsed(attempt=CallsOnRecord.of(run.recorded).attempts.get(self.place, 1))
         return run_step(
             self,
             scope=scope,
@@ -406,7 +407,14 @@ class _Performance(BaseStep[Any, T]):
         run = run_of(self.scope)
         if not self.restored or run is None:
             return _sums(self.draft.spent or _NOTHING_SPENT)
-        return _sums(self._spent_since(run.recorded.charges_told(self.place)))
+        return _sums(self._spent_since(self._charges_told(run)))
+
+    def _charges_told(self, run: DurableRun) -> int:
+        """Return how many charges in the call, the first ones on record, its ends on record include."""
+        if self.known is None:
+            return 0
+        position = run.recorded.position_of(self.known)
+        return sum(1 for one in run.recorded.charges(self.place) if one.position < position)
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import FlowDiverged
+from fastroai.functions.on_record import CallsOnRecord
 from fastroai.places import step_name
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import CallEnded, StepStarted
@@ -100,14 +101,18 @@ class CallsOfBody:
         """Whether the body cancelled calls that it did not need, so that calls on record may be missing."""
         self._diverged: FlowDiverged | None = None
         if self._run is not None:
-            place = self._run.place(scope)
-            recorded = self._run.recorded
-            self._known = recorded.calls_in.get(place, {})
-            on_record: dict[str, CallEnded | StepStarted] = {**recorded.runs_in.get(place, {}), **self._known}
+            within = self._run.recorded.within(self._run.place(scope))
+            runs = {one.part.place: one for one in within if isinstance(one, StepStarted)}
+            for ended in within:
+                if isinstance(ended, CallEnded):
+                    self._known.pop(ended.place, None)  # so that the order is that of the last ends
+                    self._known[ended.place] = ended
+            unsure = CallsOnRecord.of(self._run.recorded).unsure
+            on_record: dict[str, CallEnded | StepStarted] = {**runs, **self._known}
             self._left = {
                 one: fact
                 for one, fact in on_record.items()
-                if _is_by_hash(one) and one not in recorded.unsure and not _was_cancelled(fact)
+                if _is_by_hash(one) and one not in unsure and not _was_cancelled(fact)
             }
 
     def is_in_line(self) -> bool:

@@ -37,7 +37,7 @@ from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration
 from fastroai.runs.openings import store_of
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.facts import question_id
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.scope import RUNS, current_tool_calls, make_current
 from fastroai.runtime.tasks import end_task
 from fastroai.steps import StepContext, step
@@ -219,7 +219,8 @@ class _Review(Generic[T]):
             value: Any = ask.answered(step_scope, place, step_scope.ordinal)
         except QuestionTimedOut as error:
             raise HumanTimeoutError(error.question_id, error.deadline) from None
-        given, asked = run.recorded.answers.get(key), run.recorded.asked.get(key)
+        given = run.recorded.last(("question", key), AnswerGiven)
+        asked = run.recorded.first(("question", key), QuestionAsked)
         if given is not None:
             return HumanDecision(value, given.reviewer, given.rationale, given.at, review_id)
         deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline

@@ -20,8 +20,8 @@ from fastroai.runs.machine import Unit, unit_of
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output
 from fastroai.runtime import facts
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import seal
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
@@ -32,7 +32,7 @@ class DrivenGraph:
     def __init__(
         self,
         setup: GraphSetup,
-        recorded: RecordedRun,
+        recorded: Memo,
         keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""

@@ -137,9 +137,9 @@ class Ask:
             return prepared.answer(self)
         log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
-        before = run.recorded.asked.get(key)
+        before = run.recorded.first(("question", key), QuestionAsked)
         asked = self._asked(scope, key, visit, before, run.now)
-        given = run.recorded.answers.get(key)
+        given = run.recorded.last(("question", key), AnswerGiven)
         if given is not None:
             try:
                 return self._taken(given, asked, run.codec)

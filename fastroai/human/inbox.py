@@ -14,9 +14,9 @@ from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
+from fastroai.store.memo import Memo
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import process_run_store
 from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
 from fastroai.store.runs import append_own, change_header, foresee
@@ -101,7 +101,7 @@ class Inbox:
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
-        recorded = RecordedRun(run_id, await read_log(self._store, found.header))
+        recorded = Memo(run_id, await read_log(self._store, found.header))
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
         return replace(
             Question.of(unseal_entry(asked, self._codec), found.header),
@@ -143,7 +143,7 @@ class Inbox:
             found = await read_header(self._store, run_id)
             found.check_not_running()
             entries = await read_log(self._store, found.header)
-            recorded = RecordedRun(run_id, entries)
+            recorded = Memo(run_id, entries)
             given = answer_to(
                 recorded,
                 key,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.places import is_in
 from fastroai.plain_text import plain, plain_line, quoted
-from fastroai.runtime.facts import QuestionAsked
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.log import Log
 from fastroai.store.open_questions import Question
@@ -48,7 +48,9 @@ async def tell_people(log: Log, run: DurableRun) -> None:
     is logged. The question is in the inbox even then.
     """
     waits_for = () if log.finished is None else log.finished.questions
-    known = run.recorded.asked.keys() - run.recorded.answers.keys()
+    before = run.recorded.entries
+    known = {one.id for one in before if isinstance(one, QuestionAsked)}
+    known -= {one.id for one in before if isinstance(one, AnswerGiven)}
     for entry in run.journal.halting.values() if waits_for else ():
         if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
             asked = Question.of(unseal_payloads(entry, run.codec), run.header)

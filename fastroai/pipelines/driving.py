@@ -14,7 +14,7 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, StepFinished, StepStarted, Wait
 from fastroai.steps import ConversationState
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo, PartEntry
 
 
 class DrivenPipeline:
@@ -25,7 +25,7 @@ class DrivenPipeline:
     def __init__(
         self,
         setup: PipelineSetup,
-        recorded: RecordedRun,
+        recorded: Memo,
         keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine."""

@@ -14,8 +14,8 @@ from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
 from fastroai.runs.machine import Changed, OfWorkflow
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 
 
@@ -63,9 +63,7 @@ class PipelineReplay(Replay):
     def follow(self, change: Changed) -> None:
         """Do nothing: a pipeline has no forks."""
 
-    def outputs(
-        self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
-    ) -> ValuesOnRecord:
+    def outputs(self, setup: PipelineSetup, recorded: Memo, codec: PayloadCodec | None) -> ValuesOnRecord:
         """Return the outputs of the steps that have finished, by step id."""
         held: dict[str, object] = {}
         for step_id, entry in self.finished.items():
@@ -76,7 +74,7 @@ class PipelineReplay(Replay):
         return ValuesOnRecord(held)
 
 
-def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:
+def replayed(setup: PipelineSetup, recorded: Memo, part: facts.Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
     return replay_log(PipelineReplay(setup, part), recorded, part.place)
 
@@ -107,7 +105,7 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     """
     if (other := other_run(trace, "pipeline", orchestration.setup.name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, trace.entries)
+    recorded = Memo(trace.run_id, trace.entries)
     part, around = recorded.opened.part, _places_inside(trace)
     found: list[Divergence] = []
     waiting = [("", [orchestration])]

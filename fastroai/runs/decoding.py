@@ -15,8 +15,8 @@ from fastroai.places import quoted
 from fastroai.runtime.facts import EdgesResolved, ResolvedEdge, StepFinished, StepStarted
 from fastroai.steps.durability import stored_output
 from fastroai.store.definitions import needs_of, steps_in
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import RecordedRun
 
 _BY_OUTPUT: Final = ("conditional", "send")
 """Kinds of edges for which the output of their node decides whether they are taken."""
@@ -102,24 +102,25 @@ class ValuesOnRecord(MutableMapping[str, object]):
 
 
 def output_on_record(
-    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
+    recorded: Memo, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
     """Return an output, which is decoded only once. Raises `RunCorrupt`."""
-    if recorded.outputs.get(entry.place) is not entry:  # the step has run again
-        return stored_output(recorded, entry, declared, codec)
-    if entry.place not in recorded.values:
-        recorded.values[entry.place] = stored_output(recorded, entry, declared, codec)
-    return recorded.values[entry.place]
+    last, output = recorded.outputs_made.get(entry.place, (None, None))
+    if last is not entry:
+        output = stored_output(recorded, entry, declared, codec)
+        recorded.outputs_made[entry.place] = entry, output
+    return output
 
 
-def needed_by_pipeline(recorded: RecordedRun, definition: JsonValue) -> Iterable[StepFinished]:
+def needed_by_pipeline(recorded: Memo, definition: JsonValue) -> Iterable[StepFinished]:
     """Return the outputs that steps need which have not finished."""
-    left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in recorded.outputs]
+    outputs = recorded.outputs
+    left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in outputs]
     needed = {quoted(before) for step_id in left for before in needs_of(definition, step_id)}
-    return [entry for place, entry in recorded.outputs.items() if place in needed]
+    return [entry for place, entry in outputs.items() if place in needed]
 
 
-def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
+def needed_by_graph(recorded: Memo) -> Iterable[StepFinished]:
     """Return the latest outputs that a graph is sure to read.
 
     These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of

@@ -30,7 +30,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import labels_of
 from fastroai.store.headers import check_run_id
-from fastroai.store.recorded import PartEntry
+from fastroai.store.memo import PartEntry
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """Facts that can be reported about a step or a visit that is due."""

@@ -201,7 +201,8 @@ class Execution:
             # The callback runs after the end of the run is on record, so it is pushed first.
             stack.push_async_callback(tell_people, log, run)
             await stack.enter_async_context(ended_on_record(log, began))
-            scope.restore(run.recorded.charges(), run.recorded.agent_calls())
+            charges = run.recorded.charges()
+            scope.restore(charges, run.recorded.agent_calls(charges))
             return log
         if (around := log_of(scope)) is not None:
             join_record(self._config, around, scope)

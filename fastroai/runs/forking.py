@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store.definitions import definition_at, kind_of, needs_of, steps_in
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo, PartEntry
 
 
 def check_step(option: str, step_id: str, definition: JsonValue) -> None:
@@ -37,7 +37,7 @@ def check_step(option: str, step_id: str, definition: JsonValue) -> None:
 
 
 def kept_by_pipeline(
-    recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
+    recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
 ) -> list[AnyFact]:
     """Return the outputs of the steps that do not run again, and the `replaced` outputs, which are by place.
 
@@ -70,7 +70,7 @@ def kept_by_pipeline(
     return [*_kept(recorded, definition, again, around), *replaced.values()]
 
 
-def _place(recorded: RecordedRun, definition: JsonValue, at: str) -> str:
+def _place(recorded: Memo, definition: JsonValue, at: str) -> str:
     """Return the place of a step, as it is on record."""
     if "/" not in at or at in steps_in(definition):
         check_step("at", at, definition)
@@ -101,11 +101,13 @@ def _after(prefix: str, definition: JsonValue, of: Collection[str], kept: Collec
 
 
 def _kept(
-    recorded: RecordedRun, definition: JsonValue, again: Collection[str], around: Collection[str]
+    recorded: Memo, definition: JsonValue, again: Collection[str], around: Collection[str]
 ) -> Iterator[AnyFact]:
     """Yield outputs of places that do not run `again`, and facts of the places `around`, which go on."""
     known, going_on = {quoted(step_id) for step_id in steps_in(definition)}, {*map(without_attempts, around)}
-    for place, entry in {**recorded.conversations, **recorded.outputs}.items():
+    finished = [one for one in recorded.entries if isinstance(one, StepFinished)]
+    conversations = {one.place: one for one in finished if one.conversation is not None}
+    for place, entry in {**conversations, **recorded.outputs}.items():
         top = split_attempt(place.partition("/")[0])[0]
         if top in known and place not in around and not any(is_in(place, one) for one in again):
             yield entry
@@ -120,7 +122,7 @@ def _kept(
 
 
 def kept_by_graph(
-    recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
+    recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
 ) -> list[AnyFact]:
     """Return the facts that decided how the run went on, before a visit began or up to the output of one.
 
@@ -141,14 +143,14 @@ def kept_by_graph(
     return [*_path(recorded, cut), kept]
 
 
-def _path(recorded: RecordedRun, cut: int) -> list[AnyFact]:
+def _path(recorded: Memo, cut: int) -> list[AnyFact]:
     """Return the facts that decided the way up to a position, without costs, which the other run has paid."""
     taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
     return [one for one in taken if not isinstance(one, SpendingRecorded)]
 
 
 def _position(
-    recorded: RecordedRun,
+    recorded: Memo,
     definition: JsonValue,
     option: str,
     visit: str,

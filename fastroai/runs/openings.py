@@ -50,8 +50,8 @@ from fastroai.store.headers import (
 from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec, is_sealed_definition, seal
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import DurableRun
@@ -62,7 +62,7 @@ from fastroai.store.values import value_to_json
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Function that puts a run on record, with its inputs; called after all checks have passed."""
 
-AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
+AlsoOnRecord: TypeAlias = Callable[[Memo, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
 """Function from the record of a run, its inputs so far and its header to further facts, which are put on
 record together with the resume. In the header, the status of a run whose process died is `running`."""
 
@@ -86,7 +86,7 @@ class Opening:
     """Whether the run goes on although its definition has changed."""
     labels: Labels = NO_LABELS
     """The tags and the tenant of the run."""
-    recorded: RecordedRun | None = None
+    recorded: Memo | None = None
     """The record of a run that goes on; `None` for a new run."""
 
 
@@ -193,7 +193,7 @@ class RunKeeper:
 
     async def _opening(
         self,
-        recorded: RecordedRun,
+        recorded: Memo,
         found: FoundHeader,
         inputs: Mapping[str, object] | None,
         *,
@@ -275,7 +275,7 @@ class RunKeeper:
 
     def _fork_path(
         self,
-        recorded: RecordedRun,
+        recorded: Memo,
         path: Sequence[AnyFact],
         inputs: Mapping[str, object],
         new_id: str,
@@ -293,7 +293,7 @@ class RunKeeper:
             budgets=self.budgets,
             timestamp=time(),
         )
-        begun = RecordedRun(new_id, [opened, *path])
+        begun = Memo(new_id, [opened, *path])
         self.check_definition(recorded, begun.entries)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
@@ -303,7 +303,7 @@ class RunKeeper:
         given = {**self.restored(run_id, begun.inputs), **inputs}
         return Opening(new_id, given, open_run, labels=self.labels)
 
-    def check_definition(self, recorded: RecordedRun, past: Sequence[AnyFact] | None) -> None:
+    def check_definition(self, recorded: Memo, past: Sequence[AnyFact] | None) -> None:
         """Check that the definition has not changed in steps that the run has reached in its `past`.
 
         Without a past, any change is refused.
@@ -356,7 +356,7 @@ class RunKeeper:
             stored[name if is_graph else quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
 
-    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> None:
+    def _read_outputs(self, recorded: Memo, entries: Iterable[StepFinished]) -> None:
         """Decode the outputs of these steps. Outputs of nested steps are decoded where they are needed.
 
         Raises:
@@ -367,7 +367,7 @@ class RunKeeper:
             if not entry.part.place and entry.step_id in steps:
                 output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
 
-    async def read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
+    async def read(self, run_id: str, *, running_too: bool) -> tuple[Memo, FoundHeader]:
         """Return the record of a run, and its header, which was read before the record."""
         check_run_id(run_id)
         found = await read_header(self.store, run_id)
@@ -375,7 +375,7 @@ class RunKeeper:
             found.check_not_running()
         entries = await read_log(self.store, found.header)
         unsealed = unseal_log(run_id, entries, lambda entry: unseal_texts(entry, self.codec))
-        recorded = RecordedRun(run_id, unsealed)
+        recorded = Memo(run_id, unsealed)
         if self.codec is None and is_sealed_definition(recorded.opened.definition):
             reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
             raise RunCorrupt(run_id, 1, reason)

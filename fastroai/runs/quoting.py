@@ -12,7 +12,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime import RequestTerms, Scope, set_aside
 from fastroai.runtime.terms import AskedFor
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.usage import Quote, RequestBound
 
 Reserve: TypeAlias = Literal["quote"]
@@ -43,7 +43,7 @@ class RunTerms(RequestTerms):
 
 
 async def usd_to_set_aside(
-    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: RecordedRun | None
+    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: Memo | None
 ) -> Decimal:
     """Return the US dollars to set aside for a run: its quote, less what it spent before it was resumed.
 

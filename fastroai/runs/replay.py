@@ -40,7 +40,7 @@ from fastroai.runtime.facts import (
     ValueWritten,
 )
 from fastroai.store.definitions import RunKind
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.trace import Divergence, RunTrace
 
 _Decision: TypeAlias = StepStarted | StepSkipped | EdgesResolved
@@ -149,7 +149,7 @@ class Replay(ABC):
 R = TypeVar("R", bound=Replay)
 
 
-def replay_log(replay: R, recorded: RecordedRun, place: str) -> R:
+def replay_log(replay: R, recorded: Memo, place: str) -> R:
     """Tell a new replay the log of the pipeline or graph at a place, and return it.
 
     Raises:
@@ -163,19 +163,19 @@ def replay_log(replay: R, recorded: RecordedRun, place: str) -> R:
     return replay
 
 
-def divergence_of(replay: Replay, recorded: RecordedRun, place: str) -> Divergence | None:
+def divergence_of(replay: Replay, recorded: Memo, place: str) -> Divergence | None:
     """Return the first entry that a machine would not have decided, or where one is missing; else `None`.
 
     Entries that a fork has copied are not compared.
     """
-    is_stopping = False
+    is_stopping, taken_over = False, recorded.taken_over
     for position, entry in recorded.history(place):
         if isinstance(entry, RunResumed):
             is_stopping = False
             replay.resumed(entry)
             continue
         is_stopping |= isinstance(entry, StopRequested)
-        expected = _expected(replay, entry, is_stopping) if position > recorded.taken_over else None
+        expected = _expected(replay, entry, is_stopping) if position > taken_over else None
         if expected is None:
             try:
                 replay.read(position, entry)

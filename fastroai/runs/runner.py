@@ -338,7 +338,7 @@ class Runner:
         begun, scope = self._open(started)
         context = copy_context()
         context.run(make_current, scope)
-        used = NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
+        used = NO_RETRIES_USED if run is None else run.recorded.used(started.about)
         self._active[unit] = worker
         try:
             performed = self._work.perform(started, scope, used)

@@ -30,8 +30,8 @@ from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, locate
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import seal_text
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
 from fastroai.store.unsealing import unseal_log, unseal_texts
@@ -57,7 +57,7 @@ class ToldState(Protocol):
 
 T = TypeVar("T", bound=ToldState)
 
-Rebuild: TypeAlias = Callable[[RecordedRun, RunKeeper], T]
+Rebuild: TypeAlias = Callable[[Memo, RunKeeper], T]
 """Function that builds the state of a run from its log."""
 
 
@@ -65,7 +65,7 @@ class ToldRun(Generic[T]):
     """A run as one call sees it: the facts of its log, and the facts that the call adds."""
 
     def __init__(
-        self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
+        self, recorded: Memo, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
     ) -> None:
         """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
@@ -163,7 +163,7 @@ class ToldRuns(Generic[T]):
 
     def begun(self, opened: RunStarted) -> ToldRun[T]:
         """Return a new run, which is not on record yet."""
-        recorded = RecordedRun(opened.run_id, [opened])
+        recorded = Memo(opened.run_id, [opened])
         told = ToldRun(recorded, None, self._told(recorded), self._clock)
         told.decide()
         return told
@@ -213,7 +213,7 @@ class ToldRuns(Generic[T]):
         recorded, found = await keeper.read(run_id, running_too=True)
         return ToldRun(recorded, found, self._told(recorded), self._clock)
 
-    def _told(self, recorded: RecordedRun) -> T:
+    def _told(self, recorded: Memo) -> T:
         driven = self._rebuild(recorded, self.keeper)
         if recorded.ended is not None:
             driven.replay.finish = recorded.ended  # the machine is not told of time limits

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
 from fastroai.runtime.facts import (
+    Fact,
     OnceDone,
     OnceFailed,
     OnceStarted,
@@ -52,7 +53,7 @@ def idempotency_key(run_id: str, place: str) -> str:
 def is_on_record(scope: Scope, place: str, name: str) -> bool:
     """Return whether an earlier process of the run has done a side effect."""
     run = run_of(scope)
-    return run is not None and isinstance(run.recorded.once(place, name), OnceDone)
+    return run is not None and run.recorded.last(("once", place, name), OnceDone) is not None
 
 
 class OnceRegister:
@@ -128,7 +129,7 @@ class _Effect:
         log, run = self.log, self.log.run
         if run is not None:
             await run.check_held()
-        known = None if run is None else run.recorded.once(self.place, self.name)
+        known = None if run is None else run.recorded.last(("once", self.place, self.name), Fact)
         if run is not None and isinstance(known, OnceDone):
             self.result.set_result(self._recorded(known, run))
             return self.result.result()

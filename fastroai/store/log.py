@@ -42,15 +42,19 @@ class Log:
         """Functions that tell people of the questions at a place, and inside it; those at "" tell of all."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
-        self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
+        self.waiting: dict[str, WaitStarted] = {}
         """Waits of steps for messages and times, by id, as they first began."""
-        self.waited: dict[str, WaitEnded] = {} if run is None else run.recorded.waited
+        self.waited: dict[str, WaitEnded] = {}
         """The waits that are over, by id."""
         self.received: dict[str, int] = {}
         """The number of the last message that was received, by name."""
-        for ended in self.waited.values():
-            name = ended.wait.name
-            self.received[name] = max(ended.number, self.received.get(name, 0))
+        for entry in () if run is None else run.recorded.entries:
+            if isinstance(entry, WaitStarted):
+                self.waiting.setdefault(entry.wait.id, entry)
+            elif isinstance(entry, WaitEnded):
+                self.waited[entry.wait.id] = entry
+                name = entry.wait.name
+                self.received[name] = max(entry.number, self.received.get(name, 0))
         self.resume_at: tuple[str, ...] = ()
         """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
         self._waits: dict[str, tuple[str, Wait]] = {}

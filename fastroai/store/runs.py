@@ -53,9 +53,9 @@ from fastroai.store.index import add_to_index, in_any_order, leave_index, remove
 from fastroai.store.journal import Durability, Journal, patiently
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
 from fastroai.store.mailbox import Message, messages_in
+from fastroai.store.memo import Memo
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.telling import as_told
 from fastroai.store.unsealing import unseal_payloads, unseal_texts
@@ -81,7 +81,7 @@ class DurableRun:
         store: RunStore,
         header: RunHeader,
         journal: Journal,
-        recorded: RecordedRun,
+        recorded: Memo,
         codec: PayloadCodec | None,
         terms: LeaseTerms,
     ) -> None:
@@ -177,7 +177,7 @@ class DurableRun:
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
-        recorded, began = RecordedRun("", entries), steady_seconds()
+        recorded, began = Memo("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
@@ -188,7 +188,7 @@ class DurableRun:
     async def take_up(
         cls,
         store: RunStore,
-        recorded: RecordedRun,
+        recorded: Memo,
         resumed: RunResumed,
         *,
         position: int,
@@ -228,7 +228,7 @@ class DurableRun:
     async def _take(
         cls,
         store: RunStore,
-        recorded: RecordedRun,
+        recorded: Memo,
         new: Sequence[AnyFact],
         position: int,
         held: FoundHeader,
@@ -501,7 +501,7 @@ def _journal(
 async def _read_answers(
     store: RunStore,
     header: RunHeader,
-    recorded: RecordedRun,
+    recorded: Memo,
     position: int,
     new: Sequence[AnyFact],
     codec: PayloadCodec | None,

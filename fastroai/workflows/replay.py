@@ -17,8 +17,8 @@ from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
@@ -255,7 +255,7 @@ class WorkflowReplay(Replay):
 def replayed(
     plan: WorkflowPlan,
     inputs: Mapping[str, JsonValue],
-    recorded: RecordedRun,
+    recorded: Memo,
     *,
     codec: PayloadCodec | None = None,
     width: int | None = None,
@@ -277,6 +277,6 @@ def first_divergence(
     """
     if (other := other_run(trace, "workflow", name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
+    recorded = Memo(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
     replay = WorkflowReplay(plan, trace.inputs, recorded.opened.part, width=width, fits=fits)
     return divergence_of(replay, recorded, "")

@@ -17,9 +17,9 @@ from fastroai.steps.config import resolve
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
+from fastroai.store.memo import Memo
 from fastroai.store.open_questions import Question
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import RecordedRun
 from fastroai.usage import CostCalculator
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.machine.machine import WorkflowMachine
@@ -74,7 +74,7 @@ class WorkflowSetup:
         return WorkflowMachine(self.plan, width=self.max_concurrency, fits=self.checks.fits, part=part)
 
     def replayed(
-        self, inputs: Mapping[str, Any], recorded: RecordedRun, codec: PayloadCodec | None
+        self, inputs: Mapping[str, Any], recorded: Memo, codec: PayloadCodec | None
     ) -> WorkflowReplay:
         """Return the replay of a run that goes on."""
         return replayed(

@@ -293,7 +293,7 @@ def _rationale(context: StepContext[Any]) -> str:
     """Return the reason that a person gave for a decision, as the inbox has put it on record."""
     run = run_of(scope_of(context))
     key = facts.question_id(step_place(scope_of(context)), _QUESTION)
-    given = None if run is None else run.recorded.answers.get(key)
+    given = None if run is None else run.recorded.last(("question", key), facts.AnswerGiven)
     return "" if given is None else given.rationale
 
 

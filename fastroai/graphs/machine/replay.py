@@ -25,8 +25,8 @@ from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
+from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
@@ -43,7 +43,7 @@ class GraphReplay(Replay):
         self,
         setup: GraphSetup,
         inputs: Mapping[str, object],
-        recorded: RecordedRun,
+        recorded: Memo,
         part: facts.Part,
         codec: PayloadCodec | None,
         *,
@@ -223,7 +223,7 @@ class GraphReplay(Replay):
 
 
 def _decoded(
-    recorded: RecordedRun, position: int, stored: JsonValue, declared: object, codec: PayloadCodec | None
+    recorded: Memo, position: int, stored: JsonValue, declared: object, codec: PayloadCodec | None
 ) -> object:
     try:
         return stored_value(stored, declared, codec)
@@ -234,7 +234,7 @@ def _decoded(
 
 def _written(
     plan: GraphPlan,
-    recorded: RecordedRun,
+    recorded: Memo,
     position: int,
     node: str,
     output: object,
@@ -255,7 +255,7 @@ def _one_of(written: OnRecord, name: str) -> object:
 def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
-    recorded: RecordedRun,
+    recorded: Memo,
     part: facts.Part,
     codec: PayloadCodec | None,
     *,
@@ -299,7 +299,7 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
     """
     if (other := other_run(trace, "graph", setup.name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
+    recorded = Memo(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
     try:
         inputs = {
             name: value_from_json(value, setup.input_types.get(name)) for name, value in trace.inputs.items()
