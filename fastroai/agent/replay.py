@@ -37,6 +37,8 @@ from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
 from fastroai.runtime.facts import (
     Asked,
+    Begins,
+    Ends,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
@@ -44,6 +46,7 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.runtime.scope import current_tool_calls
+from fastroai.store.effect import effect
 from fastroai.store.log import Log, run_of
 from fastroai.store.memo import ChargeOnRecord
 from fastroai.store.payloads import seal, unseal
@@ -148,7 +151,7 @@ class RequestOnRecord:
     async def sent(self, record: RequestRecord) -> None:
         """Put the request on record before it is sent; `record` counts if nothing more is heard of it."""
         self._id = secrets.token_hex(16)
-        await self.log.announce(
+        await self.log.begin(
             RequestSent(
                 id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked
             )
@@ -238,55 +241,81 @@ async def execute_tool(
         RunTakenOver: another process has the run.
     """
     key = _tool_call_key(scope, agent_call, attempt, call)
-    place, name, run = log.place(scope), _tool_call_name(call, key), log.run
-    if run is not None:
-        await run.check_held()
-    repeatable = bool((tool.metadata or {}).get("repeatable"))
-    ended = None if repeatable or run is None else run.recorded.take(("tool", place, name))
-    if run is not None and isinstance(ended, ToolEnded):
-        inside = run.recorded.in_tool(place, name)
-        scope.recount(inside, run.recorded.agent_calls(inside))
-        if ended.deferred is not None:
-            raise _deferral(run, ended)
-        if ended.retry is not None:
-            raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
-        return _tool_result(run, ended)
-    calls = current_tool_calls.get()
-    token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, name)))
-    try:
-        result = await handler(args)
-    except (CallDeferred, ApprovalRequired) as deferral:
-        if not repeatable:  # work that the tool has begun, such as a job elsewhere, is not begun again
-            await log.commit(_deferred(deferral, place, name, run))
-        raise
-    except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
-        told = _told(error)
-        if told is not None and not repeatable:
-            retry = told.message if run is None else seal(told.message, run.codec)
-            is_final = isinstance(told, ToolFailed)
-            await log.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
-        raise
-    finally:
-        current_tool_calls.reset(token)
-    if not repeatable:
-        stored: object = _ToolResult(call.tool_name, result)
-        if run is not None:
-            stored = seal(_stored_result(call.tool_name, result), run.codec)
-        await log.commit(ToolEnded(place=place, tool=name, result=stored))
-    return result
+    tool_call = _ToolCall(log, scope, log.place(scope), _tool_call_name(call, key), call.tool_name)
+
+    async def call_it() -> Any:
+        calls = current_tool_calls.get()
+        token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, tool_call.name)))
+        try:
+            return await handler(args)
+        finally:
+            current_tool_calls.reset(token)
+
+    if (tool.metadata or {}).get("repeatable"):
+        if log.run is not None:
+            await log.run.check_held()
+        return await call_it()
+    return await effect(
+        log,
+        ("tool", tool_call.place, tool_call.name),
+        call_it,
+        given=tool_call.given,
+        done=tool_call.done,
+        failed=tool_call.failed,
+    )
 
 
-def _deferred(
-    deferral: CallDeferred | ApprovalRequired, place: str, tool: str, run: DurableRun | None
-) -> ToolEnded:
-    """Return the fact of a deferred tool call, with its metadata. Raises `ValueNotStorable`."""
-    if run is None:
-        metadata = as_json(deferral.metadata)
-    else:
-        what = f"the metadata of the deferred tool call {tool!r}"
-        metadata = seal(value_to_json(deferral.metadata, None, what), run.codec)
-    kind: Literal["approval", "call"] = "call" if isinstance(deferral, CallDeferred) else "approval"
-    return ToolEnded(place=place, tool=tool, result=metadata, deferred=kind)
+@dataclass(frozen=True, slots=True)
+class _ToolCall:
+    """One call of a tool in the log of a run."""
+
+    log: Log
+    scope: Scope
+    place: str
+    name: str
+    tool: str
+
+    def given(self, known: Begins | Ends) -> tuple[object] | None:
+        """Return the result on record, or raise what the tool raised for the model."""
+        run = self.log.run
+        if run is None or not isinstance(known, ToolEnded):
+            return None
+        inside = run.recorded.in_tool(self.place, self.name)
+        self.scope.recount(inside, run.recorded.agent_calls(inside))
+        if known.deferred is not None:
+            raise _deferral(run, known)
+        if known.retry is not None:
+            raise (ToolFailed if known.is_final else ModelRetry)(str(unseal(known.retry, run.codec)))
+        return (_tool_result(run, known),)
+
+    def done(self, result: object) -> ToolEnded:
+        """Return the fact of a result. Raises `ValueNotStorable`."""
+        stored: object = _ToolResult(self.tool, result)
+        if (run := self.log.run) is not None:
+            stored = seal(_stored_result(self.tool, result), run.codec)
+        return ToolEnded(place=self.place, tool=self.name, result=stored)
+
+    def failed(self, error: Exception) -> ToolEnded | None:
+        """Return the fact of what the tool raised for the model; `None` for other errors.
+
+        A deferral counts, so that work that the tool has begun, such as a job elsewhere, is not begun again.
+
+        Raises:
+            ValueNotStorable: the metadata of a deferral cannot be stored.
+        """
+        run = self.log.run
+        if isinstance(error, CallDeferred | ApprovalRequired):
+            metadata: object = as_json(error.metadata) if run is None else error.metadata
+            if run is not None:
+                what = f"the metadata of the deferred tool call {self.name!r}"
+                metadata = seal(value_to_json(metadata, None, what), run.codec)
+            deferred: Literal["approval", "call"] = "call" if isinstance(error, CallDeferred) else "approval"
+            return ToolEnded(place=self.place, tool=self.name, result=metadata, deferred=deferred)
+        if (told := _told(error)) is None:
+            return None
+        retry = told.message if run is None else seal(told.message, run.codec)
+        is_final = isinstance(told, ToolFailed)
+        return ToolEnded(place=self.place, tool=self.name, retry=retry, is_final=is_final)
 
 
 def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequired:

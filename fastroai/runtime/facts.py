@@ -380,11 +380,12 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
 class Wait:
     """The thing that a halted step waits for: the answer to a question, a message, or a point in time."""
 
-    what: Literal["question", "message", "sleep"]
+    what: str
+    """The kind of the wait, such as `question`, `message` or `sleep`."""
     id: str
     """Identifies the wait in its run, whatever the attempt and the process: 12 hexadecimal digits."""
     name: str = ""
-    """The name of the message."""
+    """The name of the message, or of what else it waits for."""
     deadline: float | None = None
     """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
 
@@ -396,7 +397,7 @@ class Wait:
     def __str__(self) -> str:
         if self.what == "sleep":
             return f"sleeps until {self.until:%Y-%m-%d %H:%M:%S} UTC"
-        waits = "waits for an answer" if self.what == "question" else f"waits for message {self.name!r}"
+        waits = "waits for an answer" if self.what == "question" else f"waits for {self.what} {self.name!r}"
         return waits if self.until is None else f"{waits} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -989,7 +990,7 @@ class AnswerGiven(StepFact, Ends, PlanFact):
 
 @dataclass(slots=True)
 class WaitStarted(StepFact, Begins):
-    """A step sleeps, or waits for a message."""
+    """A step sleeps, or waits for a message or anything else but an answer."""
 
     kind: ClassVar[str] = "wait_started"
     identity: ClassVar = ("wait", "wait.id")
@@ -1008,22 +1009,22 @@ class WaitStarted(StepFact, Begins):
 
 @dataclass(slots=True)
 class WaitEnded(StepFact, Ends):
-    """A step has slept, has received a message, or waits for a message no longer."""
+    """A step has slept, has received a message or got what else it waited for, or waits no longer."""
 
     kind: ClassVar[str] = "wait_ended"
     identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     number: int = 0
-    """Number of the message among all messages to the run, from 1; 0 if none came in time."""
+    """Number of the message among all messages to the run, from 1; 0 if none came in time, or for other waits."""
     value: Payload[Any] = None
-    """The value of the message; in a fact from a log, and in a trace, its JSON."""
+    """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
     attempt: int = 1
 
     @property
     @override
     def outcome(self) -> Outcome:
-        return "succeeded" if self.number or self.wait.what == "sleep" else "failed"
+        return "failed" if self.wait.what == "message" and not self.number else "succeeded"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -1031,7 +1032,8 @@ class WaitEnded(StepFact, Ends):
             return (f"{self.place}: has received message {self.wait.name!r} (number {self.number})",)
         if self.wait.what == "sleep":
             return (f"{self.place}: has slept",)
-        return (f"{self.place}: message {self.wait.name!r} has not come in time",)
+        came = "has come" if self.outcome == "succeeded" else "has not come in time"
+        return (f"{self.place}: {self.wait.what} {self.wait.name!r} {came}",)
 
 
 @dataclass(slots=True, kw_only=True)

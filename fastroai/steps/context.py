@@ -22,7 +22,7 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.human.asking import Ask
-from fastroai.human.waiting import Receive, sleep
+from fastroai.human.waiting import Awaited, Receive, Sleep
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -766,9 +766,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             ConfigurationError: the time has no time zone, or the duration is negative.
         """
-        self._check_open()
-        place, name = step_place(self._scope), self._waited("") if name is None else name
-        await sleep(self._scope, place, self.visit, name, until)
+        await self._wait(Sleep(until), name)
 
     sleep_sync = blocking(sleep, of="ctx", home=loop_of_run)
 
@@ -802,10 +800,9 @@ class StepContext(Generic[DepsT_co]):
             MessageTimedOut: nobody sent a message in time.
             ConfigurationError: no store keeps the run, or an option is invalid.
         """
-        self._check_open()
-        message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
-        place = step_place(self._scope)
-        return await message.received(self._scope, place, self.visit, self._waited(name))
+        return await self.wait_for(
+            Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
+        )
 
     @overload
     def receive_sync(self, name: str, value_type: type[T], **options: Unpack[WaitOptions[T]]) -> T: ...
@@ -815,11 +812,31 @@ class StepContext(Generic[DepsT_co]):
     def receive_sync(self, *args: Any, **options: Any) -> Any:
         """`receive` for steps that are not `async`."""
 
-    def _waited(self, name: str) -> str:
+    async def wait_for(self, awaited: Awaited[T], *, name: str | None = None) -> T:
+        """Wait for something, of any kind that a subclass of `Awaited` describes.
+
+        If it has not come, the step halts here, as with `ask`; `wake` resumes the run when it is time to look
+        again. What has come is on record: later attempts and processes get the same value.
+
+        Args:
+            awaited: What to wait for.
+            name: Tells this wait from others of the step for the same. By default, they are numbered, which
+                is enough if they come in the same order each time.
+
+        Raises:
+            ConfigurationError: it has not come, and no store keeps the run.
+            ValueNotStorable: the value of the wait cannot be stored.
+        """
+        return await self._wait(awaited, name)
+
+    async def _wait(self, awaited: Awaited[T], name: str | None) -> T:
+        self._check_open()
         if self._waits is None:
             self._waits = Counter()
-        self._waits[name] += 1
-        return str(self._waits[name])
+        kind = f"{awaited.what} {awaited.name}"
+        self._waits[kind] += name is None
+        ordinal = str(self._waits[kind]) if name is None else name
+        return await awaited.waited(self._scope, step_place(self._scope), self.visit, ordinal)
 
     @overload
     def ask_sync(self, question: object, answer_type: type[T], **options: Unpack[AskOptions[T]]) -> T: ...

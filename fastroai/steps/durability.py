@@ -159,7 +159,7 @@ class SpendingOnRecord:
         if (log := log_of(scope)) is None:
             return None
         spending = cls(log, log.place(scope), secrets.token_hex(16))
-        await log.announce(spending._entry(record))
+        await log.begin(spending._entry(record))
         return spending
 
     def ended(self, record: RequestRecord) -> None:

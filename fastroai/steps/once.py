@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from types import CoroutineType
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -18,13 +19,15 @@ from pydantic import ValidationError
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
 from fastroai.runtime.facts import (
-    Fact,
+    Begins,
+    Ends,
     OnceDone,
     OnceFailed,
     OnceStarted,
 )
 from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.runtime.threads import depth, work_for
+from fastroai.store.effect import effect as once
 from fastroai.store.log import Log, run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
@@ -121,37 +124,43 @@ class _Effect:
     if_interrupted: IfInterrupted
     result: asyncio.Future[object]
     """The result for other callers; cancelled if the effect failed."""
+    made: tuple[object] | None = None
+    """The result, once it is about to be put on record."""
     goes_on: bool = False
     """Whether a thread is still busy with the effect after its caller was cancelled."""
 
     async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
         """Return the recorded result, or that of `effect`, which is on record when this returns."""
-        log, run = self.log, self.log.run
-        if run is not None:
-            await run.check_held()
-        known = None if run is None else run.recorded.last(("once", self.place, self.name), Fact)
-        if run is not None and isinstance(known, OnceDone):
-            self.result.set_result(self._recorded(known, run))
-            return self.result.result()
-        if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
-            raise OnceInterrupted(self.step_id, self.name)
-        await log.announce(OnceStarted(place=self.place, name=self.name))
-        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
+        begins = OnceStarted(place=self.place, name=self.name)
         try:
-            result = await self._call(effect)
-        except Exception:
-            log.note(OnceFailed(place=self.place, name=self.name))
-            raise
-        finally:
-            current_tool_calls.reset(token)
-        done = self._done(result)  # if this fails, the effect stays on record as begun: it has happened
-        try:
-            await log.commit(done)
+            result = await once(
+                self.log,
+                begins.about,
+                partial(self._do, effect),
+                begins=begins,
+                given=self._given,
+                done=self._done,
+                failed=lambda error: OnceFailed(place=self.place, name=self.name),
+            )
         except asyncio.CancelledError:
-            self.result.set_result(result)  # the commit goes on all the same
+            if self.made is not None:
+                self.result.set_result(self.made[0])  # the commit goes on all the same
             raise
         self.result.set_result(result)
         return result
+
+    def _given(self, known: Begins | Ends) -> tuple[object] | None:
+        if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
+            raise OnceInterrupted(self.step_id, self.name)
+        run = self.log.run
+        return (self._recorded(known, run),) if run is not None and isinstance(known, OnceDone) else None
+
+    async def _do(self, effect: Callable[[], Awaitable[object] | object]) -> object:
+        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
+        try:
+            return await self._call(effect)
+        finally:
+            current_tool_calls.reset(token)
 
     async def _call(self, effect: Callable[[], Awaitable[object] | object]) -> object:
         """Call an effect like a step: a coroutine function on the loop, any other in a worker thread."""
@@ -186,10 +195,12 @@ class _Effect:
             self.result.set_result(result)
 
     def _done(self, result: object) -> OnceDone:
+        stored = result
         if (run := self.log.run) is not None:
             what = f"the result of once({self.name!r}) in step {self.step_id!r}"
-            result = seal(value_to_json(result, self.returns, what), run.codec)
-        return OnceDone(place=self.place, name=self.name, result=result)
+            stored = seal(value_to_json(result, self.returns, what), run.codec)
+        self.made = (result,)
+        return OnceDone(place=self.place, name=self.name, result=stored)
 
     def _recorded(self, known: OnceDone, durable: DurableRun) -> object:
         try:

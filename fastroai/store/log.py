@@ -8,7 +8,7 @@ from functools import cached_property
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
+from fastroai.runtime.facts import NOWHERE, AnyFact, Key, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
 from fastroai.store.open_questions import Question
 from fastroai.store.packed import PackedFacts
 from fastroai.store.runs import DurableRun
@@ -42,17 +42,14 @@ class Log:
         """Functions that tell people of the questions at a place, and inside it; those at "" tell of all."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
-        self.waiting: dict[str, WaitStarted] = {}
-        """Waits of steps for messages and times, by id, as they first began."""
-        self.waited: dict[str, WaitEnded] = {}
-        """The waits that are over, by id."""
+        self.waited: dict[Key, list[WaitStarted | WaitEnded]] = {}
+        """The beginnings and ends of waits of steps, by what they are about. Each process adds its own."""
         self.received: dict[str, int] = {}
         """The number of the last message that was received, by name."""
         for entry in () if run is None else run.recorded.entries:
-            if isinstance(entry, WaitStarted):
-                self.waiting.setdefault(entry.wait.id, entry)
-            elif isinstance(entry, WaitEnded):
-                self.waited[entry.wait.id] = entry
+            if isinstance(entry, WaitStarted | WaitEnded):
+                self.waited.setdefault(entry.about, []).append(entry)
+            if isinstance(entry, WaitEnded):
                 name = entry.wait.name
                 self.received[name] = max(entry.number, self.received.get(name, 0))
         self.resume_at: tuple[str, ...] = ()
@@ -118,8 +115,8 @@ class Log:
         else:
             await self.run.journal.commit(fact)
 
-    async def announce(self, fact: AnyFact) -> None:
-        """Keep a fact before its effect happens outside of the run. From any event loop.
+    async def begin(self, fact: AnyFact) -> None:
+        """Keep the beginning of an effect before it happens outside of the run. From any event loop.
 
         The lease is checked afterwards, because the store may take longer than the lease, or the machine may
         be suspended meanwhile.

@@ -267,11 +267,17 @@ class Memo:
         """Return the last fact of a kind about something; `None` without any."""
         return next((one for one in reversed(self.about(key)) if isinstance(one, kind)), None)
 
-    def take(self, key: facts.Key) -> facts.AnyFact | None:
-        """Return the next fact about something, each once; `None` if all of them were taken."""
-        known, given = self.about(key), self._given[key]
-        self._given[key] += given < len(known)
-        return known[given] if given < len(known) else None
+    def take(self, key: facts.Key) -> facts.Begins | facts.Ends | None:
+        """Return the next end of something since it last began, each once; or its beginning without an end."""
+        known = self.about(key)
+        begun = next((at for at in range(len(known), 0, -1) if isinstance(known[at - 1], facts.Begins)), 0)
+        at = max(self._given[key], begun if begun < len(known) else begun - 1)
+        if at >= len(known):
+            return None
+        self._given[key] = at + 1
+        taken = known[at]
+        assert isinstance(taken, facts.Begins | facts.Ends)
+        return taken
 
     @property
     def outputs(self) -> dict[str, facts.StepFinished]:
