@@ -9,7 +9,7 @@ from datetime import timedelta
 from heapq import merge
 from itertools import takewhile
 from operator import itemgetter
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -20,32 +20,7 @@ from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.runtime.in_flight import AgentCharges
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
-PartEntry: TypeAlias = (
-    facts.RunFinished
-    | facts.StepStarted
-    | facts.StepSkipped
-    | facts.StepFinished
-    | facts.StepFailed
-    | facts.StepCancelled
-    | facts.StepHalted
-    | facts.EdgesResolved
-    | facts.BranchTimedOut
-    | facts.QuestionAsked
-    | facts.AnswerGiven
-    | facts.ValueWritten
-    | facts.MessagesAdded
-    | facts.SpendingRecorded
-    | facts.SkipRequested
-    | facts.IterationStarted
-    | facts.IterationReported
-    | facts.IterationAborted
-    | facts.CheckpointSet
-    | facts.CheckpointRestored
-    | facts.PauseRequested
-    | facts.StopRequested
-)
-"""Facts that decide how a pipeline, graph or workflow goes on, or that nodes and steps leave behind."""
-
+PartEntry: TypeAlias = facts.PlanFact
 
 _TAKEN_OVER: Final = (
     facts.StepFinished,
@@ -76,7 +51,7 @@ class Exchange:
 class RecordedRun:
     """The record of a run. It gives each response and each result of a tool only once."""
 
-    def __init__(self, run_id: str, entries: Sequence[facts.AnyFact]) -> None:
+    def __init__(self, run_id: str, entries: Sequence[facts.Fact]) -> None:
         """Read all entries of a log, in order.
 
         Raises:
@@ -84,7 +59,7 @@ class RecordedRun:
         """
         if not entries or not isinstance(entries[0], facts.RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
-        self.entries: list[facts.AnyFact] = []
+        self.entries: list[facts.Fact] = []
         self.opened: facts.RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
         """The inputs of the run, with those that were given anew when it was resumed."""
@@ -160,7 +135,7 @@ class RecordedRun:
         self._run_id = run_id
         self.add(entries)
 
-    def add(self, entries: Iterable[facts.AnyFact]) -> None:
+    def add(self, entries: Iterable[facts.Fact]) -> None:
         """Read more entries. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._parts = None
         for entry in entries:
@@ -171,7 +146,7 @@ class RecordedRun:
                 reason = f"it does not fit those before: {type(error).__name__}: {error}"
                 raise RunCorrupt(self._run_id, len(self.entries), reason) from error
 
-    def _read(self, entry: facts.AnyFact) -> None:
+    def _read(self, entry: facts.Fact) -> None:
         match entry:
             case facts.StepFinished():
                 self._read_output(entry)
@@ -213,8 +188,6 @@ class RecordedRun:
                     self._ask_anew()
                     for failed in entry.agent_calls:
                         self._ask_agent_anew(failed)
-            case facts.RunStarted() | facts.PauseRequested() | facts.StopRequested() | facts.StepSkipped():
-                pass  # for those who read the trace
             case facts.StepStarted():
                 if place := entry.part.place:
                     self._comes(place, self.runs_in[attempt_around(place) or ""])
@@ -231,18 +204,10 @@ class RecordedRun:
                 self.waiting.setdefault(entry.wait.id, entry)
             case facts.WaitEnded():
                 self.waited[entry.wait.id] = entry
-            case facts.StepCancelled() | facts.StepHalted() | facts.EdgesResolved() | facts.BranchTimedOut():
-                pass
-            case facts.ValueWritten() | facts.MessagesAdded() | facts.ReplayDiverged():
-                pass
-            case facts.CheckpointRestored():
+            case facts.RunFact() if entry.reopens:
                 self.ended = None
-            case facts.SkipRequested() | facts.CheckpointSet():
-                pass
-            case facts.IterationStarted() | facts.IterationReported() | facts.IterationAborted():
-                pass
             case _:
-                assert_never(entry)
+                pass  # for those who read the trace
 
     def _read_call(self, entry: facts.CallEnded) -> None:
         inside = self.calls_in[attempt_around(entry.place) or ""]
@@ -389,7 +354,7 @@ class RecordedRun:
             last = entry.at
         return (spent + max(last - began, timedelta(0))).total_seconds()
 
-    def position_of(self, entry: facts.AnyFact) -> int:
+    def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""
         return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
 
