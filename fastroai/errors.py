@@ -56,6 +56,7 @@
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
+    ├── UnknownFactKind                      ... or has a fact that no imported module declares
     ├── AnswerRejected (ValueError)          an answer is not what a question asks for
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
@@ -168,6 +169,7 @@ __all__ = [
     "RunStoreUnavailable",
     "RunStatusConflict",
     "RunTakenOver",
+    "UnknownFactKind",
     "NoRunningLoopError",
     "RunningLoopError",
     "ScopeClosedError",
@@ -1601,6 +1603,21 @@ class RunFromOlderVersion(FastroAIError):
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
             f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
             "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
+        )
+
+
+class UnknownFactKind(FastroAIError):
+    """A run cannot go on: entry `position` of its log is a fact that no imported module declares."""
+
+    def __init__(self, run_id: str, position: int, kind: str) -> None:
+        super().__init__(run_id, position, kind)
+        self.run_id, self.position, self.kind = run_id, position, kind
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} cannot go on: entry {self.position} of its log is a {self.kind!r}, a kind "
+            "of fact that no imported module declares; nothing was run. Import the module with that subclass "
+            "of fastroai.pipelines.Fact, and try again; the trace of the run can be read without it"
         )
 
 

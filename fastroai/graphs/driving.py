@@ -9,6 +9,7 @@ from typing import assert_never
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.graphs.facts import ValueWritten
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
@@ -63,16 +64,10 @@ class DrivenGraph:
 
     def stored(self, fact: Reported) -> Sequence[PartEntry]:
         """See `Driven`."""
-        match fact:
-            case facts.AnswerGiven():
-                asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
-                return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
-            case facts.PauseRequested() | facts.StopRequested():
-                return (fact,)
-            case facts.StepFinished() | facts.QuestionAsked() | facts.StepFailed() | facts.StepCancelled():
-                return self._stored_outcome(fact)
-            case _:
-                assert_never(fact)
+        if isinstance(fact, facts.AnswerGiven):
+            asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
+            return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
+        return (fact,) if isinstance(fact, facts.RunFact) else self._stored_outcome(fact)
 
     def _stored_outcome(self, fact: Outcome) -> Sequence[PartEntry]:
         fact.branch = self.replay.due[unit_of(fact)].branch
@@ -109,11 +104,11 @@ class DrivenGraph:
             case _:
                 assert_never(fact)
 
-    def _written(self, fact: Outcome) -> list[facts.ValueWritten]:
+    def _written(self, fact: Outcome) -> list[ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"
         what = f"which node {fact.step_id!r} wrote,"
         return [
-            facts.ValueWritten(
+            ValueWritten(
                 place=place, key=key, value=seal(value_to_json(value, None, f"{key!r}, {what}"), self._codec)
             )
             for key, value in fact.written.items()

@@ -17,6 +17,7 @@ from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
+from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
@@ -560,6 +561,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             input_types=self._setup.input_types,
             output_types=self._setup.declared,
             check_output=lambda node, output: _check_writes(self._plan, node, output),
+            needed=needed_by_graph,
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,

@@ -8,7 +8,7 @@ from typing import Final
 
 from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
+from fastroai.runtime.facts import AnswerGiven, Fact, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
@@ -138,7 +138,7 @@ class Inbox:
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
-        entries: list[AnyFact] = []
+        entries: list[Fact] = []
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             found.check_not_running()
@@ -157,7 +157,7 @@ class Inbox:
                 stored = [entry_for(largest_value(self._store), given, self._codec)]
             except ValueNotStorable as error:
                 raise AnswerRejected(question_id, str(error)) from error
-            is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
+            is_due = recorded.ended is None or recorded.ended.is_waiting
             with suppress(RevisionConflict):
                 if is_due and found.header.owner is None:
                     await foresee(self._store, found)

@@ -39,16 +39,16 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 class Awaited(ABC, Generic[T_co]):
     """Something that a step waits for with `ctx.wait_for`. A subclass adds a kind of wait.
 
-        @dataclass(frozen=True)
-        class FileAppears(Awaited[str]):
-            name: str
-            what = "file"
+    @dataclass(frozen=True)
+    class FileAppears(Awaited[str]):
+        name: str
+        what = "file"
 
-            async def look(self, wait: StepWait) -> WaitEnded | None:
-                if Path(self.name).exists():
-                    return wait.over(Path(self.name).read_text())
-                wait.look_again(timedelta(minutes=1))
-                return None
+        async def look(self, wait: StepWait) -> WaitEnded | None:
+            if Path(self.name).exists():
+                return wait.over(Path(self.name).read_text())
+            wait.look_again(timedelta(minutes=1))
+            return None
     """
 
     what: ClassVar[str]
@@ -67,7 +67,7 @@ class Awaited(ABC, Generic[T_co]):
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
         """Return what the step gets when the wait is over. The end may come from the record."""
-        return cast("T_co", value_from_json(unseal(ended.value, wait.codec), self.value_type))
+        return cast("T_co", value_from_json(unseal(ended.value, wait._codec), self.value_type))
 
     async def waited(self, scope: Scope, place: str, visit: int, ordinal: str) -> T_co:
         """Wait in the step at a place, or return what the wait on record has given.
@@ -87,7 +87,7 @@ class Awaited(ABC, Generic[T_co]):
             ended = await self.look(wait)
             if ended is None:
                 log, run = kept_log(scope, f"{self.what} {self.name!r}")
-                known.append(started := wait.started())
+                known.append(started := wait._started())
                 log.halt(started, seal_payloads(started, run.codec), place)
                 raise Halted
             known.append(ended)
@@ -95,29 +95,29 @@ class Awaited(ABC, Generic[T_co]):
         return self.result(ended, wait)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StepWait:
     """One wait of a step, for `Awaited.look`."""
 
-    scope: Scope
-    log: Log
-    visit: int
-    awaited: Awaited[Any]
+    _scope: Scope
+    _log: Log
+    _visit: int
+    _awaited: Awaited[Any]
     id: str
     deadline: float | None = None
     """Time at which the step looks again, in seconds since 1970: at first, as it is on record."""
-    value_schema: dict[str, JsonValue] | None = None
-    seen: int = 0
+    _value_schema: dict[str, JsonValue] | None = None
+    _seen: int = 0
 
     @property
     def now(self) -> float:
         """Seconds since 1970, by the clock of the store, if one keeps the run."""
-        return time() if self.log.run is None else self.log.run.now
+        return time() if self._log.run is None else self._log.run.now
 
     @property
-    def codec(self) -> PayloadCodec | None:
+    def _codec(self) -> PayloadCodec | None:
         """The codec of the run."""
-        return None if self.log.run is None else self.log.run.codec
+        return None if self._log.run is None else self._log.run.codec
 
     def look_again(self, after: Duration) -> None:
         """Let `wake` resume the run after some time, given as a `timedelta` or in seconds."""
@@ -129,38 +129,38 @@ class StepWait:
         Raises:
             ValueNotStorable: the value cannot be stored.
         """
-        if self.log.run is not None:
-            what = f"the {self.awaited.what} that step {self.scope.name!r} has waited for"
-            value = seal(value_to_json(value, self.awaited.value_type, what), self.codec)
-        return self.ended(value)
+        if self._log.run is not None:
+            what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
+            value = seal(value_to_json(value, self._awaited.value_type, what), self._codec)
+        return self._ended(value)
 
-    def started(self) -> WaitStarted:
+    def _started(self) -> WaitStarted:
         """Return the beginning of the wait."""
         return WaitStarted(
-            self.scope.name,
+            self._scope.name,
             self._wait,
-            part=self.scope.part,
-            visit=self.visit,
-            attempt=self.scope.attempt,
-            value_schema=self.value_schema,
-            seen=self.seen,
+            part=self._scope.part,
+            visit=self._visit,
+            attempt=self._scope.attempt,
+            value_schema=self._value_schema,
+            seen=self._seen,
         )
 
-    def ended(self, value: object, number: int = 0) -> WaitEnded:
+    def _ended(self, value: object, number: int = 0) -> WaitEnded:
         """Return the end of the wait. `value` is as the log keeps it."""
         return WaitEnded(
-            self.scope.name,
+            self._scope.name,
             self._wait,
-            part=self.scope.part,
-            visit=self.visit,
-            attempt=self.scope.attempt,
+            part=self._scope.part,
+            visit=self._visit,
+            attempt=self._scope.attempt,
             number=number,
             value=value,
         )
 
     @property
     def _wait(self) -> Wait:
-        return Wait(what=self.awaited.what, id=self.id, name=self.awaited.name, deadline=self.deadline)
+        return Wait(what=self._awaited.what, id=self.id, name=self._awaited.name, deadline=self.deadline)
 
 
 def deadline_of(until: Duration | datetime, now: float) -> float:
@@ -189,16 +189,16 @@ class Sleep(Awaited[None]):
 
     @override
     async def look(self, wait: StepWait) -> WaitEnded | None:
-        is_new = wait.deadline is None
-        deadline = wait.deadline = deadline_of(self.until, wait.now) if wait.deadline is None else wait.deadline
-        left = deadline - wait.now
-        if wait.log.run is not None and left > SHORT_SLEEP:
+        is_new, now = wait.deadline is None, wait.now
+        deadline = deadline_of(self.until, now) if wait.deadline is None else wait.deadline
+        wait.deadline, left = deadline, deadline - now
+        if wait._log.run is not None and left > SHORT_SLEEP:
             return None
         if is_new:
-            wait.log.note(wait.started())
-        with wait.scope.in_line():
+            wait._log.note(wait._started())
+        with wait._scope.in_line():
             await asyncio.sleep(max(0.0, left))
-        return wait.ended(None)
+        return wait._ended(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,32 +225,32 @@ class Receive(Awaited[Any]):
         if not isinstance(self.on_timeout, NotGiven):
             return self.on_timeout
         deadline = datetime.fromtimestamp(ended.wait.deadline or 0.0, UTC)
-        raise MessageTimedOut(wait.scope.run_id, self.name, deadline)
+        raise MessageTimedOut(wait._scope.run_id, self.name, deadline)
 
     @override
     async def look(self, wait: StepWait) -> WaitEnded | None:
-        log, run = kept_log(wait.scope, f"message {self.name!r}")
-        wait.value_schema = json_schema_of("value_type", self.value_type)
+        log, run = kept_log(wait._scope, f"message {self.name!r}")
+        wait._value_schema = json_schema_of("value_type", self.value_type)
         if self.timeout is not None and not log.waited["wait", wait.id]:
             wait.look_again(self.timeout)
-        deadline, wait.seen = wait.deadline, log.received.get(self.name, 0)
+        deadline, wait._seen = wait.deadline, log.received.get(self.name, 0)
         is_over = deadline is not None and run.now >= deadline  # checked before the mail, to miss no message
-        for number, message in await run.mail(after=wait.seen):
-            wait.seen = number
+        for number, message in await run.mail(after=wait._seen):
+            wait._seen = number
             is_taken = message.name != self.name or number <= log.received.get(self.name, 0)
             is_late = deadline is not None and message.sent_at.timestamp() >= deadline
             if not is_taken and not is_late and self._fits(message, number, wait):
                 log.received[self.name] = number
-                return wait.ended(message.value, number)
-        return wait.ended(None) if is_over else None
+                return wait._ended(message.value, number)
+        return wait._ended(None) if is_over else None
 
     def _fits(self, message: Message, number: int, wait: StepWait) -> bool:
         try:
-            value_from_json(unseal(message.value, wait.codec), self.value_type)
+            value_from_json(unseal(message.value, wait._codec), self.value_type)
         except ValueError as error:
             logger.warning(
                 "run %r passes over message %r (number %d), which step %r cannot take: %s",
-                *(wait.scope.run_id, self.name, number, wait.scope.name, error),
+                *(wait._scope.run_id, self.name, number, wait._scope.name, error),
             )
             return False
         return True

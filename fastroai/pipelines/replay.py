@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
-from fastroai.runs.machine import Changed, OfWorkflow
+from fastroai.runs.machine import Changed
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.store.memo import Memo, PartEntry
@@ -39,18 +39,10 @@ class PipelineReplay(Replay):
                     self.over(entry, entry)
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
-            case facts.StepStarted() | facts.StepSkipped() | facts.RunFinished():
-                pass  # the new machine decides this, too
-            case facts.QuestionAsked() | facts.AnswerGiven():
-                pass  # the step asks anew when the run is resumed, and finds the answer
-            case facts.BranchTimedOut() | facts.EdgesResolved():
-                pass  # of a graph that was at this place, and was replaced by force
-            case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
+            case (
+                _
+            ):  # the machine decides it, too; a step asks again for it; or it is of a graph that was here
                 pass
-            case _ if isinstance(entry, OfWorkflow):
-                pass  # of a workflow, likewise
-            case _:
-                assert_never(entry)
 
     def resumed(self, entry: facts.RunResumed) -> None:
         """See `Replay`. Skips are decided anew."""

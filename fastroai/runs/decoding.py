@@ -6,20 +6,17 @@ type is raised before the run begins again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 from pydantic import JsonValue
 
 from fastroai.places import quoted
-from fastroai.runtime.facts import EdgesResolved, ResolvedEdge, StepFinished, StepStarted
+from fastroai.runtime.facts import StepFinished
 from fastroai.steps.durability import stored_output
 from fastroai.store.definitions import needs_of, steps_in
 from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-
-_BY_OUTPUT: Final = ("conditional", "send")
-"""Kinds of edges for which the output of their node decides whether they are taken."""
 
 
 class OnRecord:
@@ -118,34 +115,3 @@ def needed_by_pipeline(recorded: Memo, definition: JsonValue) -> Iterable[StepFi
     left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in outputs]
     needed = {quoted(before) for step_id in left for before in needs_of(definition, step_id)}
     return [entry for place, entry in outputs.items() if place in needed]
-
-
-def needed_by_graph(recorded: Memo) -> Iterable[StepFinished]:
-    """Return the latest outputs that a graph is sure to read.
-
-    These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of
-    nodes whose output decides which edges are taken.
-    """
-    latest: dict[str, StepFinished] = {}
-    edges: dict[str, Sequence[ResolvedEdge]] = {}
-    left: set[str] = set()
-    for _, entry in recorded.history(""):
-        if isinstance(entry, StepStarted):
-            left.add(entry.step_id)
-            edges.pop(entry.step_id, None)
-        elif isinstance(entry, StepFinished):
-            latest[entry.step_id] = entry
-            left.discard(entry.step_id)
-        elif isinstance(entry, EdgesResolved):
-            edges[entry.step_id] = entry.edges
-            if any(edge.taken for edge in entry.edges):  # an edge taken after a failure handles the failure
-                left.discard(entry.step_id)
-    return [
-        entry
-        for node, entry in latest.items()
-        if node not in edges
-        or any(
-            edge.when in _BY_OUTPUT or (edge.taken and (edge.target in left or edge.target not in latest))
-            for edge in edges[node]
-        )
-    ]

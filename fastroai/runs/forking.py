@@ -11,7 +11,7 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import attempt_around, is_in, quoted, split_attempt, step_name, without_attempts
 from fastroai.runs.machine import Unit, unit_of
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
     OnceDone,
     OnceFailed,
     OnceStarted,
@@ -38,7 +38,7 @@ def check_step(option: str, step_id: str, definition: JsonValue) -> None:
 
 def kept_by_pipeline(
     recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
-) -> list[AnyFact]:
+) -> list[Fact]:
     """Return the outputs of the steps that do not run again, and the `replaced` outputs, which are by place.
 
     `at` is a step, or the place of a step inside of steps that run pipelines and routers. Those outer steps
@@ -102,7 +102,7 @@ def _after(prefix: str, definition: JsonValue, of: Collection[str], kept: Collec
 
 def _kept(
     recorded: Memo, definition: JsonValue, again: Collection[str], around: Collection[str]
-) -> Iterator[AnyFact]:
+) -> Iterator[Fact]:
     """Yield outputs of places that do not run `again`, and facts of the places `around`, which go on."""
     known, going_on = {quoted(step_id) for step_id in steps_in(definition)}, {*map(without_attempts, around)}
     finished = [one for one in recorded.entries if isinstance(one, StepFinished)]
@@ -123,7 +123,7 @@ def _kept(
 
 def kept_by_graph(
     recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
-) -> list[AnyFact]:
+) -> list[Fact]:
     """Return the facts that decided how the run went on, before a visit began or up to the output of one.
 
     Raises:
@@ -143,7 +143,7 @@ def kept_by_graph(
     return [*_path(recorded, cut), kept]
 
 
-def _path(recorded: Memo, cut: int) -> list[AnyFact]:
+def _path(recorded: Memo, cut: int) -> list[Fact]:
     """Return the facts that decided the way up to a position, without costs, which the other run has paid."""
     taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
     return [one for one in taken if not isinstance(one, SpendingRecorded)]

@@ -21,12 +21,12 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.places import quoted
-from fastroai.runs.decoding import needed_by_graph, needed_by_pipeline, output_on_record
+from fastroai.runs.decoding import needed_by_pipeline, output_on_record
 from fastroai.runs.definition_changes import Progress, changes
 from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
     Part,
     RunResumed,
     RunStarted,
@@ -56,13 +56,13 @@ from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
-from fastroai.store.unsealing import unseal_log, unseal_texts
+from fastroai.store.unsealing import entries_to_go_on
 from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Function that puts a run on record, with its inputs; called after all checks have passed."""
 
-AlsoOnRecord: TypeAlias = Callable[[Memo, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
+AlsoOnRecord: TypeAlias = Callable[[Memo, Mapping[str, object], FoundHeader], Sequence[Fact]]
 """Function from the record of a run, its inputs so far and its header to further facts, which are put on
 record together with the resume. In the header, the status of a run whose process died is `running`."""
 
@@ -103,6 +103,8 @@ class RunKeeper:
     check_output: Callable[[str, object], None] = lambda step_id, output: None
     """Function that raises `ContractViolation` for an output that a step cannot have, for reasons besides its
     type."""
+    needed: Callable[[Memo, JsonValue], Iterable[StepFinished]] = needed_by_pipeline
+    """Function that returns the outputs that a run of this definition is sure to read when it goes on."""
     store: RunStore
     durability: Durability
     codec: PayloadCodec | None
@@ -208,9 +210,7 @@ class RunKeeper:
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
-        is_graph = kind_of(self.definition) == "graph"
-        needed = needed_by_graph(recorded) if is_graph else needed_by_pipeline(recorded, self.definition)
-        self._read_outputs(recorded, needed)
+        self._read_outputs(recorded, self.needed(recorded, self.definition))
 
         added = () if also is None else also(recorded, before, found)
 
@@ -276,7 +276,7 @@ class RunKeeper:
     def _fork_path(
         self,
         recorded: Memo,
-        path: Sequence[AnyFact],
+        path: Sequence[Fact],
         inputs: Mapping[str, object],
         new_id: str,
     ) -> Opening:
@@ -303,7 +303,7 @@ class RunKeeper:
         given = {**self.restored(run_id, begun.inputs), **inputs}
         return Opening(new_id, given, open_run, labels=self.labels)
 
-    def check_definition(self, recorded: Memo, past: Sequence[AnyFact] | None) -> None:
+    def check_definition(self, recorded: Memo, past: Sequence[Fact] | None) -> None:
         """Check that the definition has not changed in steps that the run has reached in its `past`.
 
         Without a past, any change is refused.
@@ -374,14 +374,13 @@ class RunKeeper:
         if not running_too:
             found.check_not_running()
         entries = await read_log(self.store, found.header)
-        unsealed = unseal_log(run_id, entries, lambda entry: unseal_texts(entry, self.codec))
-        recorded = Memo(run_id, unsealed)
+        recorded = Memo(run_id, entries_to_go_on(run_id, entries, self.codec))
         if self.codec is None and is_sealed_definition(recorded.opened.definition):
             reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
             raise RunCorrupt(run_id, 1, reason)
         return recorded, found
 
-    async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
+    async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(
             self.store,
             located(entries),

@@ -18,8 +18,7 @@ from fastroai.runs.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.work import Outcome, Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
-    AnyFact,
-    EdgesResolved,
+    Fact,
     PauseRequested,
     QuestionAsked,
     RunFinished,
@@ -30,6 +29,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    UnitDecision,
 )
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import in_context
@@ -142,7 +142,7 @@ class Runner:
             self._log.note(request)
             self._note(decisions)
 
-    def tell(self, fact: Told, stored: AnyFact | None = None) -> None:
+    def tell(self, fact: Told, stored: Fact | None = None) -> None:
         """Let the machine take in a fact that is no outcome of a unit. `stored` is its form for a store."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
@@ -212,7 +212,7 @@ class Runner:
 
     # --- decisions ---
 
-    def _decide(self, fact: Outcome, stored: AnyFact | None) -> Sequence[Decision]:
+    def _decide(self, fact: Outcome, stored: Fact | None) -> Sequence[Decision]:
         """Let the machine decide on the outcome of a unit, and put the outcome and the decisions on record.
 
         Nothing is awaited in between, so facts are noted in the order in which the machine takes them in.
@@ -224,7 +224,7 @@ class Runner:
             newest = self._log.live.newest
             newest.append(fact)
             for decision in decisions:
-                if isinstance(decision, _KEPT):
+                if isinstance(decision, UnitDecision):
                     newest.append(decision)
             if len(newest) > MOST_UNPACKED:
                 self._log.live.pack()
@@ -235,7 +235,7 @@ class Runner:
 
     def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            if isinstance(decision, _KEPT):
+            if isinstance(decision, UnitDecision):
                 self._log.note(decision, None if self._log.run is None else self._work.stored(decision))
 
     async def _tell(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
@@ -243,7 +243,7 @@ class Runner:
         if fact is not None:
             await self.scope.emit(fact)
         for decision in decisions:
-            if isinstance(decision, _KEPT):
+            if isinstance(decision, UnitDecision):
                 await self.scope.emit(decision)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
@@ -253,8 +253,6 @@ class Runner:
                     self._ready.append(decision)
                 case Cancel():
                     self._cancel(decision)
-                case EdgesResolved():
-                    pass  # already on record; other decisions follow from it
                 case Changed():
                     self._work.follow(decision)
                 case RunFinished():
@@ -263,6 +261,8 @@ class Runner:
                         self._finished.set_result(None)
                 case StepSkipped(step_id=step_id, cause=cause):
                     self.skipped[step_id] = cause
+                case UnitDecision():
+                    pass  # already on record; other decisions follow from it
                 case _:
                     assert_never(decision)
 
@@ -326,9 +326,7 @@ class Runner:
             begun.started_ms = max(0.0, finished_ms - past.duration_ms)
             begun.duration_ms = finished_ms - begun.started_ms
 
-    async def _perform(
-        self, started: StepStarted, worker: asyncio.Task[None]
-    ) -> tuple[Outcome, AnyFact | None]:
+    async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> tuple[Outcome, Fact | None]:
         """Run a unit. Return its outcome, and the form of the outcome for a store if that differs."""
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
@@ -449,7 +447,3 @@ class Runner:
         if not budgets:
             return None
         return "outer" if any(self.scope.is_within(one.scope_path) for one in budgets) else "own"
-
-
-_KEPT: Final = (StepStarted, StepSkipped, EdgesResolved)
-"""Decisions that are facts of the log."""

@@ -18,7 +18,7 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.replay import Replay
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -34,7 +34,7 @@ from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import seal_text
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import unseal_log, unseal_texts
+from fastroai.store.unsealing import entries_to_go_on
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
@@ -71,7 +71,7 @@ class ToldRun(Generic[T]):
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
         self.revision = 0 if found is None else len(recorded.entries)
         """Number of entries that the store has."""
-        self.decided: list[AnyFact] = []
+        self.decided: list[Fact] = []
         """Decisions that the call has added."""
         self._parts = {"": recorded.opened.part}
         self._asked: dict[str, int] = {}
@@ -79,7 +79,7 @@ class ToldRun(Generic[T]):
         self._note(1, recorded.entries)
 
     @property
-    def new(self) -> Sequence[AnyFact]:
+    def new(self) -> Sequence[Fact]:
         """The entries that the store does not have yet."""
         return self.recorded.entries[self.revision :]
 
@@ -127,17 +127,17 @@ class ToldRun(Generic[T]):
         self._append([entry])
         self.driven.replay.resumed(entry)
 
-    def _append(self, entries: Sequence[AnyFact]) -> None:
+    def _append(self, entries: Sequence[Fact]) -> None:
         first = len(self.recorded.entries) + 1
         self.recorded.add(entries)
         self._note(first, entries)
 
-    def _note(self, first: int, entries: Sequence[AnyFact]) -> None:
+    def _note(self, first: int, entries: Sequence[Fact]) -> None:
         for position, entry in enumerate(entries, first):
             if isinstance(entry, QuestionAsked):
                 self._asked[entry.id] = position
 
-    def take_in(self, entries: Sequence[AnyFact]) -> None:
+    def take_in(self, entries: Sequence[Fact]) -> None:
         """Take in new entries of the log."""
         locate(entries, self._parts)
         replay, part = self.driven.replay, self.recorded.opened.part
@@ -205,10 +205,10 @@ class ToldRuns(Generic[T]):
         run_id, keeper = found.header.run_id, self.keeper
         known = self._kept.pop(run_id, None)  # two calls at once do not share it
         if known is not None and known.found is not None and known.found.header.epoch == found.header.epoch:
-            added = await read_log_from(keeper.store, found.header, known.revision + 1)
-            entries = unseal_log(run_id, added.values(), lambda entry: unseal_texts(entry, keeper.codec))
+            first = known.revision + 1
+            added = await read_log_from(keeper.store, found.header, first)
             known.found = found
-            known.take_in(entries)
+            known.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
             return known
         recorded, found = await keeper.read(run_id, running_too=True)
         return ToldRun(recorded, found, self._told(recorded), self._clock)

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
-    from fastroai.runtime.facts import BranchTimedOut as BranchTimedOut
-    from fastroai.runtime.facts import EdgesResolved as EdgesResolved
     from fastroai.runtime.facts import Fact as Fact
     from fastroai.runtime.facts import QuestionAsked as QuestionAsked
     from fastroai.runtime.facts import RunEvent as RunEvent
@@ -112,8 +110,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".facts": (
             "AnswerGiven",
-            "BranchTimedOut",
-            "EdgesResolved",
             "Fact",
             "QuestionAsked",
             "RunEvent",

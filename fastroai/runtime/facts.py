@@ -11,13 +11,13 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from operator import attrgetter
 from time import time
-from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, TypeAlias
 
 from pydantic import (
     Field,
@@ -25,7 +25,6 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     PlainValidator,
-    TypeAdapter,
 )
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
@@ -43,43 +42,21 @@ FORMAT: Final = 2
 RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 """Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
 
-ReasonCode = Literal[
-    "completed",
-    "question",
-    "message",
-    "sleep",
-    "incomplete",
-    "pause_requested",
-    "cancelled",
-    "killed",
-    "step_failed",
-    "branch_timeout",
-    "max_visits",
-    "max_steps",
-    "max_rounds",
-    "no_terminal",
-    "memory_conflict",
-    "budget_exceeded",
-    "timed_out",
-    "error",
-]
-"""Reason for which a run ended or paused, for programs.
+ReasonCode: TypeAlias = str
+"""Reason for which a run ended or paused, for programs. Packages that end runs have reasons of their own.
 
 - finished: `completed`;
-- paused: it waits for an answer (`question`), else for a `message`, else for the end of a `sleep`; or a
-  conversation is `incomplete`; or somebody asked for the pause (`pause_requested`);
-- cancelled: `cancelled`, or `killed` at a gate;
-- failed: a step or node, or the decision after one (`step_failed`); a branch that took too long
-  (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`; the `max_steps` of
-  a graph, or the loops of a workflow; the `max_rounds` of a workflow; a graph without a terminal that was
-  reached (`no_terminal`); values of branches that could not be brought together (`memory_conflict`); a budget
-  of the run or around it (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from
-  around the steps (`error`).
+- paused: the thing that it waits for, the first that applies: an answer (`question`), a `message`, another
+  thing (see `Wait.what`), the end of a `sleep`; or a conversation is `incomplete`; or somebody asked for the
+  pause (`pause_requested`);
+- cancelled: `cancelled`; in a workflow also `killed`, at a gate;
+- failed: a step or node, or the decision after one (`step_failed`); a budget of the run or around it
+  (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from around the steps
+  (`error`). Graphs and workflows: also a branch that took too long (`branch_timeout`) or went in a circle of
+  nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
+  `max_rounds` of a workflow; a graph without a terminal that was reached (`no_terminal`); values of branches
+  that could not be brought together (`memory_conflict`).
 """
-
-
-WAITS: Final[tuple[ReasonCode, ...]] = ("question", "message", "sleep")
-"""Reasons of a pause until an answer, a message or a time comes; a run has the first that applies."""
 
 
 class Part:
@@ -169,8 +146,11 @@ Key: TypeAlias = tuple[str, ...]
 Outcome: TypeAlias = Literal["succeeded", "incomplete", "failed", "retried", "cancelled", "skipped"]
 """How something ended. `incomplete`: it waits, or asks for more. `retried`: it failed, and begins again."""
 
-_declared: Final[dict[str, type[Fact]]] = {}
-"""The kinds of facts that were declared, by name."""
+_LIVE: Final[Mapping[str, Any]] = {"raised": None, "spent_in": None, "written": {}}
+"""Fields that only the process of the run has, with the values that they have elsewhere."""
+
+declared_facts: Final[dict[str, type[Fact]]] = {}
+"""The classes of facts in the modules that are imported, by kind. See `fastroai.runtime.kinds`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,18 +163,22 @@ class Fact(RunEvent):
 
     kind: ClassVar[str]
     """Name of this kind of fact in the log."""
+    holds: ClassVar[str] = "the fact {0.kind!r}"
+    """What its largest value is, for the error about one that is too large for a store: a format of texts."""
+    makes_values: ClassVar[bool] = False
+    """Whether FastroAI has made its values. Those of users are not asked for their JSON."""
 
     def __init_subclass__(cls) -> None:
         """Declare the kind of a fact. Raises `TypeError` if another class has declared the same one."""
-        if (kind := vars(cls).get("kind")) is None:
+        if not isinstance(kind := vars(cls).get("kind"), str):
             return
-        other = _declared.get(kind)
+        other = declared_facts.get(kind)
         # The decorator of a dataclass with slots makes the class twice.
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(
                 f"{cls.__qualname__} has the kind {kind!r} of {other.__module__}.{other.__qualname__}"
             )
-        _declared[kind] = cls
+        declared_facts[kind] = cls
 
     identity: ClassVar[tuple[str, ...]]
     """A word for what the fact is about, and the names of the fields that identify it."""
@@ -210,6 +194,15 @@ class Fact(RunEvent):
         """The place of what the fact is about, as far as it says so; empty for a fact about the whole run."""
         return ""
 
+    def in_short(self) -> str:
+        """Return what happened in a few words, for the error about a log that does not fit."""
+        return type(self).__name__
+
+    def detached(self) -> Self:
+        """Return the fact without references to the process of the run, as traces have it."""
+        live = {name: value for name, value in _LIVE.items() if getattr(self, name, None)}
+        return replace(self, **live) if live else self
+
     def sentences(self, run: Telling) -> tuple[str, ...]:
         """Return what happened in sentences, for `explain`: most facts have one, `Unmentioned` ones none."""
         raise NotImplementedError(f"{type(self).__name__} has no sentence for explain: write it")
@@ -223,6 +216,8 @@ class RunFact(Fact):
     """A fact about a run as a whole, or about a pipeline or graph nested in it."""
 
     identity: ClassVar = ("run", "part.place")
+    reopens: ClassVar[bool] = False
+    """Whether a run that had ended or was interrupted goes on after it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,6 +265,21 @@ class Unmentioned(Fact):
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         return ()
+
+
+@dataclass(slots=True, kw_only=True)
+class UnknownFact(Notes):
+    """A fact of a kind that no module declares which is known or imported. No run can go on from it."""
+
+    kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    fields: Payload[dict[str, JsonValue]]
+    """The fact as the log has it."""
+    identity: ClassVar = ("unknown", "kind")
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        shown = json.dumps(self.fields, ensure_ascii=False)
+        return (f"{self.kind}, a kind of fact that no imported module declares: {shown}",)
 
 
 class Telling(Protocol):
@@ -378,14 +388,14 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The thing that a halted step waits for: the answer to a question, a message, or a point in time."""
+    """The thing that a halted step waits for, such as the answer to a question or a point in time."""
 
     what: str
-    """The kind of the wait, such as `question`, `message` or `sleep`."""
+    """The kind of thing: `question`, `message`, `sleep`, or a word of the package that waits."""
     id: str
     """Identifies the wait in its run, whatever the attempt and the process: 12 hexadecimal digits."""
     name: str = ""
-    """The name of the message, or of what else it waits for."""
+    """The name of the message, or of another thing."""
     deadline: float | None = None
     """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
 
@@ -398,6 +408,8 @@ class Wait:
         if self.what == "sleep":
             return f"sleeps until {self.until:%Y-%m-%d %H:%M:%S} UTC"
         waits = "waits for an answer" if self.what == "question" else f"waits for {self.what} {self.name!r}"
+        if self.what not in ("question", "message") and self.until is not None:
+            return f"{waits}, and looks again at {self.until:%Y-%m-%d %H:%M:%S} UTC"
         return waits if self.until is None else f"{waits} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -452,6 +464,7 @@ class RunResumed(RunFact):
     """A process took the run up again. Everything that had started and had not ended starts anew."""
 
     kind: ClassVar[str] = "run_resumed"
+    reopens: ClassVar = True
     inputs: Mapping[Text[str], Payload[Any]] = field(default_factory=dict)
     """Inputs that were replaced when the run was resumed."""
     definition: Definition[JsonValue] = None
@@ -503,6 +516,11 @@ class RunFinished(RunFact, PlanFact):
         return tuple(one.id for one in self.waits if one.what == "question")
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the run goes on by itself when something comes that it waits for."""
+        return any(one.what == self.reason_code for one in self.waits)
+
+    @property
     def error(self) -> BaseException | None:
         """The exception with which the run failed, if it did."""
         if self.raised is not None or self.failure is None:
@@ -513,6 +531,10 @@ class RunFinished(RunFact, PlanFact):
     def usage(self) -> Usage:
         """The usage of the run. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
+
+    @override
+    def in_short(self) -> str:
+        return f"the run {self.status}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -563,6 +585,9 @@ class PlacedFact(Fact):
 class StepFact(Fact):
     """A fact about a step, which in a graph is a visit to a node."""
 
+    of_running: ClassVar[bool] = False
+    """Whether the step must be running when this happens."""
+
     identity: ClassVar = ("step", "place")
     step_id: str
     _: KW_ONLY
@@ -584,8 +609,27 @@ class StepFact(Fact):
 
 
 @dataclass(slots=True)
+class UnitDecision(StepFact, PlanFact):
+    """A decision of a state machine about a step or a visit to a node."""
+
+    noun: ClassVar[str]
+    """What was decided, for people."""
+
+    def agrees(self, decided: Self) -> bool:
+        """Return whether a machine that is told the log again has decided the same."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class DecidedAfter(UnitDecision, Notes):
+    """A decision about what comes after a step or a visit to a node, which may have been skipped."""
+
+
+@dataclass(slots=True)
 class StepEnds(StepFact, Ends, PlanFact):
     """A fact after which the step does not run any more."""
+
+    of_running: ClassVar[bool] = True
 
     @override
     def update_running(self, running: dict[str, None]) -> None:
@@ -593,15 +637,25 @@ class StepEnds(StepFact, Ends, PlanFact):
 
 
 @dataclass(slots=True)
-class StepStarted(StepFact, Begins, PlanFact):
+class StepStarted(UnitDecision, Begins):
     """A step started, because of `cause`."""
 
     kind: ClassVar[str] = "step_started"
+    noun: ClassVar = "start"
     cause: str
     _: KW_ONLY
     in_line: bool = field(default=False, compare=False)
     """For the body of a flow inside another flow: whether the outer body called it in its own task, so that
     its calls come in the same order each time."""
+
+    @override
+    def agrees(self, decided: Self) -> bool:
+        # A resumed run may give a shorter cause, without the step that was waited for.
+        return self.cause.startswith(decided.cause) or decided.cause.startswith(self.cause)
+
+    @override
+    def in_short(self) -> str:
+        return f"{self.step_id!r} started, because {self.cause}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -613,12 +667,21 @@ class StepStarted(StepFact, Begins, PlanFact):
 
 
 @dataclass(slots=True)
-class StepSkipped(StepFact, Ends, PlanFact):
+class StepSkipped(UnitDecision, Ends):
     """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
+    noun: ClassVar = "skip"
     ends_as: ClassVar[Outcome] = "skipped"
     cause: str
+
+    @override
+    def agrees(self, decided: Self) -> bool:
+        return self.cause == decided.cause
+
+    @override
+    def in_short(self) -> str:
+        return f"{self.step_id!r} skipped, because {self.cause}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -630,6 +693,7 @@ class StepFinished(StepEnds):
     """A step finished with an output."""
 
     kind: ClassVar[str] = "step_finished"
+    holds: ClassVar = "the output of {0.place!r}"
     output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
     _: KW_ONLY
@@ -652,6 +716,10 @@ class StepFinished(StepEnds):
     def usage(self) -> Usage:
         """The usage of the step. Raises `ConfigurationError` for a fact from a log, which has no usage."""
         return _spent(self.spent_in, self)
+
+    @override
+    def in_short(self) -> str:
+        return f"an output of {self.step_id!r}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -696,6 +764,10 @@ class StepFailed(StepEnds):
         return _spent(self.spent_in, self)
 
     @override
+    def in_short(self) -> str:
+        return f"a failure of {self.step_id!r}"
+
+    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         cost = run.cost(self.place, self.at)
         return (f"{self.place}: attempt {self.attempt} {self.failure.sentence}{cost}",)
@@ -732,6 +804,10 @@ class StepHalted(StepEnds):
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict, compare=False, repr=False)
+
+    @override
+    def in_short(self) -> str:
+        return f"{self.step_id!r} {'waiting for an answer' if self.waits else 'paused'}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -814,111 +890,13 @@ def wait_id(place: str, *names: str) -> str:
     return hashlib.sha256("\0".join((without_attempts(place), *names)).encode()).hexdigest()[:12]
 
 
-# --- graphs ---
-
-
-class ResolvedEdge(Protocol):
-    """The outcome of an edge of a graph: whether it was taken, and why."""
-
-    @property
-    def target(self) -> str:
-        """The node to which the edge leads."""
-        ...
-
-    @property
-    def when(self) -> str:
-        """The condition of the edge, as it was declared."""
-        ...
-
-    @property
-    def taken(self) -> bool:
-        """Whether the edge was taken."""
-        ...
-
-    @property
-    def why(self) -> str:
-        """The reason, for people."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeFacts:
-    """The outcome of an edge of a graph, as the log stores it."""
-
-    target: str
-    when: str
-    taken: bool
-    why: Text[str]
-
-    @classmethod
-    def of(cls, edge: ResolvedEdge) -> EdgeFacts:
-        """Return the outcome in the form that the log stores."""
-        return cls(target=edge.target, when=edge.when, taken=edge.taken, why=edge.why)
-
-
-def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
-    return [{"target": one.target, "when": one.when, "taken": one.taken, "why": one.why} for one in edges]
-
-
-def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
-    if isinstance(given, tuple | list) and all(isinstance(one, EdgeFacts) for one in given):
-        return given
-    return _edge_facts().validate_python(given)
-
-
-@cache  # when it is first needed: with the first adapter, pydantic imports its plugins
-def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
-    return TypeAdapter(tuple[EdgeFacts, ...])
-
-
-@dataclass(slots=True)
-class EdgesResolved(StepFact, Notes, PlanFact):
-    """A graph decided which edges it takes after a visit to a node."""
-
-    kind: ClassVar[str] = "edges_resolved"
-    identity: ClassVar = ("edges", "place")
-    edges: Annotated[
-        Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
-    ]
-    """All edges that leave the node, in the order of their declaration."""
-    _: KW_ONLY
-    after: Literal["succeeded", "skipped", "failed"] = "succeeded"
-    """How the visit ended."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return tuple(
-            f"{self.place}: the {edge.when} edge to {edge.target!r} "
-            f"is {'taken' if edge.taken else 'not taken'}: {edge.why}"
-            for edge in self.edges
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class BranchTimedOut(Notes, PlanFact):
-    """A branch of a graph took too long."""
-
-    kind: ClassVar[str] = "branch_timed_out"
-    identity: ClassVar = ("branch", "part.place", "branch")
-    branch: str
-    failure: FailureFacts
-    raised: Raised = field(default=None, compare=False, repr=False)
-
-    @property
-    def error(self) -> BaseException:
-        """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
-        return self.failure.as_error() if self.raised is None else self.raised
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"branch {self.branch!r} {self.failure.sentence}",)
-
-
 @dataclass(slots=True)
 class QuestionAsked(StepFact, Begins, PlanFact):
     """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
+    of_running: ClassVar = True
+    holds: ClassVar = "the question of {0.place!r}"
     identity: ClassVar = ("question", "id")
     question: Payload[Any]
     _: KW_ONLY
@@ -952,6 +930,10 @@ class QuestionAsked(StepFact, Begins, PlanFact):
         return Wait(what="question", id=self.id, deadline=self.deadline)
 
     @override
+    def in_short(self) -> str:
+        return f"a question of {self.step_id!r}"
+
+    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         if self.name:
             return (f"{self.place}: asks a person (question {self.id})",)
@@ -969,6 +951,7 @@ class AnswerGiven(StepFact, Ends, PlanFact):
     """A person answered a question. The answer to a pause node is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
+    holds: ClassVar = "the answer to {0.place!r}"
     identity: ClassVar = ("question", "id")
     answer: Payload[Any]
     _: KW_ONLY
@@ -1012,11 +995,12 @@ class WaitEnded(StepFact, Ends):
     """A step has slept, has received a message or got what else it waited for, or waits no longer."""
 
     kind: ClassVar[str] = "wait_ended"
+    holds: ClassVar = "the message that {0.place!r} received"
     identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     number: int = 0
-    """Number of the message among all messages to the run, from 1; 0 if none came in time, or for other waits."""
+    """Number of the message among all messages to the run, from 1; 0 if none came in time, and for others."""
     value: Payload[Any] = None
     """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
     attempt: int = 1
@@ -1036,116 +1020,6 @@ class WaitEnded(StepFact, Ends):
         return (f"{self.place}: {self.wait.what} {self.wait.name!r} {came}",)
 
 
-@dataclass(slots=True, kw_only=True)
-class ValueWritten(Unmentioned, PlacedFact, Notes, PlanFact):
-    """A node of a graph wrote a value into memory while it was running."""
-
-    kind: ClassVar[str] = "value_written"
-    identity: ClassVar = ("value", "place", "key")
-    place: str
-    """Place of the attempt at the node."""
-    key: Name[str]
-    value: Payload[Any]
-
-
-@dataclass(slots=True, kw_only=True)
-class MessagesAdded(Unmentioned, PlacedFact, Notes, PlanFact):
-    """An attempt at a node added messages to the conversation of a graph."""
-
-    kind: ClassVar[str] = "messages_added"
-    identity: ClassVar = ("messages", "place")
-    place: str
-    """Place of the attempt at the node."""
-    messages: Payload[Any]
-    """The messages; in a fact from a log, and in a trace, their JSON."""
-
-
-# --- workflows ---
-
-
-@dataclass(slots=True)
-class SkipRequested(StepEnds):
-    """Somebody asked to leave out a step that had started; its output is `None`."""
-
-    kind: ClassVar[str] = "skip_requested"
-    ends_as: ClassVar[Outcome] = "cancelled"
-    reason: Text[str] = ""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        why = f", because {self.reason}" if self.reason else ""
-        return (f"{self.place}: somebody skipped it{why}",)
-
-
-@dataclass(slots=True)
-class IterationStarted(StepFact, Begins, PlanFact):
-    """A loop of iterations of a step began."""
-
-    kind: ClassVar[str] = "iteration_started"
-    identity: ClassVar = ("iterations", "place")
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: a loop of iterations began",)
-
-
-@dataclass(slots=True)
-class IterationReported(StepFact, Notes, PlanFact):
-    """An iteration of a step has given a result."""
-
-    kind: ClassVar[str] = "iteration_reported"
-    identity: ClassVar = ("iterations", "place")
-    output: Payload[Any]
-    """The value itself; in a fact from a log, and in a trace, its JSON."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: an iteration has given a result",)
-
-
-@dataclass(slots=True)
-class IterationAborted(StepFact, Ends, PlanFact):
-    """A loop of iterations was ended before its time."""
-
-    kind: ClassVar[str] = "iteration_aborted"
-    identity: ClassVar = ("iterations", "place")
-    ends_as: ClassVar[Outcome] = "cancelled"
-    reason: Text[str] = ""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        why = f", because {self.reason}" if self.reason else ""
-        return (f"{self.place}: the loop was aborted{why}",)
-
-
-@dataclass(slots=True, kw_only=True)
-class CheckpointSet(RunFact, PlanFact):
-    """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
-
-    kind: ClassVar[str] = "checkpoint_set"
-    label: Name[str]
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"checkpoint {self.label!r} was set",)
-
-
-@dataclass(slots=True, kw_only=True)
-class CheckpointRestored(RunFact, PlanFact):
-    """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
-
-    kind: ClassVar[str] = "checkpoint_restored"
-    label: Name[str]
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"the run went back to checkpoint {self.label!r}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
-
-
 # --- calls of typed functions ---
 
 
@@ -1154,6 +1028,7 @@ class CallEnded(PlacedFact, Ends):
     """A call of a typed function returned or raised."""
 
     kind: ClassVar[str] = "call_ended"
+    holds: ClassVar = "the output of {0.place!r}"
     identity: ClassVar = ("call", "place")
     place: str
     """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
@@ -1235,6 +1110,12 @@ class RequestSent(Unmentioned, Begins):
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 
+    @override
+    def detached(self) -> Self:
+        if self.asked is None:
+            return self
+        return replace(self, request=replace(self.request, fingerprint=self.asked()), asked=None)
+
     @property
     @override
     def where(self) -> str:
@@ -1251,6 +1132,8 @@ class RequestEnded(Unmentioned, Ends):
     """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
+    makes_values: ClassVar = True
+    holds: ClassVar = "a response of model {0.record.model!r}"
     identity: ClassVar = ("request", "id")
     id: str
     record: RequestRecord
@@ -1290,6 +1173,8 @@ class ToolEnded(Unmentioned, PlacedFact, Ends):
     """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
+    makes_values: ClassVar = True
+    holds: ClassVar = "the result of tool {0.tool!r} in {0.place!r}"
     identity: ClassVar = ("tool", "place", "tool")
     tool: Name[str]
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
@@ -1332,6 +1217,7 @@ class OnceDone(Unmentioned, PlacedFact, Ends):
     """A side effect of `ctx.once` has happened."""
 
     kind: ClassVar[str] = "once_done"
+    holds: ClassVar = "the result of once({0.name!r}) in {0.place!r}"
     identity: ClassVar = ("once", "place", "name")
     name: Name[str]
     result: Payload[Any]
@@ -1362,41 +1248,5 @@ class ReplayDiverged(PlacedFact, Notes):
         return (f"{self.place}: agent call {self.call} {what}",)
 
 
-AnyFact: TypeAlias = (
-    RunStarted
-    | RunResumed
-    | RunFinished
-    | PauseRequested
-    | StopRequested
-    | StepStarted
-    | StepSkipped
-    | StepFinished
-    | StepFailed
-    | StepCancelled
-    | StepHalted
-    | StepRetried
-    | EdgesResolved
-    | BranchTimedOut
-    | QuestionAsked
-    | AnswerGiven
-    | WaitStarted
-    | WaitEnded
-    | ValueWritten
-    | MessagesAdded
-    | SkipRequested
-    | IterationStarted
-    | IterationReported
-    | IterationAborted
-    | CheckpointSet
-    | CheckpointRestored
-    | CallEnded
-    | RequestSent
-    | RequestEnded
-    | SpendingRecorded
-    | ToolEnded
-    | OnceStarted
-    | OnceDone
-    | OnceFailed
-    | ReplayDiverged
-)
-"""All facts that the log of a run can hold."""
+AnyFact: TypeAlias = Fact
+"""Any fact that the log of a run can hold: another name of `Fact`."""

@@ -829,6 +829,8 @@ class StepContext(Generic[DepsT_co]):
         """
         return await self._wait(awaited, name)
 
+    wait_for_sync = blocking(wait_for, of="ctx", home=loop_of_run)
+
     async def _wait(self, awaited: Awaited[T], name: str | None) -> T:
         self._check_open()
         if self._waits is None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, assert_never
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -126,7 +126,7 @@ class _Draft:
 class Attempts:
     """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
-    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
+    def __init__(self, entries: Iterable[facts.Fact]) -> None:
         self.spent: list[Spent] = []
         """All spending of the run, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
@@ -147,7 +147,7 @@ class Attempts:
         """Return all attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
-    def _read(self, entry: facts.AnyFact) -> None:
+    def _read(self, entry: facts.Fact) -> None:
         match entry:
             case facts.RunStarted():
                 self._inputs, self._definition = dict(entry.inputs), entry.definition
@@ -164,7 +164,7 @@ class Attempts:
                     draft.call_retries.append(entry)
             case facts.StepRetried() | facts.StepFinished() | facts.StepFailed():
                 self._end_attempt(entry)
-            case facts.StepCancelled():
+            case facts.StepEnds(ends_as="cancelled"):
                 if (open_draft := self._open.get(entry.place)) is not None:
                     self._end(open_draft, "cancelled", entry.at)
             case facts.StepHalted():
@@ -172,8 +172,6 @@ class Attempts:
                     self._end(open_draft, "incomplete", entry.at)
             case facts.QuestionAsked(name="") | facts.AnswerGiven(name=""):
                 self._read_pause_node(entry)
-            case facts.QuestionAsked() | facts.AnswerGiven() | facts.WaitStarted() | facts.WaitEnded():
-                pass
             case facts.RequestSent():
                 self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
                 if (draft := self._at(entry.request.place, entry.at)) is not None:
@@ -194,30 +192,10 @@ class Attempts:
                 | facts.OnceFailed()
             ):
                 self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
-            case (
-                facts.PauseRequested()
-                | facts.StopRequested()
-                | facts.StepSkipped()
-                | facts.EdgesResolved()
-                | facts.BranchTimedOut()
-            ):
-                pass
-            case facts.SkipRequested():
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "cancelled", entry.at)
-            case facts.CheckpointRestored():
+            case facts.RunFact() if entry.reopens:
                 self._end_all("cancelled", entry.at)
-            case facts.CallEnded() | facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
-                pass
-            case (
-                facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-            ):
-                pass
             case _:
-                assert_never(entry)
+                pass
 
     def _read_pause_node(self, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
         if isinstance(entry, facts.AnswerGiven):

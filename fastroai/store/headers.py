@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunCorrupt, RunInProgress, RunNotFound
 from fastroai.records import Usage
-from fastroai.runtime.facts import AnyFact
+from fastroai.runtime.facts import Fact
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import RunHeader, check_format, check_format_in, entry_in_store, located
@@ -252,7 +252,7 @@ def check_whole(run_id: str, what: str, found: StoredValues, *, after: int, leas
         raise RunCorrupt(run_id, 0, f"the store has lost {lost} of its {wanted} {what}{since}")
 
 
-async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, AnyFact]:
+async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, Fact]:
     """Read the entries of a run from a position on, by position. Raises as `read_log`."""
     after = first - 1
     found = await store.read(log_key(header), after=after)
@@ -266,7 +266,7 @@ async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[
     return entries
 
 
-async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
+async def read_log(store: RunStore, header: RunHeader) -> list[Fact]:
     """Read all entries of a run.
 
     Raises:

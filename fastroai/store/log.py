@@ -8,7 +8,16 @@ from functools import cached_property
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import NOWHERE, AnyFact, Key, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
+from fastroai.runtime.facts import (
+    NOWHERE,
+    Fact,
+    Key,
+    QuestionAsked,
+    RunFinished,
+    Wait,
+    WaitEnded,
+    WaitStarted,
+)
 from fastroai.store.open_questions import Question
 from fastroai.store.packed import PackedFacts
 from fastroai.store.runs import DurableRun
@@ -70,7 +79,7 @@ class Log:
         for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 
-    def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:
+    def halt(self, fact: QuestionAsked | WaitStarted, stored: Fact | None, place: str) -> None:
         """Keep the question or wait that halts the step at a place. From any thread."""
         self._waits[fact.wait.id] = place, fact.wait
         if isinstance(fact, QuestionAsked):
@@ -92,7 +101,7 @@ class Log:
         """Return the waits of a step and of everything that runs in it, first halted first."""
         return tuple(wait for halted_at, wait in self._waits.values() if is_in(halted_at, place))
 
-    def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
+    def note(self, fact: Fact, stored: Fact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.
 
         `stored` is the same fact with its values as the store keeps them, if it has values.
@@ -102,7 +111,7 @@ class Log:
         elif not self._is_over:
             self.live.append(fact)
 
-    async def commit(self, fact: AnyFact) -> None:
+    async def commit(self, fact: Fact) -> None:
         """Keep a fact before anything goes on: a store has it when this returns. From any event loop.
 
         Raises:
@@ -115,7 +124,7 @@ class Log:
         else:
             await self.run.journal.commit(fact)
 
-    async def begin(self, fact: AnyFact) -> None:
+    async def begin(self, fact: Fact) -> None:
         """Keep the beginning of an effect before it happens outside of the run. From any event loop.
 
         The lease is checked afterwards, because the store may take longer than the lease, or the machine may
@@ -139,7 +148,7 @@ class Log:
         """Return the place of a scope of this run."""
         return scope.place_within(self.scope)
 
-    def facts(self) -> list[AnyFact]:
+    def facts(self) -> list[Fact]:
         """Return all facts, in order, as traces show them."""
         facts = self.live.told(self.scope.part) if self.run is None else self.run.entries()
         for fact in facts:
@@ -151,7 +160,7 @@ class Log:
 class RunLog:
     """Makes the trace of a run when it is first asked for, because most traces are never read."""
 
-    def __init__(self, facts: Callable[[], Sequence[AnyFact]]) -> None:
+    def __init__(self, facts: Callable[[], Sequence[Fact]]) -> None:
         self._facts = facts
 
     @cached_property
@@ -159,11 +168,11 @@ class RunLog:
         """The trace, made when it is first asked for."""
         return RunTrace(self._facts())
 
-    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], RunLog], tuple[Sequence[AnyFact]]]:
+    def __reduce__(self) -> tuple[Callable[[Sequence[Fact]], RunLog], tuple[Sequence[Fact]]]:
         return _known, (self.trace.entries,)
 
 
-def _known(facts: Sequence[AnyFact]) -> RunLog:
+def _known(facts: Sequence[Fact]) -> RunLog:
     return RunLog(lambda: facts)
 
 

@@ -19,32 +19,7 @@ from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.runtime.in_flight import AgentCharges
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
-PartEntry: TypeAlias = (
-    facts.RunFinished
-    | facts.StepStarted
-    | facts.StepSkipped
-    | facts.StepFinished
-    | facts.StepFailed
-    | facts.StepCancelled
-    | facts.StepHalted
-    | facts.EdgesResolved
-    | facts.BranchTimedOut
-    | facts.QuestionAsked
-    | facts.AnswerGiven
-    | facts.ValueWritten
-    | facts.MessagesAdded
-    | facts.SpendingRecorded
-    | facts.SkipRequested
-    | facts.IterationStarted
-    | facts.IterationReported
-    | facts.IterationAborted
-    | facts.CheckpointSet
-    | facts.CheckpointRestored
-    | facts.PauseRequested
-    | facts.StopRequested
-)
-"""Facts that decide how a pipeline, graph or workflow goes on, or that nodes and steps leave behind."""
-
+PartEntry: TypeAlias = facts.PlanFact
 
 _TAKEN_OVER: Final = (
     facts.StepFinished,
@@ -84,7 +59,7 @@ class ChargeOnRecord(Charge):
 class Memo:
     """The record of a run, by what its facts are about. It gives each response and tool result only once."""
 
-    def __init__(self, run_id: str, entries: Sequence[facts.AnyFact]) -> None:
+    def __init__(self, run_id: str, entries: Sequence[facts.Fact]) -> None:
         """Read all entries of a log, in order.
 
         Raises:
@@ -92,14 +67,14 @@ class Memo:
         """
         if not entries or not isinstance(entries[0], facts.RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
-        self.entries: list[facts.AnyFact] = []
+        self.entries: list[facts.Fact] = []
         self.ended: facts.RunFinished | None = None
         self.resumptions: list[tuple[int, facts.RunResumed]] = []
         """Where processes took the run up, with the positions in the log. A fork of a pipeline is taken up
         after the facts that it took over."""
         self.outputs_made: dict[str, tuple[facts.StepFinished, object]] = {}
         """Outputs that were converted already, by place."""
-        self._about: dict[facts.Key, list[facts.AnyFact]] = defaultdict(list)
+        self._about: dict[facts.Key, list[facts.Fact]] = defaultdict(list)
         self._inside: dict[Hashable, list[ChargeOnRecord]] = {}
         """Charges by the places, agent calls, tool calls and contents of requests that they belong to."""
         self._agent_calls: dict[_Call, AgentCharges] = {}
@@ -116,7 +91,7 @@ class Memo:
             self.resumptions.append((1 + copied, facts.RunResumed(part=entries[0].part)))
         self.add(entries)
 
-    def add(self, entries: Iterable[facts.AnyFact]) -> None:
+    def add(self, entries: Iterable[facts.Fact]) -> None:
         """Read more entries. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._parts = None
         for entry in entries:
@@ -127,7 +102,7 @@ class Memo:
                 reason = f"it does not fit those before: {type(error).__name__}: {error}"
                 raise RunCorrupt(self.opened.run_id, len(self.entries), reason) from error
 
-    def _read(self, entry: facts.AnyFact) -> None:
+    def _read(self, entry: facts.Fact) -> None:
         self.note(entry)
         match entry:
             case facts.StepFinished(conversation="incomplete"):
@@ -149,7 +124,7 @@ class Memo:
                 self.ended = entry
                 for failed in entry.agent_calls if entry.status == "failed" else ():
                     self._ask_anew(agent_call_key(failed.place, failed.call), failed.attempt)
-            case facts.CheckpointRestored():
+            case facts.RunFact() if entry.reopens:
                 self.ended = None
             case facts.Begins() if entry.spending is not None:
                 self._spend(entry, entry.spending)
@@ -163,7 +138,7 @@ class Memo:
             case _:
                 pass
 
-    def note(self, entry: facts.AnyFact) -> None:
+    def note(self, entry: facts.Fact) -> None:
         """Note what this process does, so that it is found when it is asked for again."""
         self._about[entry.about].append(entry)
 
@@ -245,17 +220,17 @@ class Memo:
                     self._parts[entry.part.place].append((position, entry))
         return merge(self._parts.get(place, ()), self.resumptions, key=itemgetter(0))
 
-    def position_of(self, entry: facts.AnyFact) -> int:
+    def position_of(self, entry: facts.Fact) -> int:
         """Return the position of an entry in the log, from 1."""
         return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
 
     # --- what is on record ---
 
-    def about(self, key: facts.Key) -> Sequence[facts.AnyFact]:
+    def about(self, key: facts.Key) -> Sequence[facts.Fact]:
         """Return the facts about something, in order."""
         return self._about.get(key, ())
 
-    def within(self, attempt: str) -> Sequence[facts.AnyFact]:
+    def within(self, attempt: str) -> Sequence[facts.Fact]:
         """Return the ends of calls, and the starts of steps of nested runs, in the code of an attempt."""
         return self._about.get(("in", attempt), ())
 
@@ -268,7 +243,7 @@ class Memo:
         return next((one for one in reversed(self.about(key)) if isinstance(one, kind)), None)
 
     def take(self, key: facts.Key) -> facts.Begins | facts.Ends | None:
-        """Return the next end of something since it last began, each once; or its beginning without an end."""
+        """Return the next end of something since it began, each once; or its beginning without an end."""
         known = self.about(key)
         begun = next((at for at in range(len(known), 0, -1) if isinstance(known[at - 1], facts.Begins)), 0)
         at = max(self._given[key], begun if begun < len(known) else begun - 1)

@@ -20,9 +20,8 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
-    WAITS,
     AnswerGiven,
-    AnyFact,
+    Fact,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -146,7 +145,7 @@ class DurableRun:
         except Exception as error:  # a store can be the user's, and raise anything
             raise self.journal.give_up(error) from None
 
-    def entries(self) -> list[AnyFact]:
+    def entries(self) -> list[Fact]:
         """Return the whole log so far, as traces show it. Payloads that went through a codec stay sealed."""
         before = map(as_told, self.recorded.entries)
         entries = (*before, *self.journal.entries.told(self.recorded.opened.part))
@@ -160,7 +159,7 @@ class DurableRun:
     async def begin(
         cls,
         store: RunStore,
-        entries: Sequence[AnyFact],
+        entries: Sequence[Fact],
         *,
         durability: Durability,
         codec: PayloadCodec | None,
@@ -195,7 +194,7 @@ class DurableRun:
         found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
-        also: Sequence[AnyFact] = (),
+        also: Sequence[Fact] = (),
         terms: LeaseTerms = DEFAULT_TERMS,
     ) -> DurableRun:
         """Take up a run that no process has.
@@ -229,7 +228,7 @@ class DurableRun:
         cls,
         store: RunStore,
         recorded: Memo,
-        new: Sequence[AnyFact],
+        new: Sequence[Fact],
         position: int,
         held: FoundHeader,
         taken: RunHeader,
@@ -320,9 +319,9 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
-    def _halting(self) -> dict[int, AnyFact]:
+    def _halting(self) -> dict[int, Fact]:
         """Return facts by position in the log, among them all questions and waits of steps."""
-        before = dict[int, AnyFact](enumerate(self.recorded.entries, 1))
+        before = dict[int, Fact](enumerate(self.recorded.entries, 1))
         new = self.journal.halting.items()
         return before | {len(before) + position: entry for position, entry in new}
 
@@ -330,7 +329,7 @@ class DurableRun:
         """Return the fields of the header that say what a paused run waits for."""
         entries = self._halting()
         questions = positions_of(ended.waits, entries.items())
-        if ended.reason_code not in WAITS:
+        if not ended.is_waiting:
             return {"questions": questions, "receives": (), "due_at": None}
         names = {one.id: one.name for one in ended.waits if one.what == "message"}
         started = {
@@ -426,7 +425,7 @@ async def new_header(
 async def begin_record(
     store: RunStore,
     header: RunHeader,
-    entries: Sequence[AnyFact],
+    entries: Sequence[Fact],
     codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
@@ -503,7 +502,7 @@ async def _read_answers(
     header: RunHeader,
     recorded: Memo,
     position: int,
-    new: Sequence[AnyFact],
+    new: Sequence[Fact],
     codec: PayloadCodec | None,
 ) -> int:
     """Add to a record the answers that were given since it was read. Return their number.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -28,17 +28,6 @@ from fastroai.tracing.redaction import is_redacting
 if TYPE_CHECKING:
     from fastroai.usage import UsageReport
 
-_OfRun: TypeAlias = (
-    facts.RunStarted
-    | facts.RunResumed
-    | facts.RunFinished
-    | facts.PauseRequested
-    | facts.StopRequested
-    | facts.BranchTimedOut
-    | facts.CheckpointSet
-    | facts.CheckpointRestored
-)
-"""Facts that are about no single step."""
 _SHOWN: Final = 60
 """Most characters of an invalid text in the error about it."""
 
@@ -78,10 +67,10 @@ class RunTrace:
     A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
     """
 
-    entries: tuple[facts.AnyFact, ...]
+    entries: tuple[facts.Fact, ...]
     """The log of the run, from which everything else is computed."""
 
-    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
+    def __init__(self, entries: Iterable[facts.Fact]) -> None:
         """Make a trace of all entries of a log, in order.
 
         Raises:
@@ -149,8 +138,10 @@ class RunTrace:
     def ended(self) -> facts.RunFinished | None:
         """The fact with which the run ended; `None` if it goes on, or if its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, facts.RunFinished | facts.RunResumed | facts.CheckpointRestored):
-                return entry if isinstance(entry, facts.RunFinished) else None
+            if isinstance(entry, facts.RunFinished):
+                return entry
+            if isinstance(entry, facts.RunFact) and entry.reopens:
+                return None
         return None
 
     @property
@@ -237,7 +228,7 @@ class RunTrace:
         """Return the attempts that failed, also those that were retried, in the order of their start."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
-    def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
+    def events_for(self, step: str) -> tuple[facts.Fact, ...]:
         """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
@@ -248,9 +239,9 @@ class RunTrace:
         """
         if not isinstance(step, str):
             raise ConfigurationError("step", step, self._expected_step)
-        places = {e.id: e.request.place for e in self.entries if isinstance(e, facts.RequestSent)}
-        located = [(entry, place) for entry in self.entries if (place := _place_of(entry, places))]
-        wanted = self._places_of(step, {place for _, place in located})
+        begun = {entry.about: entry.where for entry in self.entries if isinstance(entry, facts.Begins)}
+        located = [(entry, entry.where or begun.get(entry.about, "")) for entry in self.entries]
+        wanted = self._places_of(step, {place for _, place in located if place})
         return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))
 
     def _places_of(self, step: str, places: set[str]) -> set[str]:
@@ -373,12 +364,3 @@ def _has_output(step: StepSummary) -> bool:
     if step.status == "incomplete":  # it asks for more, which is its output, or it waits in its midst
         return step.output is not None
     return step.status in ("succeeded", "reused")
-
-
-def _place_of(entry: facts.AnyFact, requests: dict[str, str]) -> str | None:
-    """Return the place of a fact; `None` if the fact is about the whole run."""
-    if isinstance(entry, _OfRun):
-        return None
-    if isinstance(entry, facts.RequestSent):
-        return entry.request.place
-    return requests.get(entry.id) if isinstance(entry, facts.RequestEnded) else entry.place

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, WorkflowValidationError
-from fastroai.runs.machine import OfWorkflow
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import facts
 from fastroai.store.definitions import kind_of
@@ -18,6 +17,7 @@ from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import spec_in, width_in
+from fastroai.workflows.facts import OfWorkflow
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import WorkflowReplay, replayed

@@ -7,13 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final, assert_never
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
 
+from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import RunCorrupt
 from fastroai.records import EXACT, RequestRecord
-from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.runs.machine import Changed, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
@@ -21,10 +23,20 @@ from fastroai.store.memo import Memo, PartEntry
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
+from fastroai.workflows.facts import (
+    CheckpointRestored,
+    CheckpointSet,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
+    SkipRequested,
+)
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
 from fastroai.workflows.machine.state import FlowKey, FlowState
 from fastroai.workflows.machine.values import GateAnswer
 from fastroai.workflows.plan import WorkflowPlan
+
+StepFactT = TypeVar("StepFactT", bound=facts.StepFact)
 
 logger: Final = logging.getLogger("fastroai.workflows")
 
@@ -115,27 +127,30 @@ class WorkflowReplay(Replay):
                 self.over(entry, entry)
             case facts.AnswerGiven():
                 self._read_answer(position, entry)
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
-                self._read_call(position, entry)
+            case SkipRequested():
+                self._check_due(position, entry)
+                self._end(entry)
+                self.due.pop(unit_of(entry))
+                self.tell(entry)
+            case IterationStarted() | IterationReported() | IterationAborted():
+                self._check_due(position, entry)
+                self.tell(self._live(position, entry))
+            case CheckpointSet():
+                self.note(self.machine.handle(entry))  # a run that has ended is as it was before
+            case CheckpointRestored(label=label):
+                if label not in self.machine.checkpoints:
+                    raise self._corrupt(position, f"there is no checkpoint {label!r}")
+                self.due.clear()
+                self.pending.clear()
+                self.tell(entry)
             case facts.SpendingRecorded():
                 self._spend(entry)
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.RunFinished():
                 pass  # the machine decides the end itself
-            case (
-                facts.EdgesResolved() | facts.BranchTimedOut() | facts.ValueWritten() | facts.MessagesAdded()
-            ):
-                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
             case _:
-                assert_never(entry)
+                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
 
     def follow(self, change: Changed) -> None:
         """Do nothing: a workflow has no forks."""
@@ -146,14 +161,9 @@ class WorkflowReplay(Replay):
         if unit_of(entry) not in self.due:
             raise self._corrupt(position, f"the workflow would not have come to {entry.place!r} there")
 
-    def _live(
-        self,
-        position: int,
-        entry: facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted,
-    ) -> facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted:
-        if isinstance(entry, facts.StepFinished | facts.StepFailed) and entry.output is not None:
-            return replace(entry, output=self._value(position, entry.output))
-        return entry
+    def _live(self, position: int, entry: StepFactT) -> StepFactT:
+        """Return an entry with its values as they were."""
+        return changed(entry, {DataKind.PAYLOAD: partial(self._value, position)})
 
     def _note(self, position: int, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
         if self.machine.plan.steps[entry.step_id][1].gate is None:
@@ -188,30 +198,6 @@ class WorkflowReplay(Replay):
                     clock.waited += entry.timestamp - took.asked
         self.due.pop(unit, None)
         self.tell(replace(entry, answer=answer))
-
-    def _read_call(self, position: int, entry: OfWorkflow) -> None:
-        match entry:
-            case facts.SkipRequested():
-                self._check_due(position, entry)
-                self._end(entry)
-                self.due.pop(unit_of(entry))
-                self.tell(entry)
-            case facts.IterationStarted() | facts.IterationAborted():
-                self._check_due(position, entry)
-                self.tell(entry)
-            case facts.IterationReported():
-                self._check_due(position, entry)
-                self.tell(replace(entry, output=self._value(position, entry.output)))
-            case facts.CheckpointSet():
-                self.tell(entry)
-            case facts.CheckpointRestored(label=label):
-                if label not in self.machine.checkpoints:
-                    raise self._corrupt(position, f"there is no checkpoint {label!r}")
-                self.due.clear()
-                self.pending.clear()
-                self.tell(entry)
-            case _:
-                assert_never(entry)
 
     # --- times and money ---
 

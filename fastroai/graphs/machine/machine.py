@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
+from fastroai.graphs.facts import BranchTimedOut, EdgesResolved
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
 from fastroai.graphs.machine.memory import Written
@@ -21,7 +22,7 @@ from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevalua
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
-from fastroai.runs.machine import Cancel, Changed, Decision, OfWorkflow, Told, Unit, why_paused
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -221,7 +222,7 @@ class GraphMachine:
                     self._again[fact.step_id, fact.visit] = self._leave_running(fact)
             case facts.StepHalted():
                 self._halted[fact.step_id, fact.visit] = self._leave_running(fact), fact.waits
-            case facts.BranchTimedOut(branch=identity):
+            case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
@@ -232,10 +233,8 @@ class GraphMachine:
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
-            case _ if isinstance(fact, OfWorkflow):
-                raise TypeError(f"a graph has no {type(fact).__name__}")
             case _:
-                assert_never(fact)
+                raise TypeError(f"a graph has no {type(fact).__name__}")
 
     def _leave_running(
         self, fact: facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
@@ -352,7 +351,7 @@ class GraphMachine:
                 return
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
-            resolved = facts.EdgesResolved(
+            resolved = EdgesResolved(
                 node, route.edges, visit=branch.number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)

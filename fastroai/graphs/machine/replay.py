@@ -11,6 +11,7 @@ from typing import Any, assert_never, cast
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
+from fastroai.graphs.facts import BranchTimedOut, EdgesResolved, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
@@ -20,7 +21,7 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.runs.machine import Changed, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
@@ -97,11 +98,11 @@ class GraphReplay(Replay):
                 if (unit := unit_of(entry)) not in self.due and self.may_start(unit):
                     self.note(self.machine.started(unit))
                     self.pending.pop((facts.StepStarted, unit), None)
-            case facts.ValueWritten():
+            case ValueWritten():
                 self._read_written(entry)
-            case facts.MessagesAdded():
+            case MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
-            case facts.BranchTimedOut():
+            case BranchTimedOut():
                 self.tell(replace(entry, raised=entry.failure.as_error()))
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
@@ -111,16 +112,14 @@ class GraphReplay(Replay):
                 self._read_outcome(entry)
             case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
-            case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
+            case facts.StepSkipped() | EdgesResolved() | facts.RunFinished():
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
-            case _ if isinstance(entry, OfWorkflow):
-                raise self._corrupt(f"a graph has no {type(entry).__name__}")
             case _:
-                assert_never(entry)
+                raise self._corrupt(f"a graph has no {type(entry).__name__}")
 
-    def _read_written(self, entry: facts.ValueWritten) -> None:
+    def _read_written(self, entry: ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)
         known = self._written.get(place)
         values = {} if known is None or known[0] != attempt else known[1]

@@ -9,24 +9,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import pytest
 from pydantic import JsonValue
+from support.declared_facts import FACTS
 
 from fastroai.data_kinds import DataKind
+from fastroai.graphs.facts import EdgeFacts, ResolvedEdge
 from fastroai.records import RequestRecord
-from fastroai.runtime.facts import (
-    AnyFact,
-    EdgeFacts,
-    Fact,
-    FailureFacts,
-    RequestPlace,
-    ResolvedEdge,
-    Unmentioned,
-    Wait,
-)
+from fastroai.runtime.facts import Fact, FailureFacts, RequestPlace, Unmentioned, Wait
 from fastroai.runtime.retry import RetriesUsed
 from fastroai.store.entries import entry_in_store, entry_to_store
 from fastroai.store.unsealing import seal_payloads, seal_texts, unseal_entry
 
-FACTS = get_args(AnyFact)
 LIVE = {"raised", "spent_in", "written", "asked"}
 """Fields that only the process of the run has."""
 
