@@ -19,7 +19,6 @@ from fastroai.runtime.facts import (
     PlanFact,
     Raised,
     Telling,
-    Unmentioned,
 )
 
 
@@ -121,6 +120,7 @@ class BranchTimedOut(Notes, PlanFact):
     """A branch of a graph took too long."""
 
     kind: ClassVar[str] = "branch_timed_out"
+    says: ClassVar = "branch {0.branch!r} {0.failure.sentence}"
     identity: ClassVar = ("branch", "part.place", "branch")
     branch: str
     failure: FailureFacts
@@ -131,16 +131,13 @@ class BranchTimedOut(Notes, PlanFact):
         """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
         return self.failure.as_error() if self.raised is None else self.raised
 
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"branch {self.branch!r} {self.failure.sentence}",)
-
 
 @dataclass(slots=True, kw_only=True)
-class ValueWritten(Unmentioned, PlacedFact, Notes, PlanFact):
+class ValueWritten(PlacedFact, Notes, PlanFact):
     """A node of a graph wrote a value into memory while it was running."""
 
     kind: ClassVar[str] = "value_written"
+    says: ClassVar = None
     holds: ClassVar = "{0.key!r}, which {0.place!r} wrote,"
     identity: ClassVar = ("value", "place", "key")
     place: str
@@ -150,10 +147,11 @@ class ValueWritten(Unmentioned, PlacedFact, Notes, PlanFact):
 
 
 @dataclass(slots=True, kw_only=True)
-class MessagesAdded(Unmentioned, PlacedFact, Notes, PlanFact):
+class MessagesAdded(PlacedFact, Notes, PlanFact):
     """An attempt at a node added messages to the conversation of a graph."""
 
     kind: ClassVar[str] = "messages_added"
+    says: ClassVar = None
     makes_values: ClassVar = True
     holds: ClassVar = "the conversation of {0.place!r}"
     identity: ClassVar = ("messages", "place")

@@ -163,6 +163,10 @@ class Fact(RunEvent):
 
     kind: ClassVar[str]
     """Name of this kind of fact in the log."""
+    says: ClassVar[str | None]
+    """What happened, as a sentence: a format of texts; `None` if others tell it. See `sentences`."""
+    short: ClassVar[str] = "{0.__class__.__name__}"
+    """What happened in a few words: a format of texts."""
     holds: ClassVar[str] = "the fact {0.kind!r}"
     """What its largest value is, for the error about one that is too large for a store: a format of texts."""
     makes_values: ClassVar[bool] = False
@@ -196,7 +200,7 @@ class Fact(RunEvent):
 
     def in_short(self) -> str:
         """Return what happened in a few words, for the error about a log that does not fit."""
-        return type(self).__name__
+        return self.short.format(self)
 
     def detached(self) -> Self:
         """Return the fact without references to the process of the run, as traces have it."""
@@ -204,11 +208,8 @@ class Fact(RunEvent):
         return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        """Return what happened in sentences, for `explain`: most facts have one, `Unmentioned` ones none."""
-        raise NotImplementedError(f"{type(self).__name__} has no sentence for explain: write it")
-
-    def update_running(self, running: dict[str, None]) -> None:
-        """Add the place of a step that this fact starts to those that run, or take out those that it ends."""
+        """Return what happened in sentences, for `explain`: most facts have one, as in `says`, some none."""
+        return () if self.says is None else (self.says.format(self),)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -256,15 +257,6 @@ class Notes(Fact):
 @dataclass(slots=True, kw_only=True)
 class PlanFact(Fact):
     """A fact that decides how a pipeline, graph or workflow goes on, or that is left behind for that."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Unmentioned(Fact):
-    """A fact without a sentence: others tell what it means."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -482,16 +474,13 @@ class RunResumed(RunFact):
             changed = f"; the {run.shape(self.definition)} had changed{run.version(self.definition)}"
         return (f"the run was resumed{found}{given}{changed}",)
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
-
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(RunFact, PlanFact):
     """A run ended or paused. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
+    short: ClassVar = "the run {0.status}"
     status: RunStatus
     reason: Text[str] = ""
     """The reason, for people."""
@@ -533,36 +522,30 @@ class RunFinished(RunFact, PlanFact):
         return _spent(self.spent_in, self)
 
     @override
-    def in_short(self) -> str:
-        return f"the run {self.status}"
-
-    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         stopped = ", ".join(f"{place}{run.cost(place, self.at)}" for place in run.running)
         why = "" if self.failure is None else f": {self.failure}"
         cancelled = f"; cancelled with it: {stopped}" if stopped else ""
         return (f"the run {'was ' if self.status == 'cancelled' else ''}{self.status}{why}{cancelled}",)
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
-
 
 @dataclass(slots=True, kw_only=True)
-class PauseRequested(Unmentioned, RunFact, PlanFact):
+class PauseRequested(RunFact, PlanFact):
     """Somebody asked the run to pause: running steps may finish, and no other step starts.
 
     A pipeline or graph that is a step has a `PauseRequested` of its own.
     """
 
     kind: ClassVar[str] = "pause_requested"
+    says: ClassVar = None
 
 
 @dataclass(slots=True, kw_only=True)
-class StopRequested(Unmentioned, RunFact, PlanFact):
+class StopRequested(RunFact, PlanFact):
     """Somebody asked the run to stop at once."""
 
     kind: ClassVar[str] = "stop_requested"
+    says: ClassVar = None
     reason: Text[str]
 
 
@@ -631,16 +614,14 @@ class StepEnds(StepFact, Ends, PlanFact):
 
     of_running: ClassVar[bool] = True
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.pop(self.place, None)
-
 
 @dataclass(slots=True)
 class StepStarted(UnitDecision, Begins):
     """A step started, because of `cause`."""
 
     kind: ClassVar[str] = "step_started"
+    short: ClassVar = "{0.step_id!r} started, because {0.cause}"
+    says: ClassVar = "{0.place}: started, because {0.cause}"
     noun: ClassVar = "start"
     cause: str
     _: KW_ONLY
@@ -653,24 +634,14 @@ class StepStarted(UnitDecision, Begins):
         # A resumed run may give a shorter cause, without the step that was waited for.
         return self.cause.startswith(decided.cause) or decided.cause.startswith(self.cause)
 
-    @override
-    def in_short(self) -> str:
-        return f"{self.step_id!r} started, because {self.cause}"
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: started, because {self.cause}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running[self.place] = None
-
 
 @dataclass(slots=True)
 class StepSkipped(UnitDecision, Ends):
     """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
+    short: ClassVar = "{0.step_id!r} skipped, because {0.cause}"
+    says: ClassVar = "{0.place}: skipped, because {0.cause}"
     noun: ClassVar = "skip"
     ends_as: ClassVar[Outcome] = "skipped"
     cause: str
@@ -679,20 +650,13 @@ class StepSkipped(UnitDecision, Ends):
     def agrees(self, decided: Self) -> bool:
         return self.cause == decided.cause
 
-    @override
-    def in_short(self) -> str:
-        return f"{self.step_id!r} skipped, because {self.cause}"
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: skipped, because {self.cause}",)
-
 
 @dataclass(slots=True)
 class StepFinished(StepEnds):
     """A step finished with an output."""
 
     kind: ClassVar[str] = "step_finished"
+    short: ClassVar = "an output of {0.step_id!r}"
     holds: ClassVar = "the output of {0.place!r}"
     output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
@@ -718,10 +682,6 @@ class StepFinished(StepEnds):
         return _spent(self.spent_in, self)
 
     @override
-    def in_short(self) -> str:
-        return f"an output of {self.step_id!r}"
-
-    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         if self.place not in run.running:
             return (f"{self.place}: its output is taken over, and it does not run",)
@@ -734,6 +694,7 @@ class StepFailed(StepEnds):
     """A step failed, after its retries."""
 
     kind: ClassVar[str] = "step_failed"
+    short: ClassVar = "a failure of {0.step_id!r}"
     ends_as: ClassVar[Outcome] = "failed"
     failure: FailureFacts
     _: KW_ONLY
@@ -764,10 +725,6 @@ class StepFailed(StepEnds):
         return _spent(self.spent_in, self)
 
     @override
-    def in_short(self) -> str:
-        return f"a failure of {self.step_id!r}"
-
-    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         cost = run.cost(self.place, self.at)
         return (f"{self.place}: attempt {self.attempt} {self.failure.sentence}{cost}",)
@@ -778,15 +735,12 @@ class StepCancelled(StepEnds):
     """A step was cancelled, because of `cause`."""
 
     kind: ClassVar[str] = "step_cancelled"
+    says: ClassVar = "{0.place}: cancelled, because {0.cause}"
     ends_as: ClassVar[Outcome] = "cancelled"
     cause: Text[str]
     _: KW_ONLY
     attempt: int = 1
     written: Written = field(default_factory=dict, compare=False, repr=False)
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: cancelled, because {self.cause}",)
 
 
 @dataclass(slots=True)
@@ -895,6 +849,7 @@ class QuestionAsked(StepFact, Begins, PlanFact):
     """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
+    short: ClassVar = "a question of {0.step_id!r}"
     of_running: ClassVar = True
     holds: ClassVar = "the question of {0.place!r}"
     identity: ClassVar = ("question", "id")
@@ -930,20 +885,11 @@ class QuestionAsked(StepFact, Begins, PlanFact):
         return Wait(what="question", id=self.id, deadline=self.deadline)
 
     @override
-    def in_short(self) -> str:
-        return f"a question of {self.step_id!r}"
-
-    @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
         if self.name:
             return (f"{self.place}: asks a person (question {self.id})",)
         cost = run.cost(self.place, self.at)
         return (f"{self.place}: asks a person, and waits for the answer{cost}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        if not self.name:  # a pause node ends with its question
-            running.pop(self.place, None)
 
 
 @dataclass(slots=True)
@@ -976,6 +922,7 @@ class WaitStarted(StepFact, Begins):
     """A step sleeps, or waits for a message or anything else but an answer."""
 
     kind: ClassVar[str] = "wait_started"
+    says: ClassVar = "{0.place}: {0.wait}"
     identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
@@ -984,10 +931,6 @@ class WaitStarted(StepFact, Begins):
     seen: int = 0
     """Number of messages to the run that the step has looked at."""
     attempt: int = 1
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: {self.wait}",)
 
 
 @dataclass(slots=True)
@@ -1096,10 +1039,11 @@ class RequestPlace:
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestSent(Unmentioned, Begins):
+class RequestSent(Begins):
     """A request to a model is about to be sent."""
 
     kind: ClassVar[str] = "request_sent"
+    says: ClassVar = None
     identity: ClassVar = ("request", "id")
     id: str
     request: RequestPlace
@@ -1128,10 +1072,11 @@ class RequestSent(Unmentioned, Begins):
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestEnded(Unmentioned, Ends):
+class RequestEnded(Ends):
     """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
+    says: ClassVar = None
     makes_values: ClassVar = True
     holds: ClassVar = "a response of model {0.record.model!r}"
     identity: ClassVar = ("request", "id")
@@ -1152,10 +1097,11 @@ class RequestEnded(Unmentioned, Ends):
 
 
 @dataclass(slots=True, kw_only=True)
-class SpendingRecorded(Unmentioned, PlacedFact, Begins, PlanFact):
+class SpendingRecorded(PlacedFact, Begins, PlanFact):
     """A step recorded or reserved spending that is not a request of an agent."""
 
     kind: ClassVar[str] = "spending_recorded"
+    says: ClassVar = None
     identity: ClassVar = ("spending", "id")
     record: RequestRecord
     """For a reservation, the record that counts if no later fact settles it."""
@@ -1169,10 +1115,11 @@ class SpendingRecorded(Unmentioned, PlacedFact, Begins, PlanFact):
 
 
 @dataclass(slots=True, kw_only=True)
-class ToolEnded(Unmentioned, PlacedFact, Ends):
+class ToolEnded(PlacedFact, Ends):
     """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
+    says: ClassVar = None
     makes_values: ClassVar = True
     holds: ClassVar = "the result of tool {0.tool!r} in {0.place!r}"
     identity: ClassVar = ("tool", "place", "tool")
@@ -1202,21 +1149,19 @@ class OnceStarted(PlacedFact, Begins):
     """A side effect of `ctx.once` is about to happen."""
 
     kind: ClassVar[str] = "once_started"
+    says: ClassVar = "{0.place}: does {0.name!r}, once in this run"
     identity: ClassVar = ("once", "place", "name")
     place: str
     """Place of the step, without the attempts at it and at the steps around it."""
     name: Name[str]
 
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: does {self.name!r}, once in this run",)
-
 
 @dataclass(slots=True, kw_only=True)
-class OnceDone(Unmentioned, PlacedFact, Ends):
+class OnceDone(PlacedFact, Ends):
     """A side effect of `ctx.once` has happened."""
 
     kind: ClassVar[str] = "once_done"
+    says: ClassVar = None
     holds: ClassVar = "the result of once({0.name!r}) in {0.place!r}"
     identity: ClassVar = ("once", "place", "name")
     name: Name[str]
@@ -1225,10 +1170,11 @@ class OnceDone(Unmentioned, PlacedFact, Ends):
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceFailed(Unmentioned, PlacedFact, Ends):
+class OnceFailed(PlacedFact, Ends):
     """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
 
     kind: ClassVar[str] = "once_failed"
+    says: ClassVar = None
     identity: ClassVar = ("once", "place", "name")
     ends_as: ClassVar[Outcome] = "failed"
     name: Name[str]

@@ -46,7 +46,15 @@ class _Told:
         for entry in entries:
             for sentence in entry.sentences(self):
                 yield entry, sentence
-            entry.update_running(self.running)
+            self._update_running(entry)
+
+    def _update_running(self, entry: facts.Fact) -> None:
+        if isinstance(entry, facts.RunFinished) or (isinstance(entry, facts.RunFact) and entry.reopens):
+            self.running.clear()
+        elif isinstance(entry, facts.StepStarted):
+            self.running[entry.place] = None
+        elif isinstance(entry, facts.StepEnds) or (isinstance(entry, facts.QuestionAsked) and not entry.name):
+            self.running.pop(entry.place, None)  # a pause node ends with its question
 
     def cost(self, place: str, ended_at: datetime) -> str:
         return _cost(self._ended.get((place, ended_at)))

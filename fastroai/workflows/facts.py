@@ -40,12 +40,9 @@ class IterationStarted(StepFact, Begins, PlanFact):
     """A loop of iterations of a step began."""
 
     kind: ClassVar[str] = "iteration_started"
+    says: ClassVar = "{0.place}: a loop of iterations began"
     of_running: ClassVar = True
     identity: ClassVar = ("iterations", "place")
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: a loop of iterations began",)
 
 
 @dataclass(slots=True)
@@ -53,15 +50,12 @@ class IterationReported(StepFact, Notes, PlanFact):
     """An iteration of a step has given a result."""
 
     kind: ClassVar[str] = "iteration_reported"
+    says: ClassVar = "{0.place}: an iteration has given a result"
     of_running: ClassVar = True
     holds: ClassVar = "the report of an iteration of {0.place!r}"
     identity: ClassVar = ("iterations", "place")
     output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: an iteration has given a result",)
 
 
 @dataclass(slots=True)
@@ -85,11 +79,8 @@ class CheckpointSet(RunFact, PlanFact):
     """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
 
     kind: ClassVar[str] = "checkpoint_set"
+    says: ClassVar = "checkpoint {0.label!r} was set"
     label: Name[str]
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"checkpoint {self.label!r} was set",)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,16 +88,9 @@ class CheckpointRestored(RunFact, PlanFact):
     """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
 
     kind: ClassVar[str] = "checkpoint_restored"
+    says: ClassVar = "the run went back to checkpoint {0.label!r}"
     reopens: ClassVar = True
     label: Name[str]
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"the run went back to checkpoint {self.label!r}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
 
 
 OfWorkflow: TypeAlias = (
