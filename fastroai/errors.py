@@ -1601,7 +1601,7 @@ class RunFromOlderVersion(FastroAIError):
     def __str__(self) -> str:
         return (
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
-            f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
+            f"format {self.known} and later ones; nothing was run. Resume it with the version that wrote it, "
             "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
         )
 

@@ -36,8 +36,8 @@ from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.retry import RetriesUsed
 
-FORMAT: Final = 2
-"""Version of the format of logs; a reader refuses all others."""
+FORMAT: Final = 3
+"""Version of the format in which logs are written. See `fastroai.store.formats` for those that are read."""
 
 RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 """Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
@@ -785,6 +785,7 @@ class StepRetried(PlacedFact, Ends):
     """An attempt at a step, or at an agent call in it, failed; another follows after `delay` seconds."""
 
     kind: ClassVar[str] = "step_retried"
+    identity: ClassVar = ("step", "place")
     ends_as: ClassVar[Outcome] = "retried"
     place: str
     """Place of the step or, for an agent call, of the attempt at the step that makes the call."""
@@ -807,7 +808,9 @@ class StepRetried(PlacedFact, Ends):
     @property
     @override
     def about(self) -> Key:
-        return ("step", self.place) if self.unit == "step" else ("agent call", self.place, self.call)
+        return (
+            super(StepRetried, self).about if self.unit == "step" else ("agent call", self.place, self.call)
+        )
 
     @property
     def step_id(self) -> str:

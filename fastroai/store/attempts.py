@@ -136,7 +136,8 @@ class Attempts:
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
         """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
-        self._sent: dict[str, Spent] = {}
+        self._begun: dict[facts.Key, Spent] = {}
+        """Requests and reservations, whose ends say what they have cost."""
         self._inputs: dict[str, JsonValue] = {}
         self._definition: JsonValue = None
         self._outputs: dict[str, JsonValue] = {}
@@ -155,7 +156,7 @@ class Attempts:
                 self._end_all("interrupted", None)
                 self._inputs = {**self._inputs, **entry.inputs}
                 self._definition = entry.definition or self._definition
-            case facts.RunFinished():
+            case facts.RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
                 self._end_all("cancelled", entry.at)
             case facts.StepStarted():
                 self._start(entry)
@@ -164,49 +165,41 @@ class Attempts:
                     draft.call_retries.append(entry)
             case facts.StepRetried() | facts.StepFinished() | facts.StepFailed():
                 self._end_attempt(entry)
-            case facts.StepEnds(ends_as="cancelled"):
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "cancelled", entry.at)
-            case facts.StepHalted():
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "incomplete", entry.at)
-            case facts.QuestionAsked(name="") | facts.AnswerGiven(name=""):
-                self._read_pause_node(entry)
-            case facts.RequestSent():
-                self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
-                if (draft := self._at(entry.request.place, entry.at)) is not None:
-                    draft.sent.append((entry, spent))
-            case facts.RequestEnded() if entry.id in self._sent:
-                self._sent[entry.id].record = entry.record
-            case facts.SpendingRecorded() if entry.id in self._sent:
-                self._sent[entry.id].record = entry.record
-            case facts.SpendingRecorded():
-                spent = self._spend(entry.place, entry.record, entry.at)
-                if entry.id:
-                    self._sent[entry.id] = spent
-            case (
-                facts.ToolEnded()
-                | facts.ReplayDiverged()
-                | facts.OnceStarted()
-                | facts.OnceDone()
-                | facts.OnceFailed()
-            ):
+            case facts.StepEnds():
+                self._end_open(entry, "incomplete" if entry.outcome == "incomplete" else "cancelled")
+            case facts.QuestionAsked(name=""):  # of a pause node, which ends with it
+                self._end_open(entry, "incomplete", entry.question)
+            case facts.AnswerGiven(name=""):
+                self._read_answer(entry)
+            case facts.Begins() | facts.Ends() if entry.spending is not None:
+                self._read_spending(entry, entry.spending)
+            case facts.PlacedFact() if not isinstance(entry, facts.CallEnded):
                 self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
-            case facts.RunFact() if entry.reopens:
-                self._end_all("cancelled", entry.at)
             case _:
                 pass
 
-    def _read_pause_node(self, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
-        if isinstance(entry, facts.AnswerGiven):
-            if (asked := self._last.get(entry.place)) is not None:
-                if entry.place in self._open:  # a gate that was not asked, because of its policy
-                    self._end(asked, "succeeded", entry.at)
-                self._outputs[entry.place] = asked.output = entry.answer
-                asked.status, asked.ended_at = "succeeded", entry.at
-        elif (open_draft := self._open.get(entry.place)) is not None:
-            open_draft.output = entry.question
-            self._end(open_draft, "incomplete", entry.at)
+    def _end_open(self, entry: facts.StepFact, status: AttemptStatus, output: JsonValue = None) -> None:
+        if (draft := self._open.get(entry.place)) is not None:
+            draft.output = output
+            self._end(draft, status, entry.at)
+
+    def _read_answer(self, entry: facts.AnswerGiven) -> None:
+        if (asked := self._last.get(entry.place)) is not None:
+            if entry.place in self._open:  # a gate that was not asked, because of its policy
+                self._end(asked, "succeeded", entry.at)
+            self._outputs[entry.place] = asked.output = entry.answer
+            asked.status, asked.ended_at = "succeeded", entry.at
+
+    def _read_spending(self, entry: facts.Begins | facts.Ends, record: RequestRecord) -> None:
+        if (known := self._begun.get(entry.about)) is not None:
+            known.record = record
+        elif isinstance(entry, facts.Begins):
+            spent = self._spend(entry.where, record, entry.at)
+            if entry.about[-1]:  # all else that is spent has no end
+                self._begun[entry.about] = spent
+            draft = self._at(entry.where, entry.at)
+            if draft is not None and isinstance(entry, facts.RequestSent):
+                draft.sent.append((entry, spent))
 
     # --- attempts begin ---
 
@@ -257,20 +250,18 @@ class Attempts:
 
     def _end_attempt(self, entry: facts.StepRetried | facts.StepFinished | facts.StepFailed) -> None:
         draft = self._at(f"{entry.place}@{entry.attempt}", entry.at)
-        reused = draft is None
+        status: AttemptStatus = "reused" if draft is None else "succeeded"
         if draft is None or draft.status != "running":
             draft = self._begin(entry.place, entry.attempt, entry.at)
-        if isinstance(entry, facts.StepFinished):
-            self._outputs[entry.place] = draft.output = entry.output
-            self._end(draft, _status_of(entry, reused), entry.at)
-            return
-        draft.failure = entry.failure
-        if isinstance(entry, facts.StepFailed):
-            draft.output = entry.output
         if isinstance(entry, facts.StepRetried):
-            draft.delay = entry.delay
+            draft.failure, draft.delay, status = entry.failure, entry.delay, "retried"
             self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
-        self._end(draft, "retried" if isinstance(entry, facts.StepRetried) else "failed", entry.at)
+        elif isinstance(entry, facts.StepFailed):
+            draft.failure, draft.output, status = entry.failure, entry.output, "failed"
+        else:
+            self._outputs[entry.place] = draft.output = entry.output
+            status = "incomplete" if entry.outcome == "incomplete" else status
+        self._end(draft, status, entry.at)
 
     def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
         """End an attempt and those still open inside: interrupted if it was interrupted, else cancelled."""
@@ -302,9 +293,3 @@ class Attempts:
                 draft.spent.append(spent)
             around = attempt_around(around)
         return spent
-
-
-def _status_of(entry: facts.StepFinished, reused: bool) -> AttemptStatus:
-    if entry.conversation == "incomplete":
-        return "incomplete"
-    return "reused" if reused else "succeeded"

@@ -12,10 +12,11 @@ from typing import Any, Final
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
+from fastroai.errors import RunCorrupt
 from fastroai.runtime.facts import FORMAT, Fact, Part, RunStarted, RunStatus, UnknownFact
 from fastroai.runtime.kinds import fact_class
 from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.formats import check_format_in, in_this_format
 
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
 
@@ -53,8 +54,7 @@ def decode_entry(run_id: str, position: int, text: bytes) -> Fact:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
         raise RunCorrupt(run_id, position, "it is not a JSON object")
-    if isinstance(raw.get("format"), int):
-        check_format(run_id, raw["format"])
+    raw = in_this_format(run_id, raw)
     kind = raw.pop("kind", None)
     if not isinstance(kind, str):
         raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
@@ -88,24 +88,6 @@ def locate(facts: Iterable[Fact], parts: dict[str, Part]) -> None:
         if place not in parts:
             parts[place] = parts[""].inside(place)
         fact.part = parts[place]
-
-
-def check_format(run_id: str, written: int) -> None:
-    """Raise `RunFromNewerVersion` or `RunFromOlderVersion` if another version wrote the record."""
-    if written > FORMAT:
-        raise RunFromNewerVersion(run_id, written, FORMAT)
-    if written < FORMAT:
-        raise RunFromOlderVersion(run_id, written, FORMAT)
-
-
-def check_format_in(run_id: str, text: bytes) -> None:
-    """Check the format of a text that cannot be read, if it names one. Raises as `check_format`."""
-    try:
-        known = from_json(text)
-    except ValueError:
-        return
-    if isinstance(known, dict) and isinstance(known.get("format"), int):
-        check_format(run_id, known["format"])
 
 
 def entry_to_store(entry: Fact) -> bytes:

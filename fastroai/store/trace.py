@@ -18,8 +18,9 @@ from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.call_records import call_record
 from fastroai.store.definitions import RunKind, kind_of, version_of
-from fastroai.store.entries import check_format, decode_entry, encode_entry, located
+from fastroai.store.entries import decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
+from fastroai.store.formats import check_format
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
@@ -318,7 +319,7 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`.
+        """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
         Texts and values are redacted if the process redacts them (`fastroai.set_redaction`).
         """

@@ -81,6 +81,7 @@ from fastroai.errors import (
     TimeLimitExceeded,
     TokenBudgetExceeded,
     UnboundedRequestError,
+    UnknownFactKind,
     UnknownModelError,
     UnknownPipelineError,
     UnmeteredRequestError,
@@ -321,8 +322,12 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
     ),
     (
+        UnknownFactKind("r", 3, "file_awaited"),
+        "run 'r' cannot go on: entry 3 of its log is a 'file_awaited', a kind of fact that no imported",
+    ),
+    (
         RunFromOlderVersion("r", 1, 2),
-        "run 'r' is written in format 1, and this version of fastroai reads format 2 only; nothing was run.",
+        "run 'r' is written in format 1, and this version of fastroai reads format 2 and later ones;",
     ),
     (AnswerRejected("r:1", "it is 3"), "the answer to question 'r:1' is not what it asks for: it is 3. The"),
     (QuestionClosed("r:1", "it was answered"), "question 'r:1' takes no answer: it was answered"),

@@ -1,4 +1,4 @@
-"""Records the runs of this folder anew: `make record`. After the release of format 2, nothing does.
+"""Records runs in the current format anew: `make record`. After the release of that format, nothing does.
 
 It writes `runs.db`, a store of runs as SQLite has it; `keys.json`, what every store has of it, key by key;
 `traces.json`, the runs as `RunTrace.to_json` writes them; and `runs.json`, what each run came to.
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(HERE.parent))
 
-from recorded.format_2.doors import (  # noqa: E402
+from recorded.doors import (  # noqa: E402
     CODEC,
     LEASE,
     SPEC,
@@ -43,7 +43,7 @@ from fastroai import FastroAIError, Inbox, RunHistory, SQLiteRunStore, send_mess
 from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
 from fastroai.runtime import owner  # noqa: E402
-from fastroai.runtime.facts import Fact  # noqa: E402
+from fastroai.runtime.facts import FORMAT, Fact  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402
 
 PAID: Final = {"number": 42, "due": "2027-01-31", "total": "12.50"}
@@ -254,6 +254,8 @@ async def driven_workflow(store: SQLiteRunStore) -> None:
     await runs.iteration_abort(run_id, "search", "two are enough")
     await runs.step_done(run_id, "search", {"pages": []}, {"model": "gpt-5-mini", "input_tokens": 100})
     await runs.revert(run_id, "notified")
+    await runs.iteration_start(run_id, "search")
+    await runs.iteration_report(run_id, "search", {"pages": []})
     await runs.step_done(run_id, "search", {"pages": []})
 
 
@@ -329,4 +331,4 @@ def _perform(recording: Recording, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(HERE)
+    record(HERE / f"format_{FORMAT}")
