@@ -39,16 +39,18 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 class Awaited(ABC, Generic[T_co]):
     """Something that a step waits for with `ctx.wait_for`. A subclass adds a kind of wait.
 
-    @dataclass(frozen=True)
-    class FileAppears(Awaited[str]):
-        name: str
-        what = "file"
+        @dataclass(frozen=True, kw_only=True)
+        class FileAppears(Awaited[str]):
+            name: str
+            what = "file"
 
-        async def look(self, wait: StepWait) -> WaitEnded | None:
-            if Path(self.name).exists():
-                return wait.over(Path(self.name).read_text())
-            wait.look_again(timedelta(minutes=1))
-            return None
+            async def look(self, wait: StepWait) -> WaitEnded | None:
+                if Path(self.name).exists():
+                    return wait.over(Path(self.name).read_text())
+                wait.look_again(timedelta(minutes=1))
+                return None
+
+    Its value is on record when the step gets it.
     """
 
     what: ClassVar[str]
