@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelRequestPart,
@@ -52,7 +53,6 @@ from fastroai.store.memo import ChargeOnRecord
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
-from fastroai.store.values import value_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ class RequestOnRecord:
         self.scope.recount(found)
         last = found[-1]
         if last.response is not None:
-            return KnownResponse(self._response(run, last.response), last, last.request.call)
+            response = _message(run, last.response, f"a response in {self.request.place!r}")
+            assert isinstance(response, ModelResponse)
+            return KnownResponse(response, last, last.request.call)
         last.mark("retried")  # this run asks again
         for sent in found:
             if sent.record.was_cut_short:
@@ -139,14 +141,6 @@ class RequestOnRecord:
             self.scope.recount(left)
         if any(sent.response is not None for sent in left):
             run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
-
-    def _response(self, run: DurableRun, stored: JsonValue) -> ModelResponse:
-        try:
-            (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, run.codec)])
-        except ValidationError as error:
-            raise RunCorrupt(run.run_id, 0, f"a response in {self.request.place!r}: {error}") from error
-        assert isinstance(message, ModelResponse)
-        return message
 
     async def sent(self, record: RequestRecord) -> None:
         """Put the request on record before it is sent; `record` counts if nothing more is heard of it."""
@@ -201,6 +195,15 @@ class _ToolResult:
             return _stored_result(self.tool_name, self.result)
         except ValueNotStorable:
             return as_json(self.result)
+
+
+def _message(run: DurableRun, stored: JsonValue, what: str) -> ModelMessage:
+    """Return a message that is on record. Raises `RunCorrupt`, which says `what` it is."""
+    try:
+        (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, run.codec)])
+    except ValidationError as error:
+        raise RunCorrupt(run.run_id, 0, f"{what}: {error}") from error
+    return message
 
 
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
@@ -306,9 +309,9 @@ class _ToolCall:
         run = self.log.run
         if isinstance(error, CallDeferred | ApprovalRequired):
             metadata: object = as_json(error.metadata) if run is None else error.metadata
-            if run is not None:
-                what = f"the metadata of the deferred tool call {self.name!r}"
-                metadata = seal(value_to_json(metadata, None, what), run.codec)
+            metadata = self.log.stored(
+                metadata, None, f"the metadata of the deferred tool call {self.name!r}"
+            )
             deferred: Literal["approval", "call"] = "call" if isinstance(error, CallDeferred) else "approval"
             return ToolEnded(place=self.place, tool=self.name, result=metadata, deferred=deferred)
         if (told := _told(error)) is None:
@@ -365,12 +368,7 @@ def _stored_result(tool_name: str, result: object) -> JsonValue:
 
 
 def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
-    try:
-        (message,) = ModelMessagesTypeAdapter.validate_python([unseal(ended.result, run.codec)])
-    except ValidationError as error:
-        what = f"the result of {ended.tool!r} in {ended.place!r}: {error}"
-        raise RunCorrupt(run.run_id, 0, what) from error
-    part, *more = message.parts
+    part, *more = _message(run, ended.result, f"the result of {ended.tool!r} in {ended.place!r}").parts
     assert isinstance(part, ToolReturnPart)
     if part.metadata is None and not more:
         return part.content

@@ -22,9 +22,9 @@ from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
 from fastroai.store.mailbox import Message
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.unsealing import seal_payloads
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
 """Seconds that a sleep may have left without halting its step."""
@@ -131,10 +131,8 @@ class StepWait:
         Raises:
             ValueNotStorable: the value cannot be stored.
         """
-        if self._log.run is not None:
-            what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
-            value = seal(value_to_json(value, self._awaited.value_type, what), self._codec)
-        return self._ended(value)
+        what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
+        return self._ended(self._log.stored(value, self._awaited.value_type, what))
 
     def _started(self) -> WaitStarted:
         """Return the beginning of the wait."""

@@ -29,9 +29,9 @@ from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.runtime.threads import depth, work_for
 from fastroai.store.effect import effect as once
 from fastroai.store.log import Log, run_of
-from fastroai.store.payloads import seal, unseal
+from fastroai.store.payloads import unseal
 from fastroai.store.runs import DurableRun
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.values import value_from_json
 
 T = TypeVar("T")
 
@@ -195,10 +195,8 @@ class _Effect:
             self.result.set_result(result)
 
     def _done(self, result: object) -> OnceDone:
-        stored = result
-        if (run := self.log.run) is not None:
-            what = f"the result of once({self.name!r}) in step {self.step_id!r}"
-            stored = seal(value_to_json(result, self.returns, what), run.codec)
+        what = f"the result of once({self.name!r}) in step {self.step_id!r}"
+        stored = self.log.stored(result, self.returns, what)
         self.made = (result,)
         return OnceDone(place=self.place, name=self.name, result=stored)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
@@ -20,9 +21,11 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store.open_questions import Question
 from fastroai.store.packed import PackedFacts
+from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.trace import RunTrace
+from fastroai.store.values import value_to_json
 
 
 class Log:
@@ -138,6 +141,14 @@ class Log:
         await self.commit(fact)
         if self.run is not None:
             await self.run.check_held()
+
+    def stored(self, value: object, declared: Any, what: str) -> object:
+        """Return a value as the log keeps it: as it is without a store, else as sealed JSON.
+
+        Raises:
+            ValueNotStorable: the value cannot be stored. `what` names it.
+        """
+        return value if self.run is None else seal(value_to_json(value, declared, what), self.run.codec)
 
     def end(self, ended: RunFinished) -> None:
         """Keep the last fact of a run without a store. Later facts are dropped."""

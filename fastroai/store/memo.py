@@ -103,7 +103,7 @@ class Memo:
                 raise RunCorrupt(self.opened.run_id, len(self.entries), reason) from error
 
     def _read(self, entry: facts.Fact) -> None:
-        self.note(entry)
+        self._about[entry.about].append(entry)
         match entry:
             case facts.StepFinished(conversation="incomplete"):
                 if not self._runs_pipeline(entry.place):
@@ -137,10 +137,6 @@ class Memo:
                 self._about["in", attempt_around(entry.place) or ""].append(entry)
             case _:
                 pass
-
-    def note(self, entry: facts.Fact) -> None:
-        """Note what this process does, so that it is found when it is asked for again."""
-        self._about[entry.about].append(entry)
 
     def _ask_anew(self, key: facts.Key, attempt: int) -> None:
         """Give a step or an agent call that has failed another attempt."""
