@@ -19,6 +19,7 @@ from fastroai.runtime.facts import (
     PlanFact,
     Raised,
     Telling,
+    UnitDecision,
 )
 
 
@@ -66,8 +67,6 @@ def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
 
 
 def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
-    if isinstance(given, tuple | list) and all(isinstance(one, EdgeFacts) for one in given):
-        return given
     return _edge_facts().validate_python(given)
 
 
@@ -92,10 +91,10 @@ class EdgesResolved(DecidedAfter):
     """How the visit ended."""
 
     @override
-    def agrees(self, decided: Self) -> bool:
-        return [(edge.target, edge.taken) for edge in self.edges] == [
-            (edge.target, edge.taken) for edge in decided.edges
-        ]
+    def agrees(self, decided: UnitDecision) -> bool:
+        assert isinstance(decided, EdgesResolved)
+        outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (self, decided))
+        return next(outcomes) == next(outcomes)
 
     @override
     def detached(self) -> Self:

@@ -598,7 +598,7 @@ class UnitDecision(StepFact, PlanFact):
     noun: ClassVar[str]
     """What was decided, for people."""
 
-    def agrees(self, decided: Self) -> bool:
+    def agrees(self, decided: UnitDecision) -> bool:
         """Return whether a machine that is told the log again has decided the same."""
         raise NotImplementedError
 
@@ -630,7 +630,8 @@ class StepStarted(UnitDecision, Begins):
     its calls come in the same order each time."""
 
     @override
-    def agrees(self, decided: Self) -> bool:
+    def agrees(self, decided: UnitDecision) -> bool:
+        assert isinstance(decided, StepStarted)
         # A resumed run may give a shorter cause, without the step that was waited for.
         return self.cause.startswith(decided.cause) or decided.cause.startswith(self.cause)
 
@@ -647,8 +648,8 @@ class StepSkipped(UnitDecision, Ends):
     cause: str
 
     @override
-    def agrees(self, decided: Self) -> bool:
-        return self.cause == decided.cause
+    def agrees(self, decided: UnitDecision) -> bool:
+        return isinstance(decided, StepSkipped) and self.cause == decided.cause
 
 
 @dataclass(slots=True)
