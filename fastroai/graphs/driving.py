@@ -21,7 +21,7 @@ from fastroai.runs.machine import Unit, unit_of
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output
 from fastroai.runtime import facts
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import seal
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
@@ -62,14 +62,14 @@ class DrivenGraph:
         needs = {node: branch.outputs[node] for node in branch.sources if node in branch.outputs}
         return dict(branch.memory), needs
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[facts.PlanFact]:
         """See `Driven`."""
         if isinstance(fact, facts.AnswerGiven):
             asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
             return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
         return (fact,) if isinstance(fact, facts.RunFact) else self._stored_outcome(fact)
 
-    def _stored_outcome(self, fact: Outcome) -> Sequence[PartEntry]:
+    def _stored_outcome(self, fact: Outcome) -> Sequence[facts.PlanFact]:
         fact.branch = self.replay.due[unit_of(fact)].branch
         written = self._written(fact)
         match fact:

@@ -14,7 +14,7 @@ from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
 from fastroai.runs.machine import Changed
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.trace import Divergence, RunTrace
 
@@ -29,7 +29,7 @@ class PipelineReplay(Replay):
         """Facts of the steps that have finished, by step id."""
         super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         """See `Replay`. Outputs stay on record, and are decoded when they are read."""
         match entry:
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():

@@ -20,6 +20,7 @@ from fastroai.runtime.facts import (
     Fact,
     FailureFacts,
     PauseRequested,
+    PlanFact,
     QuestionAsked,
     RunFact,
     RunFinished,
@@ -31,7 +32,6 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import labels_of
 from fastroai.store.headers import check_run_id
-from fastroai.store.memo import PartEntry
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """Facts that can be reported about a step or a visit that is due."""
@@ -83,7 +83,7 @@ class Driven(ToldState, Protocol):
         """Return the inputs of a due step or visit, and the outputs that it needs."""
         ...
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[PlanFact]:
         """Return the facts that a report adds to the log, the report last. Raises if it is invalid."""
         ...
 

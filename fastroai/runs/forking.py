@@ -15,6 +15,7 @@ from fastroai.runtime.facts import (
     OnceDone,
     OnceFailed,
     OnceStarted,
+    PlanFact,
     RunResumed,
     SpendingRecorded,
     StepFinished,
@@ -22,7 +23,7 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store.definitions import definition_at, kind_of, needs_of, steps_in
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 
 
 def check_step(option: str, step_id: str, definition: JsonValue) -> None:
@@ -145,7 +146,7 @@ def kept_by_graph(
 
 def _path(recorded: Memo, cut: int) -> list[Fact]:
     """Return the facts that decided the way up to a position, without costs, which the other run has paid."""
-    taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
+    taken = (one for one in recorded.entries[1:cut] if isinstance(one, PlanFact | RunResumed))
     return [one for one in taken if not isinstance(one, SpendingRecorded)]
 
 

@@ -14,6 +14,7 @@ from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, T
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     PauseRequested,
+    PlanFact,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -28,7 +29,7 @@ from fastroai.runtime.facts import (
     UnitDecision,
 )
 from fastroai.store.definitions import RunKind
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.trace import Divergence, RunTrace
 
 
@@ -58,14 +59,14 @@ class Replay(ABC):
         pending = self.pending.values()
         return [*pending] if self.finish is None else [*pending, self.finish]
 
-    def read(self, position: int, entry: PartEntry) -> None:
+    def read(self, position: int, entry: PlanFact) -> None:
         """Take in an entry of the log. Raises `RunCorrupt` if this machine cannot have led to the entry."""
         if isinstance(entry, UnitDecision):
             self.pending.pop((type(entry), unit_of(entry)), None)
         self._read(position, entry)
 
     @abstractmethod
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: PlanFact) -> None:
         """See `read`."""
 
     def resumed(self, entry: RunResumed) -> None:
@@ -185,7 +186,7 @@ def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
     return None
 
 
-def _expected(replay: Replay, entry: PartEntry, is_stopping: bool) -> str | None:
+def _expected(replay: Replay, entry: PlanFact, is_stopping: bool) -> str | None:
     """Return what was expected instead of the next entry, in words; `None` if the entry is as expected.
 
     `is_stopping` says whether the run was asked to stop, also by a time limit or a cancelled task.

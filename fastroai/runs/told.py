@@ -19,6 +19,7 @@ from fastroai.runs.replay import Replay
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
     Fact,
+    PlanFact,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -30,7 +31,7 @@ from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, locate
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import seal_text
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
@@ -93,7 +94,7 @@ class ToldRun(Generic[T]):
         """Positions in the log of the questions that wait for an answer."""
         return tuple(self._asked[one.id] for one in self.driven.waits if one.what == "question")
 
-    def add(self, entries: Iterable[PartEntry]) -> None:
+    def add(self, entries: Iterable[PlanFact]) -> None:
         """Add facts, in the form that the log stores, and the decisions that follow from them."""
         replay, part = self.driven.replay, self.recorded.opened.part
         for one in entries:
@@ -146,7 +147,7 @@ class ToldRun(Generic[T]):
                 self.resumed(entry)
                 continue
             self._append([entry])
-            if isinstance(entry, PartEntry) and entry.part == part:
+            if isinstance(entry, PlanFact) and entry.part == part:
                 replay.read(len(self.recorded.entries), entry)
         if self.recorded.ended is not None:
             replay.finish = self.recorded.ended  # the machine is not told of time limits

@@ -19,8 +19,6 @@ from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.runtime.in_flight import AgentCharges
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
-PartEntry: TypeAlias = facts.PlanFact
-
 _TAKEN_OVER: Final = (
     facts.StepFinished,
     facts.StepRetried,
@@ -85,7 +83,7 @@ class Memo:
         """How many ends of each tool call, and which agent calls, the resumed run has asked for."""
         self._followed: dict[_Call, _Call | None] = {}
         """For each call that is made again, the recorded call whose requests it takes, if any."""
-        self._parts: dict[str, list[tuple[int, PartEntry]]] | None = None
+        self._parts: dict[str, list[tuple[int, facts.PlanFact]]] | None = None
         if entries[0].forked_from is not None and kind_of(entries[0].definition) == "pipeline":
             copied = sum(1 for _ in takewhile(lambda one: isinstance(one, _TAKEN_OVER), entries[1:]))
             self.resumptions.append((1 + copied, facts.RunResumed(part=entries[0].part)))
@@ -204,7 +202,7 @@ class Memo:
             last = entry.at
         return (spent + max(last - began, timedelta(0))).total_seconds()
 
-    def history(self, place: str) -> Iterator[tuple[int, PartEntry | facts.RunResumed]]:
+    def history(self, place: str) -> Iterator[tuple[int, facts.PlanFact | facts.RunResumed]]:
         """Yield the facts of the pipeline or graph at a place, and all resumptions, with their positions.
 
         The place of the outermost is empty. The first call sorts the whole log, so that later ones are fast.
@@ -212,7 +210,7 @@ class Memo:
         if self._parts is None:
             self._parts = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
-                if isinstance(entry, PartEntry):
+                if isinstance(entry, facts.PlanFact):
                     self._parts[entry.part.place].append((position, entry))
         return merge(self._parts.get(place, ()), self.resumptions, key=itemgetter(0))
 

@@ -13,7 +13,7 @@ from fastroai.errors import RunCorrupt, WorkflowValidationError
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import facts
 from fastroai.store.definitions import kind_of
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import spec_in, width_in
@@ -99,7 +99,7 @@ class DrivenWorkflow:
         """See `ToldState`."""
         return self.machine.waits
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[facts.PlanFact]:
         """Return a fact in the form in which the log stores it."""
         return (seal_payloads(fact, self._codec),)
 

@@ -19,7 +19,7 @@ from fastroai.runs.machine import Changed, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
@@ -107,7 +107,7 @@ class WorkflowReplay(Replay):
             facts.RunStarted(inputs=inputs, part=part),
         )
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         match entry:
             case facts.StepStarted():
                 self._begin(entry)

@@ -26,7 +26,7 @@ from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
-from fastroai.store.memo import Memo, PartEntry
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
@@ -90,7 +90,7 @@ class GraphReplay(Replay):
 
     # --- entry by entry ---
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         self._position = position
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
