@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
@@ -34,6 +35,7 @@ _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 logger = logging.getLogger("fastroai.human")
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
+FactT = TypeVar("FactT", WaitStarted, WaitEnded)
 
 
 class Awaited(ABC, Generic[T_co]):
@@ -136,31 +138,17 @@ class StepWait:
 
     def _started(self) -> WaitStarted:
         """Return the beginning of the wait."""
-        return WaitStarted(
-            self._scope.name,
-            self._wait,
-            part=self._scope.part,
-            visit=self._visit,
-            attempt=self._scope.attempt,
-            value_schema=self._value_schema,
-            seen=self._seen,
-        )
+        return self._fact(WaitStarted, value_schema=self._value_schema, seen=self._seen)
 
     def _ended(self, value: object, number: int = 0) -> WaitEnded:
         """Return the end of the wait. `value` is as the log keeps it."""
-        return WaitEnded(
-            self._scope.name,
-            self._wait,
-            part=self._scope.part,
-            visit=self._visit,
-            attempt=self._scope.attempt,
-            number=number,
-            value=value,
-        )
+        return self._fact(WaitEnded, number=number, value=value)
 
-    @property
-    def _wait(self) -> Wait:
-        return Wait(what=self._awaited.what, id=self.id, name=self._awaited.name, deadline=self.deadline)
+    def _fact(self, kind: Callable[..., FactT], **fields: object) -> FactT:
+        scope, awaited = self._scope, self._awaited
+        wait = Wait(what=awaited.what, id=self.id, name=awaited.name, deadline=self.deadline)
+        where = {"part": scope.part, "visit": self._visit, "attempt": scope.attempt}
+        return kind(scope.name, wait, **where, **fields)
 
 
 def deadline_of(until: Duration | datetime, now: float) -> float:
