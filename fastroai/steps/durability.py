@@ -89,10 +89,6 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
 
 def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
     """Log that an attempt at an agent call failed, and that another one follows. Return that fact."""
-    durable = run_of(scope)
-    if durable is not None:  # replayed requests are not among the new ones
-        key = agent_call_key(durable.place(scope), call)
-        durable.recorded.mark(key, retry.failed_attempt, "retried")
     return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call, "call")
 
 
@@ -102,18 +98,14 @@ async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
     This is told only once: a run that is resumed may come by here again.
     """
     durable = run_of(scope)
-    key = None if durable is None else agent_call_key(durable.place(scope), call)
-    if durable is None or key is None or durable.recorded.used(key) is NO_RETRIES_USED:
+    if durable is None or not durable.recorded.was_retried(agent_call_key(durable.place(scope), call)):
         retry = Retry(error, FailureClass.TERMINAL, 0.0, 1, NO_RETRIES_USED)
         await scope.emit(call_retried(scope, call, retry))
 
 
 def step_retried(scope: Scope, retry: Retry) -> StepRetried:
     """Log that an attempt at a step failed, and that another one follows. Return that fact."""
-    durable, place = run_of(scope), step_place(scope)
-    if durable is not None:
-        durable.recorded.mark(("step", place), retry.failed_attempt, "retried")
-    return _retried(scope, retry, place, "", "step")
+    return _retried(scope, retry, step_place(scope), "", "step")
 
 
 def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]) -> StepRetried:
@@ -129,6 +121,8 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
         raised=retry.error,
     )
     if (log := log_of(scope)) is not None:
+        if log.run is not None:  # replayed requests are not among the new ones
+            log.run.recorded.mark(fact.about, fact.attempt, "retried")
         log.note(fact)
     return fact
 

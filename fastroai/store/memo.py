@@ -261,6 +261,10 @@ class Memo:
         """Return the retries that an unfinished step or an agent call has used."""
         return self._used.get(key, NO_RETRIES_USED)
 
+    def was_retried(self, key: facts.Key) -> bool:
+        """Return whether a failed attempt at an agent call, or a rejected answer of it, is on record."""
+        return key in self._used
+
     # --- spending ---
 
     def _spend(self, begins: facts.Begins, record: RequestRecord) -> None:
