@@ -80,6 +80,9 @@ class AccountRow:
     """Time for which windows are kept after their end."""
     earlier: str = ""
     """The windows before, packed: there can be thousands, and nearly always they are as they were."""
+    none_over_before: float = 0.0
+    """A time, by the steady clock, before which no lease ends: looking at every claim each time would make
+    a thousand of them slow."""
 
     def all_windows(self) -> dict[int, WindowRow]:
         """Unpack the earlier windows, and return all."""

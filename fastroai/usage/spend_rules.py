@@ -79,14 +79,18 @@ class OpenAccount:
         if steady < row.steady:
             for held in self._claims.values():
                 held.lease_until -= row.steady - steady
+            row.none_over_before = steady
         row.steady = steady
-        for claim_id in [key for key, held in self._claims.items() if held.lease_until <= steady]:
-            self._lease_over(claim_id)
+        if steady >= row.none_over_before:
+            for claim_id in [key for key, held in self._claims.items() if held.lease_until <= steady]:
+                self._lease_over(claim_id)
+            ends = (held.lease_until for held in self._claims.values())
+            row.none_over_before = min(ends, default=steady)
         self._turn_to(end_of_window(window, now))
 
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore.reserve`."""
-        amount, lease_until = spend_units(claim.amount_usd, "reservation"), self._lease_of(claim)
+        amount, lease_until = spend_units(claim.amount_usd, "reservation"), self._ends_in(claim.lease)
         limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
         self.is_known, self.is_over = True, False
         self.row.keep = claim.keep
@@ -113,7 +117,7 @@ class OpenAccount:
         held = self._claims.get(claim.id)
         if held is None or held.state not in ("reserved", "sent"):
             return False
-        held.state, held.lease_until = "sent", self._lease_of(claim)
+        held.state, held.lease_until = "sent", self._ends_in(claim.lease)
         return True
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
@@ -134,7 +138,7 @@ class OpenAccount:
         for claim in claims:
             held = self._claims.get(claim.id)
             if held is not None and held.state != "lapsed":
-                held.lease_until = self._lease_of(claim)
+                held.lease_until = self._ends_in(claim.lease)
 
     def end_leases(self, holders: Collection[str]) -> None:
         """See `SpendStore.end_leases`."""
@@ -316,7 +320,7 @@ class OpenAccount:
             self._give_back(held, held.amount)
         elif held.state == "sent" and window is not None:
             window.spent += held.amount
-            forgotten_at = self.row.steady + CORRECTION_TIME.total_seconds()
+            forgotten_at = self._ends_in(CORRECTION_TIME.total_seconds())
             self._claims[claim_id] = replace(held, state="lapsed", lease_until=forgotten_at, within="")
 
     def _take_out(self, claim_id: str) -> WindowRow | None:
@@ -331,10 +335,13 @@ class OpenAccount:
             window.reserved -= held.amount
         return window
 
-    def _lease_of(self, claim: SpendClaim) -> float:
-        if not isfinite(claim.lease):
-            raise ConfigurationError("lease", claim.lease, "a finite number of seconds")
-        return self.row.steady + claim.lease
+    def _ends_in(self, lease: float) -> float:
+        """Return when a lease of some seconds ends."""
+        if not isfinite(lease):
+            raise ConfigurationError("lease", lease, "a finite number of seconds")
+        lease_until = self.row.steady + lease
+        self.row.none_over_before = min(self.row.none_over_before, lease_until)
+        return lease_until
 
 
 def _has_reached(spent: int, share: int, limit: int) -> bool:
