@@ -16,9 +16,10 @@ from fastroai.runtime.in_line import let_others_come
 from fastroai.runtime.ledger import Hold
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, in_force, limit_stop, result_of
+from fastroai.runtime.spending import SharedReservation, in_force, limit_stop
 from fastroai.runtime.stops import MOST_NAMED, check
 from fastroai.runtime.terms import TermsT, usd_to_reserve
+from fastroai.runtime.wakeup import result_of
 from fastroai.usage.money import format_cost
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
+from fastroai.runtime.wakeup import result_of
 from fastroai.tracing.metrics import record_request
 
 if TYPE_CHECKING:

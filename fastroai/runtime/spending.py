@@ -20,7 +20,7 @@ from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
-from fastroai.runtime.wakeup import Wakeup
+from fastroai.runtime.wakeup import result_of
 from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 
@@ -199,14 +199,6 @@ def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
     return committed_usd
 
 
-async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
-    """Wait for the result of an ending. The waiting task may be cancelled; the ending goes on."""
-    ended = Wakeup()
-    ending.add_done_callback(lambda _: ended.set())
-    await ended.wait()
-    return ending.result()
-
-
 class SharedReservation:
     """The reservation of one request or one run with one spend limit. It is ended once."""
 
@@ -219,6 +211,8 @@ class SharedReservation:
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store was unavailable, and the limit lets the request go out all the same."""
+        self._turn: Future[None] | None = None
+        """Its turn among the requests of this process; `None` inside of another request."""
         self._reserved_usd = _ZERO
         self._drawn_usd = _ZERO
         """US dollars that the request draws from the claim of a run around it."""
@@ -247,8 +241,10 @@ class SharedReservation:
         async with AsyncExitStack() as held:
             if not inside:
                 try:
-                    await held.enter_async_context(self._counter.turnstile)
-                except SpendStoreUnavailable as error:
+                    self._turn = await held.enter_async_context(self._counter.turnstile.turn())
+                except SpendStoreUnavailable as found:
+                    error = _again(found)
+                    error.__cause__ = found
                     self._go_uncounted(error)
             yield
 
@@ -302,7 +298,8 @@ class SharedReservation:
                     elif verdict.first and not (waits_for_others and self._others_end(verdict.balance)):
                         return verdict.balance
                 except SpendStoreUnavailable as error:
-                    self._tell_the_line(error)
+                    if self._turn is not None:
+                        self._turn.set_exception(_again(error))
                     self._desk.remove(self)
                     self._go_uncounted(error)
                     self._desk.settle(self.claim, _ZERO)  # the store may have the claim all the same
@@ -334,7 +331,6 @@ class SharedReservation:
         try:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
-            self._tell_the_line(error)
             allow(self.ceiling, error)
             return True  # reserved already, and counted if the store is back when the answer comes
 
@@ -369,16 +365,11 @@ class SharedReservation:
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(in_force(self.claim.limit_usd, balance), "limit") - used)
 
-    def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
-        """Raise the same error, as an object of its own, in each request that waits for its turn."""
-
-        def again() -> SpendStoreUnavailable:
-            error = SpendStoreUnavailable(found.store, found.reason, found.advice)
-            error.__cause__ = found
-            return error
-
-        self._counter.turnstile.turn_away(again)
-
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
         allow(self.ceiling, error)
         self._state = "uncounted"
+
+
+def _again(error: SpendStoreUnavailable) -> SpendStoreUnavailable:
+    """Return the same error, as an object of its own for another request."""
+    return SpendStoreUnavailable(error.store, error.reason, error.advice)
