@@ -54,7 +54,7 @@ class DrivenGraph:
         """See `Driven`. A decision is given the output of the node after which it is made."""
         machine = self.replay.machine
         decided = machine.decided_after(started)
-        branch = machine.branch_of(decided or unit_of(started))
+        branch = machine.branch_of(started)
         assert branch is not None
         if decided is not None:
             return dict(branch.memory), {decided.node: machine.output_of(decided)}
