@@ -133,12 +133,11 @@ class OpenAccount:
             self._give_back(held, held.amount - cost)
         return replace(self.balance(), reached=self._reached(claim, limit))
 
-    def renew(self, claims: Collection[SpendClaim]) -> None:
+    def renew(self, claim: SpendClaim) -> None:
         """See `SpendStore.renew`."""
-        for claim in claims:
-            held = self._claims.get(claim.id)
-            if held is not None and held.state != "lapsed":
-                held.lease_until = self._ends_in(claim.lease)
+        held = self._claims.get(claim.id)
+        if held is not None and held.state != "lapsed":
+            held.lease_until = self._ends_in(claim.lease)
 
     def end_leases(self, holders: Collection[str]) -> None:
         """See `SpendStore.end_leases`."""
