@@ -41,18 +41,19 @@ async def refuse_earlier(runs: RunStore, account: SpendAccount | None) -> None:
     """
     while isinstance(runs, OffloadingRunStore):
         runs = runs.store
-    connections: Connections[Any]
+    place: tuple[Connections[Any], str, Callable[[Any], bool]]
     if isinstance(runs, SQLiteRunStore):
-        connections, place, has = runs.connections, "file", _in_sqlite(account)
+        place = runs.connections, "file", _in_sqlite(account)
     elif isinstance(runs, RedisRunStore):
-        connections, place, has = runs.connections, "prefix", _in_redis(runs.prefix, account)
+        place = runs.connections, "prefix", _in_redis(runs.prefix, account)
     elif isinstance(runs, PostgresRunStore):
-        connections, place, has = runs.connections, "schema", _in_postgres(runs.schema, account)
+        place = runs.connections, "schema", _in_postgres(runs.schema, account)
     else:
         return
+    connections, kind, has = place
     if await connections.run(has):
         what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
-        expected = _EXPECTED.format(what=what, place=place)
+        expected = _EXPECTED.format(what=what, place=kind)
         raise ConfigurationError("store", connections.driver.name, expected)
 
 
