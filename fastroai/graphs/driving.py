@@ -83,12 +83,8 @@ class DrivenGraph:
         if isinstance(stored, facts.StepFinished | facts.QuestionAsked):
             is_question, is_pause = isinstance(stored, facts.QuestionAsked), node in setup.plan.pauses
             if is_question != is_pause:
-                expected = (
-                    f"a QuestionAsked, because {node!r} is"
-                    if is_pause
-                    else f"a StepFinished, because {node!r} is not"
-                )
-                raise ConfigurationError("fact", fact.kind, f"{expected} a pause node")
+                kind, verb = ("QuestionAsked", "is") if is_pause else ("StepFinished", "is not")
+                raise ConfigurationError("fact", fact.kind, f"a {kind}, because {node!r} {verb} a pause node")
         if isinstance(stored, facts.StepFinished):
             output = checked_output(node, stored.output, setup.declared.get(node))
             writes_of(setup.plan, node, output, fact.written)
