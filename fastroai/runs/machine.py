@@ -47,14 +47,13 @@ OfWorkflow: TypeAlias = (
 )
 """Facts that only the machine of a workflow takes in."""
 
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
+"""The outcome of a unit, as the machine takes it in."""
+
 Told: TypeAlias = (
     RunStarted
     | RunResumed
-    | StepFinished
-    | StepFailed
-    | StepCancelled
-    | StepHalted
-    | QuestionAsked
+    | Outcome
     | AnswerGiven
     | BranchTimedOut
     | OfWorkflow

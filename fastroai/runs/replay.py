@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import step_name
-from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Told, Unit, unit_of
+from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Outcome, Told, Unit, unit_of
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -128,8 +128,8 @@ class Replay(ABC):
 
     def over(
         self,
-        entry: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
-        fact: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
+        entry: Outcome,
+        fact: Outcome,
     ) -> None:
         """Take in that a unit is over, as the log says in `entry`. `fact` is its form for the machine."""
         unit = unit_of(entry)
@@ -215,7 +215,7 @@ def _expected(replay: Replay, entry: PartEntry, is_stopping: bool) -> str | None
             return None if _is_same(decided, entry) else _in_short(decided)
         case QuestionAsked(name=name) if name:
             return None  # a question of `ctx.ask`, which does not end its step
-        case StepFinished() | StepFailed() | StepCancelled() | StepHalted() | QuestionAsked():
+        case _ if isinstance(entry, Outcome):
             unit = unit_of(entry)
             is_running = unit in replay.due and (StepStarted, unit) not in replay.pending
             return None if is_running else f"{entry.step_id!r} not running"
@@ -248,19 +248,16 @@ _NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
 
 
 def _is_same(decided: _Decision, entry: _Decision) -> bool:
-    match entry:
-        case StepStarted():  # a resumed run may give a shorter cause, without the step that was waited for
-            assert isinstance(decided, StepStarted)
-            return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
-        case StepSkipped():
-            assert isinstance(decided, StepSkipped)
-            return entry.cause == decided.cause
-        case EdgesResolved():
-            assert isinstance(decided, EdgesResolved)
-            outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (entry, decided))
-            return next(outcomes) == next(outcomes)
-        case _:
-            assert_never(entry)
+    match decided, entry:
+        case StepStarted(cause=ours), StepStarted(cause=theirs):
+            # a resumed run may give a shorter cause, without the step that was waited for
+            return ours.startswith(theirs) or theirs.startswith(ours)
+        case EdgesResolved(edges=ours_taken), EdgesResolved(edges=theirs_taken):
+            edges = ([(edge.target, edge.taken) for edge in each] for each in (ours_taken, theirs_taken))
+            return next(edges) == next(edges)
+        case StepSkipped(cause=ours), StepSkipped(cause=theirs):
+            return ours == theirs
+    return False
 
 
 def _in_short(entry: PartEntry) -> str:
@@ -284,11 +281,4 @@ def _in_short(entry: PartEntry) -> str:
         case StepHalted():
             waits = "waiting for an answer" if entry.waits else "paused"
             return f"{step_name(entry.place)!r} {waits}"
-        case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
-            return type(entry).__name__
-        case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
-            return type(entry).__name__
-        case CheckpointSet() | CheckpointRestored() | SpendingRecorded() | PauseRequested() | StopRequested():
-            return type(entry).__name__
-        case _:
-            assert_never(entry)
+    return type(entry).__name__
