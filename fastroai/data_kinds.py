@@ -10,7 +10,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from functools import cache, partial
 from operator import is_
 from types import UnionType
@@ -21,8 +21,8 @@ from typing_extensions import is_protocol
 T = TypeVar("T")
 
 
-class DataKind(Enum):
-    """What the data in a field is."""
+class DataKind(StrEnum):
+    """What the data in a field is. A string: each look-up of another enum would call Python code."""
 
     PAYLOAD = "payload"
     TEXT = "text"
@@ -50,7 +50,8 @@ _Walk: TypeAlias = Callable[[Any, Changes], Any]
 def changed(value: T, changes: Changes) -> T:
     """Return a fact, or a part of one, with data of some kinds changed: itself, if nothing is different."""
     new: dict[str, Any] = {}
-    for name, walk in _walks(typing.cast("Hashable", type(value))):
+    kind: Any = type(value)
+    for name, walk in _walks(kind):
         old = getattr(value, name)
         if (made := walk(old, changes)) is not old:
             new[name] = made

@@ -23,8 +23,8 @@ OF_TIME = re.compile(
     r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess\.|multiprocessing"
 )
 """In the source of a test that depends on real time, or does things in parallel."""
-HAVE_COMMANDS = ("durability", "properties", "workflows")
-"""Folders whose tests `make kill-sweep`, `make faults`, `make fuzz` repeat."""
+HAVE_COMMANDS = ("durability", "properties", "versions", "workflows")
+"""Folders whose tests have commands: `make kill-sweep`, `make faults`, `make fuzz`, `make test-versions`."""
 
 
 def tests_of_time() -> list[str]:

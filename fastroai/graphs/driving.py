@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 from pydantic import JsonValue
 
@@ -55,7 +54,7 @@ class DrivenGraph:
         """See `Driven`. A decision is given the output of the node after which it is made."""
         machine = self.replay.machine
         decided = machine.decided_after(started)
-        branch = machine.branch_of(decided or unit_of(started))
+        branch = machine.branch_of(started)
         assert branch is not None
         if decided is not None:
             return dict(branch.memory), {decided.node: machine.output_of(decided)}
@@ -70,39 +69,24 @@ class DrivenGraph:
         return (fact,) if isinstance(fact, facts.RunFact) else self._stored_outcome(fact)
 
     def _stored_outcome(self, fact: Outcome) -> Sequence[facts.PlanFact]:
+        setup, node = self._setup, fact.step_id
         fact.branch = self.replay.due[unit_of(fact)].branch
-        written = self._written(fact)
-        match fact:
-            case facts.StepFinished() if self.replay.machine.decided_after(fact) is not None:
-                return (replace(fact, output=seal(self._decision(fact), self._codec)),)
-            case facts.StepFinished():
-                if fact.step_id in self._setup.plan.pauses:
-                    raise ConfigurationError(
-                        "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
-                    )
-                output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
-                writes_of(self._setup.plan, fact.step_id, output, fact.written)
-                return (
-                    *written,
-                    replace(fact, output=seal(self._as_json(fact, output), self._codec), written={}),
-                )
-            case facts.QuestionAsked():
-                if fact.step_id not in self._setup.plan.pauses:
-                    raise ConfigurationError(
-                        "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
-                    )
-                asked = replace(
-                    fact,
-                    question=self._as_json(fact, fact.question),
-                    id=facts.question_id(fact.place),
-                    answer_schema=self._setup.answer_schema(fact.step_id),
-                    written={},
-                )
-                return (*written, seal_payloads(asked, self._codec))
-            case facts.StepFailed() | facts.StepCancelled():
-                return (*written, replace(fact, written={}))
-            case _:
-                assert_never(fact)
+        if isinstance(fact, facts.StepFinished) and self.replay.machine.decided_after(fact) is not None:
+            return (replace(fact, output=seal(self._decision(fact), self._codec)),)
+        written, stored = self._written(fact), replace(fact, written={})
+        if isinstance(stored, facts.StepFinished | facts.QuestionAsked):
+            is_question, is_pause = isinstance(stored, facts.QuestionAsked), node in setup.plan.pauses
+            if is_question != is_pause:
+                kind, verb = ("QuestionAsked", "is") if is_pause else ("StepFinished", "is not")
+                raise ConfigurationError("fact", fact.kind, f"a {kind}, because {node!r} {verb} a pause node")
+        if isinstance(stored, facts.StepFinished):
+            output = checked_output(node, stored.output, setup.declared.get(node))
+            writes_of(setup.plan, node, output, fact.written)
+            stored.output = self._as_json(fact, output)
+        elif isinstance(stored, facts.QuestionAsked):
+            stored.question = self._as_json(fact, stored.question)
+            stored.id, stored.answer_schema = facts.question_id(fact.place), setup.answer_schema(node)
+        return (*written, seal_payloads(stored, self._codec))
 
     def _written(self, fact: Outcome) -> list[ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"

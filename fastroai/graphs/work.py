@@ -107,7 +107,7 @@ class GraphWork:
         visit = machine.decided_after(started)
         assert visit is not None
         assert setup.decider is not None
-        branch = machine.branch_of(visit)
+        branch = machine.branch_of(started)
         assert branch is not None
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),

@@ -8,17 +8,25 @@ from typing import Final, Protocol, TypeAlias
 
 from fastroai.runtime.facts import (
     PlanFact,
+    QuestionAsked,
     ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
+    StepCancelled,
     StepFact,
+    StepFailed,
+    StepFinished,
+    StepHalted,
     UnitDecision,
     Wait,
 )
 
 Unit: TypeAlias = tuple[str, int]
 """A step, or a visit to a node: the id of the step or node, and the number of the visit."""
+
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
+"""The outcome of a unit, as the machine takes it in."""
 
 Told: TypeAlias = RunStarted | RunResumed | PlanFact
 """Facts that a machine takes in."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Told, Unit, unit_of
+from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Outcome, Told, Unit, unit_of
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     PauseRequested,
@@ -23,7 +23,6 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
-    StepHalted,
     StepStarted,
     StopRequested,
     UnitDecision,
@@ -114,8 +113,8 @@ class Replay(ABC):
 
     def over(
         self,
-        entry: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
-        fact: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
+        entry: Outcome,
+        fact: Outcome,
     ) -> None:
         """Take in that a unit is over, as the log says in `entry`. `fact` is its form for the machine."""
         unit = unit_of(entry)

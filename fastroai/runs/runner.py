@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, assert_never
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.human.asking import is_halt
-from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
+from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit
 from fastroai.runs.units import BegunUnit, BegunUnits, Past
-from fastroai.runs.work import Outcome, Work
+from fastroai.runs.work import Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
     Fact,

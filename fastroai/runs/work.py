@@ -19,10 +19,6 @@ from fastroai.runtime.facts import (
 )
 from fastroai.steps import ResolvedConfig
 
-Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
-"""The outcome of a unit, as the machine takes it in."""
-
-
 Kept: TypeAlias = StepFinished | StepFailed | QuestionAsked | UnitDecision
 """Facts about a unit that may have another form in a store."""
 

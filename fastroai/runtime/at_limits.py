@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Generic
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Generic
 
-from fastroai.errors import BudgetExceeded
+from fastroai.errors import BudgetExceeded, SpendStoreUnavailable
 from fastroai.records import usd_to_microcents
 from fastroai.runtime.causes import explain
 from fastroai.runtime.events import BudgetWaiting
-from fastroai.runtime.in_line import let_others_come
+from fastroai.runtime.in_line import TOLD_AFTER, let_others_come
 from fastroai.runtime.ledger import Hold
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, in_force, limit_stop, result_of
+from fastroai.runtime.spending import SharedReservation, in_force, limit_stop
 from fastroai.runtime.stops import MOST_NAMED, check
 from fastroai.runtime.terms import TermsT, usd_to_reserve
+from fastroai.runtime.wakeup import result_of
 from fastroai.usage.money import format_cost
 
 if TYPE_CHECKING:
-    from fastroai.usage import SpendBalance
+    from fastroai.usage import SpendBalance, SpendVerdict
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
+
+FIRST_POLL: Final = 0.01
+LONGEST_POLL: Final = 0.25
+"""Seconds between two questions to a store while reservations of others stand in the way."""
 
 
 async def share(reservation: Reservation[TermsT]) -> None:
@@ -86,29 +94,57 @@ class AtLimit(Generic[TermsT]):
             self._reservation.lower(self._terms, self._short)
 
     async def _take(self, outer: tuple[Hold, ...]) -> None:
-        fitting = self._fit if self._whole.is_flexible else None
-        while True:
-            balance = await self.shared.acquire(
-                usd_to_reserve(self._terms),
-                fitting,
-                self._tell_of_waiting,
-                sharing_inside(self._scope, outer),
-                waits_for_others=self._whole.waits_for_others,
-            )
-            if balance is None:
-                return
+        may_share = self._whole.is_flexible
+        while (balance := await self._acquire(outer, may_share)) is not None:
             counted = await self._whole.counted_by_provider()
             if counted is not self._whole:
                 self._whole = self._terms = counted
                 self._reservation.take_instead(counted)
-                fitting = self._fit if counted.is_flexible else None
+                may_share = counted.is_flexible
                 continue
-            self._short, fitting = self._refusal(balance), None
+            self._short, may_share = self._refusal(balance), False
             lowered = self._whole.lowered(usd=self.shared.left_of(balance), tokens=None)
             if lowered is None:
                 explain(self._short, self._whole)
                 raise self._short
             self._terms = lowered
+
+    async def _acquire(self, outer: tuple[Hold, ...], may_share: bool) -> SpendBalance | None:
+        """Reserve the money. Return the balance if there is too little, and nobody to wait for.
+
+        A request that `may_share` takes less if its part is smaller, so that something is left for others.
+        """
+        shared, whole_usd = self.shared, usd_to_reserve(self._terms)
+        asks_usd, pause, tell_at = whole_usd, FIRST_POLL, 0.0
+        with ExitStack() as line:
+            while shared.is_counted:
+                try:
+                    asked_usd, verdict = asks_usd, await shared.ask(asks_usd)
+                    is_enough = verdict.granted and (asked_usd < whole_usd or bool(shared.drawn_usd))
+                    if may_share and not is_enough:
+                        asks_usd = self._fit(verdict.balance)
+                    if verdict.first and asks_usd < asked_usd:
+                        continue
+                    if verdict.granted:
+                        return None
+                    if not tell_at:
+                        line.enter_context(sharing_inside(self._scope, outer))
+                        tell_at = monotonic() + TOLD_AFTER
+                    if await shared.desk.end_leases_of_dead(shared.claim.account, verdict.holders):
+                        pause = FIRST_POLL
+                    elif verdict.first and not (
+                        self._whole.waits_for_others and shared.others_end(verdict.balance)
+                    ):
+                        return verdict.balance
+                except SpendStoreUnavailable as error:
+                    shared.give_up(error)
+                    return None
+                if monotonic() >= tell_at:
+                    tell_at = inf
+                    await self._tell_of_waiting(verdict)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_POLL)
+        return None
 
     def _fit(self, balance: SpendBalance) -> Decimal:
         """Return the US dollars to ask for if the limit has this balance."""
@@ -118,22 +154,22 @@ class AtLimit(Generic[TermsT]):
 
     def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
         claim, requested = self.shared.claim, usd_to_microcents(usd_to_reserve(self._whole))
-        refusal = limit_stop(claim.account, self._scope, claim.limit_usd, balance, requested)
-        refusal.stopped = self._whole.asks_for
+        asks_for = self._whole.asks_for
+        refusal = limit_stop(claim.account, self._scope, claim.limit_usd, balance, asks_for, requested)
         refusal.why = self._whole.bound.why
         return refusal
 
-    async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self.shared.claim, in_force(self.shared.claim.limit_usd, balance)
+    async def _tell_of_waiting(self, verdict: SpendVerdict) -> None:
+        claim, balance = self.shared.claim, verdict.balance
         left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
-        amounts = claim.amount_usd, limit_usd, left_usd
+        amounts = usd_to_reserve(self._terms), in_force(claim.limit_usd, balance), left_usd
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(
             part=self._scope.part,
             scope_path=self._scope.root.path,
             waits_for=f"{needs} of spend limit {claim.account.key!r} of {limit}, of which {left} is "
             "neither spent nor reserved",
-            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            held_by=tuple(f"process {holder}" for holder in sorted(verdict.holders)[:MOST_NAMED]),
             advice="set max_tokens for the agent, or raise the spend limit",
         )
         logger.warning("a request waits for %s", waiting)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.in_line import open_accounts
-from fastroai.runtime.spending import allow, is_over, limit_stop
+from fastroai.runtime.spending import allow, crossed_stop
 from fastroai.runtime.stops import stop_of
 from fastroai.tracing.metrics import record_refusal
 
@@ -75,9 +75,7 @@ async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
         except SpendStoreUnavailable as error:
             allow(ceiling, error)
             continue
-        if is_over(coded_usd, balance):
-            stop = limit_stop(ceiling.account, scope, coded_usd, balance, requested=None)
-            stop.stopped = "step"
+        if (stop := crossed_stop(ceiling, scope, coded_usd, balance, "step")) is not None:
             return stop
         scope.unsure.discard(ceiling.place)
     return None

@@ -13,7 +13,6 @@ from fastroai.runtime.events import BudgetWaiting
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import TOLD_AFTER
 from fastroai.runtime.stops import ADVICE, MOST_NAMED, check_all, refusal_of, worded
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.runtime.wakeup import Wakeup
@@ -21,6 +20,8 @@ from fastroai.runtime.wakeup import Wakeup
 logger = logging.getLogger("fastroai.runtime")
 
 
+TOLD_AFTER: Final = 1.0
+"""Seconds that a request waits for a budget or a spend limit before listeners are told."""
 QUIET_TURNS: Final = 3
 """Turns of the event loop without a new request, after which requests that share a budget get their parts."""
 MOST_TURNS: Final = 100

@@ -20,9 +20,10 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, is_over, note_warnings, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, note_settled
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
+from fastroai.runtime.wakeup import result_of
 from fastroai.tracing.metrics import record_request
 
 if TYPE_CHECKING:
@@ -260,9 +261,7 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                note_warnings(self.scope, shared.claim, balance)
-                if is_over(shared.claim.limit_usd, balance):
-                    self.scope.unsure.add(shared.ceiling.place)
+                note_settled(self.scope, shared.ceiling, shared.claim, balance)
         await self.scope.tell()
 
 

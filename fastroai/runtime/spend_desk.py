@@ -36,6 +36,7 @@ _SECONDS_AT_EXIT: Final = 5.0
 _FIRST_RETRY: Final = 0.1
 _LONGEST_RETRY: Final = 2.0
 """Seconds between attempts to settle with a store that is unavailable."""
+_BOUND_COUNTS: Final = "could not be settled; the store counts the bound of $%f once the lease has ended"
 
 
 class LeaseHolder(Protocol):
@@ -226,9 +227,7 @@ class SpendDesk:
             try:
                 return await self._tell(ending)
             except SpendStoreUnavailable as error:
-                # Without a cost, a debug message will do: the reservation ends with its lease anyway.
-                log = logger.warning if ending.cost_usd else logger.debug
-                log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+                ending.log(logging.WARNING, "is not settled yet: %s", error.reason)
             except Exception:  # the user's own store raised it, and often nobody waits for the future
                 ending.log_error()
                 raise
@@ -249,35 +248,19 @@ class SpendDesk:
         pause = _FIRST_RETRY
         while self._unsettled:
             await asyncio.sleep(pause)
-            if await self._settle_first():
-                pause = 0.0
-            else:
-                pause = min(max(pause * 2, _FIRST_RETRY), _LONGEST_RETRY)
-                self._give_up_late()
-
-    async def _settle_first(self) -> bool:
-        """Try the ending whose last attempt is longest ago. Returns False if the store is unavailable."""
-        first = self._unsettled[0]
-        try:
-            await self._tell(first)
-        except SpendStoreUnavailable:
-            self._unsettled.rotate(-1)
-            return False
-        except Exception:  # the user's own store raised it; the other endings must be settled all the same
-            first.log_error()
-        self._unsettled.popleft()
-        return True
-
-    def _give_up_late(self) -> None:
-        for ending in [each for each in self._unsettled if each.until <= monotonic()]:
-            self._unsettled.remove(ending)
-            log = logger.error if ending.cost_usd else logger.debug
-            log(
-                "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
-                ending.cost_usd,
-                ending.key,
-                ending.claim.amount_usd,
-            )
+            first, pause = self._unsettled[0], min(max(pause * 2, _FIRST_RETRY), _LONGEST_RETRY)
+            try:
+                await self._tell(first)
+            except SpendStoreUnavailable:
+                self._unsettled.rotate(-1)
+                for late in [each for each in self._unsettled if each.until <= monotonic()]:
+                    self._unsettled.remove(late)
+                    late.log(logging.ERROR, _BOUND_COUNTS, late.claim.amount_usd)
+                continue
+            except Exception:  # the user's own store raised it; the others must be settled all the same
+                first.log_error()
+            self._unsettled.popleft()
+            pause = 0.0
 
 
 @dataclass(eq=False)
@@ -293,14 +276,14 @@ class _Ending:
         self.until = monotonic() + self.claim.lease
         """Monotonic time at which to give up, if the store stays unavailable."""
 
-    @property
-    def key(self) -> str:
-        """The key of the account: whose spending it is."""
-        return self.claim.account.key
+    def log(self, level: int, what: str, detail: object) -> None:
+        """Log what becomes of it. Without a cost, a debug message will do: its reservation ends anyway."""
+        level, key = level if self.cost_usd else logging.DEBUG, self.claim.account.key
+        logger.log(level, f"$%f of %r {what}", self.cost_usd, key, detail)
 
     def log_error(self) -> None:
         """Log the error that is being handled, with which the store refused to settle."""
-        logger.exception("$%f of %r could not be settled", self.cost_usd, self.key)
+        logger.exception("$%f of %r could not be settled", self.cost_usd, self.claim.account.key)
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from math import inf
-from time import monotonic
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
-from fastroai.runtime.wakeup import Wakeup
+from fastroai.runtime.wakeup import result_of
 from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 
@@ -34,11 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastroai.runtime")
 
-TOLD_AFTER: Final = 1.0
-"""Seconds that a request waits for a budget or a spend limit before listeners are told."""
-FIRST_POLL: Final = 0.01
-LONGEST_POLL: Final = 0.25
-"""Seconds between two questions to a store while reservations of others stand in the way."""
+Stopped: TypeAlias = Literal["request", "spend", "run", "step", "recorded"]
+"""The thing that a limit has stopped: see `BudgetExceeded.stopped`."""
 
 _ZERO: Final = Decimal(0)
 
@@ -61,7 +55,12 @@ def allow(ceiling: Ceiling, error: SpendStoreUnavailable) -> None:
 
 
 def limit_stop(
-    account: SpendAccount, scope: Scope, coded_usd: Decimal, balance: SpendBalance, requested: int | None
+    account: SpendAccount,
+    scope: Scope,
+    coded_usd: Decimal,
+    balance: SpendBalance,
+    stopped: Stopped,
+    requested: int | None = None,
 ) -> SpendLimitExceeded:
     """Return the error of a limit that cannot pay the requested microcents, or is crossed if it is `None`."""
     error = SpendLimitExceeded(
@@ -71,15 +70,17 @@ def limit_stop(
         requested,
         scope.root.path,
     )
-    error.key, error.window = account.key, account.window
+    error.key, error.window, error.stopped = account.key, account.window, stopped
     error.resets_at = balance.resets_at
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
 
 
-def note_warnings(scope: Scope, claim: SpendClaim, balance: SpendBalance) -> None:
-    """Warn listeners of the reached shares of a limit that the store left to this claim to tell."""
+def note_settled(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: SpendBalance) -> None:
+    """Note whether a limit is crossed, and warn of the shares that the store left to this claim to tell."""
     limit_usd = in_force(claim.limit_usd, balance)
+    if is_over(claim.limit_usd, balance):
+        scope.unsure.add(ceiling.place)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -125,7 +126,7 @@ class SharedCharge:
 
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Start to charge the cost in the background."""
-        self.ceiling, self.limit, self._scope, self._is_noted = ceiling, ceiling.limit, scope, False
+        self._ceiling, self._scope, self._is_noted = ceiling, scope, False
         payer = _payer(scope, ceiling)
         claim = _new_claim(ceiling, ceiling.known_usd, payer)
         self._claim = _telling(scope, ceiling.limit, claim)
@@ -143,30 +144,26 @@ class SharedCharge:
         """Wait until the store has the charge, or the first attempt to charge has failed."""
         await result_of(self._ending)
 
-    def note_warnings(self) -> None:
-        """Warn listeners, once, of the shares that this charge was the first to reach. It must be done."""
-        if not self._is_noted and (balance := self._ending.result()) is not None:
-            note_warnings(self._scope, self._claim, balance)
-            if is_over(self._claim.limit_usd, balance):
-                self._scope.unsure.add(self.ceiling.place)
-        self._is_noted = True
+    def note_settled(self) -> SpendLimitExceeded | None:
+        """Warn listeners, once, of the shares that this charge was the first to reach. It must be done.
 
-    def stop(self) -> SpendLimitExceeded | None:
-        """Return the error of the limit if its store says that it is crossed, else `None`."""
-        balance = self._ending.result() if self.is_done else None
-        if balance is None:
+        Return the error of the limit if its store says that it is crossed, else `None`.
+        """
+        if (balance := self._ending.result()) is None:
             return None
-        return _recorded_stop(self._claim.account, self._scope, self._claim.limit_usd, balance)
+        if not self._is_noted:
+            note_settled(self._scope, self._ceiling, self._claim, balance)
+        self._is_noted = True
+        return crossed_stop(self._ceiling, self._scope, self._claim.limit_usd, balance, "recorded")
 
 
-def _recorded_stop(
-    account: SpendAccount, scope: Scope, coded_usd: Decimal, balance: SpendBalance
+def crossed_stop(
+    ceiling: Ceiling, scope: Scope, coded_usd: Decimal, balance: SpendBalance, stopped: Stopped
 ) -> SpendLimitExceeded | None:
+    """Return the error of a limit if it is crossed, else `None`."""
     if not is_over(coded_usd, balance):
         return None
-    stop = limit_stop(account, scope, coded_usd, balance, requested=None)
-    stop.stopped = "recorded"
-    return stop
+    return limit_stop(ceiling.account, scope, coded_usd, balance, stopped)
 
 
 def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
@@ -177,7 +174,7 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
     for ceiling in scope.ceilings:
         spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
         balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
-        if (stop := _recorded_stop(ceiling.account, scope, ceiling.known_usd, balance)) is not None:
+        if (stop := crossed_stop(ceiling, scope, ceiling.known_usd, balance, "recorded")) is not None:
             return stop
     return None
 
@@ -199,14 +196,6 @@ def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
     return committed_usd
 
 
-async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
-    """Wait for the result of an ending. The waiting task may be cancelled; the ending goes on."""
-    ended = Wakeup()
-    ending.add_done_callback(lambda _: ended.set())
-    await ended.wait()
-    return ending.result()
-
-
 class SharedReservation:
     """The reservation of one request or one run with one spend limit. It is ended once."""
 
@@ -214,13 +203,15 @@ class SharedReservation:
         self.ceiling, self.limit, self._hold, self._scope = ceiling, ceiling.limit, hold, scope
         self._payer = _payer(scope, ceiling)
         self.claim = _new_claim(ceiling, coded_usd, self._payer)
-        self._desk = SpendDesk.of(self.limit.store)
-        self._counter = self._desk.counter(self.claim.account)
+        self.desk = SpendDesk.of(self.limit.store)
+        self._counter = self.desk.counter(self.claim.account)
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store was unavailable, and the limit lets the request go out all the same."""
+        self._turn: Future[None] | None = None
+        """Its turn among the requests of this process; `None` inside of another request."""
         self._reserved_usd = _ZERO
-        self._drawn_usd = _ZERO
+        self.drawn_usd = _ZERO
         """US dollars that the request draws from the claim of a run around it."""
 
     @property
@@ -247,94 +238,58 @@ class SharedReservation:
         async with AsyncExitStack() as held:
             if not inside:
                 try:
-                    await held.enter_async_context(self._counter.turnstile)
-                except SpendStoreUnavailable as error:
+                    self._turn = await held.enter_async_context(self._counter.turnstile.turn())
+                except SpendStoreUnavailable as found:
+                    error = _again(found)
+                    error.__cause__ = found
                     self._go_uncounted(error)
             yield
 
-    async def acquire(
-        self,
-        amount_usd: Decimal,
-        fitting: Callable[[SpendBalance], Decimal] | None,
-        on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]],
-        waiting: AbstractContextManager[None],
-        *,
-        waits_for_others: bool = True,
-    ) -> SpendBalance | None:
-        """Reserve US dollars. Wait while reservations of others stand in the way, or only for the turn.
+    @property
+    def is_counted(self) -> bool:
+        """Whether the store counts the request: it is available, as far as is known."""
+        return self._state != "uncounted"
 
-        With `fitting`, the request may take less, so that something is left for others: the function returns
-        the amount to ask for under a balance, `amount_usd` at most. Its last call is for the amount that is
-        reserved in the end.
-
-        The context manager `waiting` is entered once there is too little money. After a second, `on_wait` is
-        called once with the balance and the holders of the other reservations.
-
-        Returns:
-            `None` once the amount is reserved; the balance, if there is nobody to wait for.
+    async def ask(self, amount_usd: Decimal) -> SpendVerdict:
+        """Ask the store to reserve US dollars.
 
         Raises:
-            SpendStoreUnavailable: the store is unavailable, and the limit does not allow for that.
+            SpendStoreUnavailable: the store is unavailable: see `give_up`.
         """
-        self.claim = replace(self.claim, amount_usd=amount_usd)
-        if self._state == "uncounted":
-            return None
-        self._state = "asked"
-        self._desk.add(self)
-        with ExitStack() as line:
-            pause, told_at, is_waiting = FIRST_POLL, monotonic() + TOLD_AFTER, False
-            while True:
-                try:
-                    verdict = await self._reserve()
-                    asked_usd = self.claim.amount_usd
-                    is_enough = verdict.granted and (asked_usd < amount_usd or bool(self._drawn_usd))
-                    if fitting is not None and not is_enough:
-                        self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
-                    if verdict.first and self.claim.amount_usd < asked_usd:
-                        continue
-                    if verdict.granted:
-                        return None
-                    if not is_waiting:
-                        line.enter_context(waiting)
-                        is_waiting = True
-                    if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
-                        pause = FIRST_POLL
-                    elif verdict.first and not (waits_for_others and self._others_end(verdict.balance)):
-                        return verdict.balance
-                except SpendStoreUnavailable as error:
-                    self._tell_the_line(error)
-                    self._desk.remove(self)
-                    self._go_uncounted(error)
-                    self._desk.settle(self.claim, _ZERO)  # the store may have the claim all the same
-                    return None
-                if monotonic() >= told_at:
-                    told_at = inf
-                    await on_wait(verdict.balance, verdict.holders)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_POLL)
-
-    def _others_end(self, balance: SpendBalance) -> bool:
-        """Return whether a part of the reserved money will become free by itself."""
-        return balance.reserved_usd > self._desk.held_up(self.claim.account)
-
-    async def _reserve(self) -> SpendVerdict:
-        verdict = await self._desk.store.reserve(self.claim)
+        self._state, self.claim = "asked", replace(self.claim, amount_usd=amount_usd)
+        self.desk.add(self)
+        verdict = await self.desk.store.reserve(self.claim)
         if self._payer is not None:
-            drawn_usd = self.claim.amount_usd if verdict.granted and not verdict.first else _ZERO
-            self._desk.move(self._payer, EXACT.subtract(self._drawn_usd, drawn_usd))
-            self._drawn_usd = drawn_usd
-        before, self._reserved_usd = self._reserved_usd, self.claim.amount_usd if verdict.granted else _ZERO
+            drawn_usd = amount_usd if verdict.granted and not verdict.first else _ZERO
+            self.desk.move(self._payer, EXACT.subtract(self.drawn_usd, drawn_usd))
+            self.drawn_usd = drawn_usd
+        before, self._reserved_usd = self._reserved_usd, amount_usd if verdict.granted else _ZERO
         self._counter.change(before, self._reserved_usd)
         return verdict
+
+    def others_end(self, balance: SpendBalance) -> bool:
+        """Return whether a part of the reserved money will become free by itself."""
+        return balance.reserved_usd > self.desk.held_up(self.claim.account)
+
+    def give_up(self, error: SpendStoreUnavailable) -> None:
+        """Go on without the store, as do those who wait for a turn, if the limit allows for that.
+
+        Raises:
+            SpendStoreUnavailable: it does not.
+        """
+        if self._turn is not None:
+            self._turn.set_exception(_again(error))
+        self.desk.remove(self)
+        self._go_uncounted(error)
+        self.desk.settle(self.claim, _ZERO)  # the store may have the claim all the same
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. Returns False if its lease has ended: then acquire it again."""
         if self._state == "uncounted":
             return True
         try:
-            return await self._desk.store.mark_sent(self.claim)
+            return await self.desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
-            self._tell_the_line(error)
             allow(self.ceiling, error)
             return True  # reserved already, and counted if the store is back when the answer comes
 
@@ -343,17 +298,17 @@ class SharedReservation:
 
         The store is told in the background; the future is done after the first attempt.
         """
-        self._desk.remove(self)
+        self.desk.remove(self)
         self._counter.leave(self._reserved_usd)
         charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
         if self._payer is not None:
-            drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less if a run has spent a part of it
-            self._desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
+            drawn_usd = min(self.drawn_usd, self.claim.amount_usd)  # less if a run has spent a part of it
+            self.desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
         if self._state != "asked":
             return None
         # Without a record, nobody waits for the end of the claim, so this claim cannot warn.
         ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
-        return self._desk.settle(ending, charged)
+        return self.desk.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:
@@ -369,16 +324,11 @@ class SharedReservation:
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(in_force(self.claim.limit_usd, balance), "limit") - used)
 
-    def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
-        """Raise the same error, as an object of its own, in each request that waits for its turn."""
-
-        def again() -> SpendStoreUnavailable:
-            error = SpendStoreUnavailable(found.store, found.reason, found.advice)
-            error.__cause__ = found
-            return error
-
-        self._counter.turnstile.turn_away(again)
-
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
         allow(self.ceiling, error)
         self._state = "uncounted"
+
+
+def _again(error: SpendStoreUnavailable) -> SpendStoreUnavailable:
+    """Return the same error, as an object of its own for another request."""
+    return SpendStoreUnavailable(error.store, error.reason, error.advice)

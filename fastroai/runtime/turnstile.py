@@ -3,70 +3,50 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 
-from fastroai.runtime.wakeup import Wakeup
-
-
-@dataclass(eq=False)
-class _Waiting:
-    """A coroutine in line."""
-
-    turn: Wakeup
-    refusal: Exception | None = None
+from fastroai.runtime.wakeup import result_of
 
 
 class Turnstile:
-    """A lock: `async with turnstile:` lets one coroutine in at a time, first come, first served."""
+    """Let one coroutine in at a time: each waits for the end of the turn before its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._line: deque[_Waiting] = deque()
-        self._taken = False
+        self._last: Future[None] = _ended()
 
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Future[None]]:
+        """Wait for a turn, and keep it until the end of the block.
+
+        The turn also ends with an exception that is set in the future. It is raised in each coroutine that
+        waits then. Later ones get their turn.
+        """
+        turn: Future[None] = Future()
         with self._lock:
-            if not self._taken:
-                self._taken = True
-                return
-            waiting = _Waiting(Wakeup())
-            self._line.append(waiting)
+            before = _ended() if self._last.done() else self._last
+            self._last = turn
         try:
-            await waiting.turn.wait()
-        except BaseException:
-            with self._lock:
-                if waiting in self._line:
-                    self._line.remove(waiting)
-                    raise
-            if waiting.refusal is None:
-                self._next()  # the turn had come already: pass it on
-            raise
-        if waiting.refusal is not None:
-            raise waiting.refusal
+            if not before.done():
+                await result_of(before)
+            yield turn
+        finally:  # who is cancelled in line ends its turn when it would begin
+            before.add_done_callback(lambda before: _pass_on(before, turn))
 
-    def turn_away(self, refusal: Callable[[], Exception]) -> None:
-        """Raise an error in each coroutine that waits now. Later ones wait for their turn."""
-        with self._lock:
-            line, self._line = self._line, deque()
-        for waiting in line:
-            waiting.refusal = refusal()
-            waiting.turn.set()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._next()
+def _ended() -> Future[None]:
+    turn: Future[None] = Future()
+    turn.set_result(None)
+    return turn
 
-    def _next(self) -> None:
-        with self._lock:
-            if not self._line:
-                self._taken = False
-                return
-            waiting = self._line.popleft()
-        waiting.turn.set()
+
+def _pass_on(before: Future[None], turn: Future[None]) -> None:
+    """End a turn as the one before has ended, unless it has ended by itself."""
+    if turn.done():
+        return
+    if (refusal := before.exception()) is None:
+        turn.set_result(None)
+    else:
+        turn.set_exception(refusal)

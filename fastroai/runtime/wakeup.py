@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fastroai.errors import NoRunningLoopError
+
+T = TypeVar("T")
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -60,3 +63,11 @@ class Wakeup:
     def _finish(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
+
+
+async def result_of(future: Future[T]) -> T:
+    """Wait for the result of a future of any thread. The waiting task may be cancelled; the future is not."""
+    done = Wakeup()
+    future.add_done_callback(lambda _: done.set())
+    await done.wait()
+    return future.result()

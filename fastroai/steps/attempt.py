@@ -72,14 +72,12 @@ class AttemptState:
         """Wait until charged spending is in the accounts of spend limits, where listeners find it."""
         for charge in self.uncertain:
             await charge.wait()
-            charge.note_warnings()
+            charge.note_settled()
 
     def _shared_stop(self) -> BudgetExceeded | None:
         """Return the error of a spend limit that charged spending is known to have crossed."""
         charges = self.uncertain
         done = [charge for charge in charges if charge.is_done]
         self.uncertain = [charge for charge in charges if charge not in done]
-        for charge in done:
-            charge.note_warnings()
-        said = next((stop for charge in done if (stop := charge.stop()) is not None), None)
-        return said or unbooked_stop(self.scope)
+        stops = [charge.note_settled() for charge in done]
+        return next(filter(None, stops), None) or unbooked_stop(self.scope)

@@ -347,13 +347,13 @@ class StepContext(Generic[DepsT_co]):
     @property
     def dependencies(self) -> tuple[str, ...]:
         """Ids of the steps that this one depends on directly."""
-        return self._data.outputs.dependencies[self._reader]
+        return self._data.outputs.needs_of(self._reader)
 
     @property
     def direct_outputs(self) -> dict[str, object]:
         """Outputs of the steps that this one depends on directly, by id."""
         outputs = self._data.outputs
-        return {before: outputs.values[before] for before in outputs.dependencies[self._reader]}
+        return {before: outputs.values[before] for before in outputs.needs_of(self._reader)}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
         """Return values by name: outputs of steps that this one depends on, or inputs; no missing ones."""

@@ -28,6 +28,10 @@ class Outputs:
         self._wide: dict[str, frozenset[str]] = {}
         """The direct dependencies of steps that have many, and have read one."""
 
+    def needs_of(self, reader: str) -> tuple[str, ...]:
+        """Return the direct dependencies of a step."""
+        return self.dependencies[reader]
+
     def is_read_by(self, reader: str, step_id: str) -> bool:
         """Whether `step_id` is a step whose output `reader` may read."""
         return step_id in self.dependencies and self.is_ancestor(step_id, reader)

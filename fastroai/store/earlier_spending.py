@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.connections import Connections
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from redis.commands.core import Script
 
-ConnectionT = TypeVar("ConnectionT")
-
 _EXPECTED: Final = (
     "a place where no earlier version of FastroAI has counted: {what} cannot be read any more, and would "
     "start from zero. Give another {place}, and lower the limits there by what was spent: SpendBook.set_limit"
@@ -35,72 +33,59 @@ _QUERY: Final = (
 )
 
 
-class EarlierSpending(Generic[ConnectionT]):
-    """What an earlier version has counted at one place."""
+async def refuse_earlier(runs: RunStore, account: SpendAccount | None) -> None:
+    """Refuse a store of runs at whose place an earlier version has counted for an account; `None`: for any.
 
-    def __init__(
-        self,
-        connections: Connections[ConnectionT],
-        place: str,
-        has: Callable[[ConnectionT, SpendAccount | None], bool],
-    ) -> None:
-        """`has` looks for an account, or for any; `place` says of what kind the place is."""
-        self._connections, self._place, self._has = connections, place, has
-
-    async def refuse(self, account: SpendAccount | None) -> None:
-        """Raise `ConfigurationError` if an earlier version has counted for an account, or for any."""
-        if await self._connections.run(lambda connection: self._has(connection, account)):
-            what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
-            expected = _EXPECTED.format(what=what, place=self._place)
-            raise ConfigurationError("store", self._connections.driver.name, expected)
-
-
-def earlier_in(runs: RunStore) -> EarlierSpending[Any] | None:
-    """Return what an earlier version has counted where a store of runs is; `None` where none could."""
-    if isinstance(runs, OffloadingRunStore):
-        return earlier_in(runs.store)
+    Raises:
+        ConfigurationError: an earlier version has counted there.
+    """
+    while isinstance(runs, OffloadingRunStore):
+        runs = runs.store
+    place: tuple[Connections[Any], str, Callable[[Any], bool]]
     if isinstance(runs, SQLiteRunStore):
-        return _in_sqlite(runs.connections)
-    if isinstance(runs, RedisRunStore):
-        return _in_redis(runs.connections, runs.prefix)
-    return _in_postgres(runs.connections, runs.schema) if isinstance(runs, PostgresRunStore) else None
+        place = runs.connections, "file", _in_sqlite(account)
+    elif isinstance(runs, RedisRunStore):
+        place = runs.connections, "prefix", _in_redis(runs.prefix, account)
+    elif isinstance(runs, PostgresRunStore):
+        place = runs.connections, "schema", _in_postgres(runs.schema, account)
+    else:
+        return
+    connections, kind, has = place
+    if await connections.run(has):
+        what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
+        expected = _EXPECTED.format(what=what, place=kind)
+        raise ConfigurationError("store", connections.driver.name, expected)
 
 
-def _in_sqlite(connections: Connections[sqlite3.Connection]) -> EarlierSpending[Any]:
-    """Return what an earlier version has counted in a file."""
-
-    def has(connection: sqlite3.Connection, account: SpendAccount | None) -> bool:
+def _in_sqlite(account: SpendAccount | None) -> Callable[[sqlite3.Connection], bool]:
+    def has(connection: sqlite3.Connection) -> bool:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'spend_account'").fetchone():
             return False
         return connection.execute(_QUERY.format("spend_account", "?"), _named(account)).fetchone() is not None
 
-    return EarlierSpending(connections, "file", has)
+    return has
 
 
-def _in_redis(connections: Connections[Script], prefix: str) -> EarlierSpending[Any]:
-    """Return what an earlier version has counted under a prefix."""
-
-    def has(script: Script, account: SpendAccount | None) -> bool:
+def _in_redis(prefix: str, account: SpendAccount | None) -> Callable[[Script], bool]:
+    def has(script: Script) -> bool:
         client = script.registered_client
         if account is not None:
             return bool(client.exists(f"{prefix}:{{{account.window}:{account.key}}}:account"))
         literal = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
         return any(True for _ in client.scan_iter(f"{literal}:{{*}}:account", count=1_000))
 
-    return EarlierSpending(connections, "prefix", has)
+    return has
 
 
-def _in_postgres(connections: Connections[Connection[tuple[Any, ...]]], schema: str) -> EarlierSpending[Any]:
-    """Return what an earlier version has counted in a schema."""
-
-    def has(connection: Connection[tuple[Any, ...]], account: SpendAccount | None) -> bool:
+def _in_postgres(schema: str, account: SpendAccount | None) -> Callable[[Connection[tuple[Any, ...]]], bool]:
+    def has(connection: Connection[tuple[Any, ...]]) -> bool:
         table = f'"{schema}".spend_account'
         if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
             return False
         query = _QUERY.format(table, "%s::text").encode()
         return connection.execute(query, _named(account)).fetchone() is not None
 
-    return EarlierSpending(connections, "schema", has)
+    return has
 
 
 def _named(account: SpendAccount | None) -> tuple[str | None, str | None]:

@@ -7,17 +7,17 @@ import concurrent.futures
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from random import random
 from time import monotonic
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from fastroai.errors import RevisionConflict, SpendStoreUnavailable, StoreUnavailable
 from fastroai.forks import in_forked_process
 from fastroai.runtime.owner import steady_seconds
 from fastroai.runtime.sync import in_background
-from fastroai.store.earlier_spending import earlier_in
+from fastroai.store.earlier_spending import refuse_earlier
 from fastroai.store.groups import Groups
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues, deletes_at_revision
 from fastroai.store.spend_values import decode_account, encode_account
@@ -50,13 +50,8 @@ _sweeps: Final[set[concurrent.futures.Future[None]]] = set()
 in_forked_process(_sweeps.clear)
 
 
-@dataclass(frozen=True, slots=True)
-class _Act:
-    """Something to do with an account."""
-
-    do: Callable[[OpenAccount], Any]
-    keeps: bool
-    """Whether the account is written afterwards."""
+_Act: TypeAlias = tuple[Callable[[OpenAccount], Any], bool]
+"""Something to do with an account, and whether the account is written afterwards."""
 
 
 class KeyedSpendStore(RuledSpendStore):
@@ -85,7 +80,7 @@ class KeyedSpendStore(RuledSpendStore):
         """
         self.runs = runs
         """The store of runs that keeps the accounts."""
-        self._steady_clock, self._earlier = steady_clock, earlier_in(runs)
+        self._steady_clock, self._refuse_earlier = steady_clock, partial(refuse_earlier, runs)
         self._groups: Groups[SpendAccount, _Act, Any] = Groups(self._decide)
         self._swept_up_to = ""
         self._start()
@@ -107,8 +102,8 @@ class KeyedSpendStore(RuledSpendStore):
         """See `SpendStore`."""
         try:
             page, now = await self._page(after or "", _ACCOUNTS_A_PAGE)
-            if not page and not after and self._earlier is not None:
-                await self._earlier.refuse(None)
+            if not page and not after:
+                await self._refuse_earlier(None)
         except StoreUnavailable as error:
             raise _unavailable(error) from error.__cause__
         is_full = len(page) == _ACCOUNTS_A_PAGE
@@ -123,7 +118,7 @@ class KeyedSpendStore(RuledSpendStore):
 
     async def _act(self, account: SpendAccount, act: Callable[[OpenAccount], T], *, keeps: bool = True) -> T:
         try:
-            answer: T = await self._groups.ask(account, _Act(act, keeps))
+            answer: T = await self._groups.ask(account, (act, keeps))
             return answer
         except StoreUnavailable as error:  # one of its own for each who asked
             raise _unavailable(error) from error.__cause__
@@ -136,10 +131,10 @@ class KeyedSpendStore(RuledSpendStore):
         while monotonic() < until:
             asked_at = steady_seconds()
             found = await self.runs.read(key)
-            if not found.revision and self._earlier is not None:
-                await self._earlier.refuse(account)
+            if not found.revision:
+                await self._refuse_earlier(account)
             opened, answers = self._after(account, found, acts)
-            if not opened.is_known or not any(act.keeps for act in acts):
+            if not opened.is_known or not any(keeps for _, keeps in acts):
                 return answers
             if steady_seconds() - asked_at > _STALE:
                 continue
@@ -164,12 +159,11 @@ class KeyedSpendStore(RuledSpendStore):
         failed: dict[int, Exception] = {}
         while True:
             opened, answers = self._opened(account, found), list[Any]()
-            for number, act in enumerate(acts):
-                try:
-                    answers.append(failed[number] if number in failed else act.do(opened))
-                except Exception as error:
-                    failed[number] = error
-                    break
+            try:
+                for act, _ in acts:
+                    answers.append(failed.get(len(answers)) or act(opened))
+            except Exception as error:
+                failed[len(answers)] = error
             else:
                 return opened, answers
 

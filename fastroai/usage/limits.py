@@ -22,19 +22,18 @@ BudgetLike: TypeAlias = Budget | SpendLimit | Sequence[Budget | SpendLimit]
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A spend limit, with the account in which it counts."""
+    """Spend limits with one account, in which they count. The lowest is in force."""
 
-    limit: SpendLimit
+    limits: tuple[SpendLimit, ...]
+    """The limit; several if any of them can be the lowest, because functions say the amounts."""
     account: SpendAccount
     tenant: str | None = None
     """The tenant of the runs to which the limit applies."""
-    beside: tuple[SpendLimit, ...] = ()
-    """Other limits with this account. Any of them can be the lowest, because functions say the amounts."""
 
     @property
-    def limits(self) -> tuple[SpendLimit, ...]:
-        """All limits with this account. The lowest is in force."""
-        return self.limit, *self.beside
+    def limit(self) -> SpendLimit:
+        """The limit that says how the account is used."""
+        return self.limits[0]
 
     async def usd(self) -> Decimal:
         """Return the limit in US dollars, as it is now.
@@ -42,10 +41,7 @@ class Ceiling:
         Raises:
             ConfigurationError: as `SpendLimit.amount_for`.
         """
-        amount = await self.limit.amount_for(self.account.key, self.tenant)
-        for limit in self.beside:
-            amount = min(amount, await limit.amount_for(self.account.key, self.tenant))
-        return amount
+        return min([await limit.amount_for(self.account.key, self.tenant) for limit in self.limits])
 
     @property
     def known_usd(self) -> Decimal:
@@ -56,9 +52,7 @@ class Ceiling:
     def lower(self, other: Ceiling) -> Ceiling:
         """Return the lower of two ceilings of one account; both as one if a function says an amount."""
         if callable(self.limit.usd) or callable(other.limit.usd):
-            return replace(
-                self, beside=(*self.beside, *(one for one in other.limits if one not in self.limits))
-            )
+            return replace(self, limits=(*dict.fromkeys((*self.limits, *other.limits)),))
         return other if other.limit.usd < self.limit.usd else self
 
     @property
@@ -84,7 +78,9 @@ class Limits:
             ConfigurationError: a key function failed, or gave no key; or there is no tenant, and a limit
                 counts by tenant.
         """
-        return tuple(Ceiling(limit, limit.account_for(deps, tenant), tenant) for limit in self.spend_limits)
+        return tuple(
+            Ceiling((limit,), limit.account_for(deps, tenant), tenant) for limit in self.spend_limits
+        )
 
 
 NO_LIMITS: Final = Limits()

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -72,7 +73,7 @@ class MemorySpendStore(RuledSpendStore):
         with _gate, self._lock:
             row = self._accounts.get(account)
             now, steady = self._times()
-            opened = OpenAccount(row if keeps or row is None else row.copied(), account.window, now, steady)
+            opened = OpenAccount(row if keeps else deepcopy(row), account.window, now, steady)
             result = act(opened)
             if keeps and opened.is_known:
                 self._accounts[account] = opened.row

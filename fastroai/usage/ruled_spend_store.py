@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from decimal import Decimal
+from functools import partial
 from typing import TypeVar
 
 from fastroai.usage.spend_rules import OpenAccount
@@ -44,14 +44,8 @@ class RuledSpendStore(ABC):
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         """See `SpendStore`."""
-        of_account: defaultdict[SpendAccount, list[SpendClaim]] = defaultdict(list)
-        for claim in claims:
-            of_account[claim.account].append(claim)
-
-        async def renew_all(account: SpendAccount, some: Collection[SpendClaim]) -> None:
-            await self._act(account, lambda opened: opened.renew(some))
-
-        await asyncio.gather(*(renew_all(account, some) for account, some in of_account.items()))
+        renewed = [self._act(claim.account, partial(OpenAccount.renew, claim=claim)) for claim in claims]
+        await asyncio.gather(*renewed)
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
         """See `SpendStore`."""

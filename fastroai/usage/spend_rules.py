@@ -24,12 +24,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import takewhile
 from math import isfinite
 from typing import Final
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage.spend_amounts import MILLION, millionths, spend_units, spend_usd
-from fastroai.usage.spend_rows import AccountRow, ClaimRow, ClaimRows, WindowRow, WindowRows
+from fastroai.usage.spend_rows import WINDOWS_KEPT, AccountRow, ClaimRow, WindowRow
 from fastroai.usage.spend_store import (
     SpendAccount,
     SpendAdjustment,
@@ -43,9 +44,6 @@ from fastroai.usage.spend_store import (
 
 CORRECTION_TIME: Final = timedelta(days=7)
 """The time for which a lapsed claim is kept, so that `settle` can correct it."""
-
-WINDOWS_KEPT: Final = 4
-"""The least number of windows of an account that are kept, the current one included."""
 
 
 def end_of_window(window: Window, now: datetime) -> datetime | None:
@@ -76,38 +74,42 @@ class OpenAccount:
         """Whether the account has a window that it did not have before."""
         if row is None:
             closes_at = end_of_window(window, now)
-            row = AccountRow(steady, closes_at, 1, WindowRows([WindowRow(1, closes_at)]), ClaimRows())
-        self.row, self._windows, self._claims, self._now = row, row.windows, row.claims, now
+            row = AccountRow(steady, closes_at, 1, windows={1: WindowRow(closes_at)}, claims={})
+        self.row, self._claims, self._now = row, row.claims, now
         if steady < row.steady:
-            row.claims.shift_leases(steady - row.steady)
+            for held in self._claims.values():
+                held.lease_until -= row.steady - steady
+            row.none_over_before = steady
         row.steady = steady
-        for claim in row.claims.over(steady):
-            self._lease_over(claim)
+        if steady >= row.none_over_before:
+            for claim_id in [key for key, held in self._claims.items() if held.lease_until <= steady]:
+                self._lease_over(claim_id)
+            ends = (held.lease_until for held in self._claims.values())
+            row.none_over_before = min(ends, default=steady)
         self._turn_to(end_of_window(window, now))
 
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore.reserve`."""
-        amount, lease_until = spend_units(claim.amount_usd, "reservation"), self._lease_of(claim)
+        amount, lease_until = spend_units(claim.amount_usd, "reservation"), self._ends_in(claim.lease)
         limit = self._charged.limit = spend_units(claim.limit_usd, "limit")
         self.is_known, self.is_over = True, False
         self.row.keep = claim.keep
         held = self._claims.get(claim.id)
         if held is not None and held.state == "reserved" and amount > held.amount:
-            self._take_out(held)
+            self._take_out(claim.id)
             self._give_back(held, held.amount)
             held = None
         if held is None:
-            held = ClaimRow(claim.id, "waiting", amount, lease_until, claim.holder)
-            self._claims.put(held)
-        first = held.state != "waiting" or self._claims.first_in_line() == claim.id
+            held = self._claims[claim.id] = ClaimRow("waiting", amount, lease_until, claim.holder)
+        line = (key for key, each in self._claims.items() if each.state == "waiting")
+        first = held.state != "waiting" or next(line) == claim.id
         if held.state in ("waiting", "reserved"):
             if not self._draw(held, amount, claim.within):
                 self._ask(held, amount, first, self._charged.in_force(limit))
             held.lease_until = lease_until
-            self._claims.put(held)
             first = first and not held.within
         granted = held.state != "waiting" and amount <= held.amount
-        holders = () if granted else {each.holder for each in self._claims.all if each.state != "lapsed"}
+        holders = () if granted else {each.holder for each in self._claims.values() if each.state != "lapsed"}
         return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=tuple(holders))
 
     def mark_sent(self, claim: SpendClaim) -> bool:
@@ -115,8 +117,7 @@ class OpenAccount:
         held = self._claims.get(claim.id)
         if held is None or held.state not in ("reserved", "sent"):
             return False
-        held.state, held.lease_until = "sent", self._lease_of(claim)
-        self._claims.put(held)
+        held.state, held.lease_until = "sent", self._ends_in(claim.lease)
         return True
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
@@ -124,26 +125,25 @@ class OpenAccount:
         cost, limit = spend_units(cost_usd, "cost"), spend_units(claim.limit_usd, "limit")
         held = self._claims.get(claim.id)
         if held is not None:
-            self._take_out(held)
-            number = self.row.charged if held.window is None else held.window
-            if (window := self._windows.get(number)) is not None:
+            window = self._take_out(claim.id)
+            if held.window is None:
+                window = self._charged
+            if window is not None:
                 window.spent += cost
             self._give_back(held, held.amount - cost)
         return replace(self.balance(), reached=self._reached(claim, limit))
 
-    def renew(self, claims: Collection[SpendClaim]) -> None:
+    def renew(self, claim: SpendClaim) -> None:
         """See `SpendStore.renew`."""
-        for claim in claims:
-            held = self._claims.get(claim.id)
-            if held is not None and held.state != "lapsed":
-                held.lease_until = self._lease_of(claim)
-                self._claims.put(held)
+        held = self._claims.get(claim.id)
+        if held is not None and held.state != "lapsed":
+            held.lease_until = self._ends_in(claim.lease)
 
     def end_leases(self, holders: Collection[str]) -> None:
         """See `SpendStore.end_leases`."""
-        for held in list(self._claims.all):
+        for claim_id, held in list(self._claims.items()):
             if held.holder in holders and held.state != "lapsed":
-                self._lease_over(held)
+                self._lease_over(claim_id)
 
     def balance(self) -> SpendBalance:
         """See `SpendStore.balance`."""
@@ -161,7 +161,7 @@ class OpenAccount:
         """See `SpendStore.adjust`."""
         if not self.is_known:
             return None
-        for made in (one for each in self._windows.since(1) for one in each.adjustments):
+        for made in (one for each in self.row.all_windows().values() for one in each.adjustments):
             if made.id == change.id:
                 return made
         window = self._charged
@@ -196,7 +196,7 @@ class OpenAccount:
             return ()
 
         def status(window: WindowRow, spent: int, reserved: int) -> SpendStatus:
-            is_open = window.number == self.row.charged
+            is_open = window is self._charged
             return SpendStatus(
                 key=account.key,
                 window=account.window,
@@ -212,28 +212,47 @@ class OpenAccount:
         open_one = status(self._charged, *self._totals())
         if not closed:
             return (open_one,)
-        over = [window for window in self._windows.since(1) if window.number < self.row.charged]
+        over = [row for number, row in self.row.all_windows().items() if number < self.row.charged]
         return (open_one, *(status(each, each.spent, each.reserved) for each in reversed(over)))
 
     @property
     def _charged(self) -> WindowRow:
         """The window that new claims belong to."""
-        return self._windows.since(self.row.charged)[0]
+        return self.row.windows[self.row.charged]
+
+    @property
+    def _counting(self) -> list[WindowRow]:
+        """The windows whose spending counts."""
+        last_first = reversed(self.row.windows.items())
+        return [row for _, row in takewhile(lambda each: each[0] >= self.row.charged, last_first)]
+
+    def _window(self, number: int | None) -> WindowRow | None:
+        """Return the window with this number. A waiting claim has none, and windows can be forgotten."""
+        if number is None:
+            return None
+        return self.row.windows.get(number) or self.row.all_windows().get(number)
 
     def _turn_to(self, closes_at: datetime | None) -> None:
         """Go on with the calendar window that ends at `closes_at`."""
         row = self.row
         if closes_at is None or row.closes_at is None or closes_at == row.closes_at:
             return
-        known = self._windows.closing_at(closes_at)
+        windows = row.all_windows()
+        known = next((number for number, each in windows.items() if each.closes_at == closes_at), None)
         if known is not None:
-            row.charged = known.number
+            row.charged = known
         elif closes_at > row.closes_at:
             self.opens_window = True
-            latest = self._windows.since(row.charged)[-1]
-            row.charged = latest.number + 1
-            self._windows.add(WindowRow(row.charged, closes_at, limit=latest.limit))
-            self._windows.forget(self._now, row.keep, row.charged - WINDOWS_KEPT)
+            number, latest = next(reversed(windows.items()))
+            row.charged = number + 1
+            windows[row.charged] = WindowRow(closes_at, limit=latest.limit)
+            row.windows = {
+                number: each
+                for number, each in windows.items()
+                if number > row.charged - WINDOWS_KEPT
+                or each.closes_at is None
+                or self._now - each.closes_at < row.keep
+            }
         row.closes_at = closes_at
 
     def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
@@ -244,7 +263,6 @@ class OpenAccount:
         if other.window < self.row.charged or other.amount < amount:
             return False
         other.amount -= amount
-        self._claims.put(other)
         held.state, held.window, held.amount, held.within = "reserved", other.window, amount, within
         return True
 
@@ -253,14 +271,13 @@ class OpenAccount:
         other = self._claims.get(held.within) if held.within and amount > 0 else None
         if other is not None and other.state == "reserved":
             other.amount += amount
-            self._claims.put(other)
-            if (window := self._windows.get(other.window)) is not None:
+            if (window := self._window(other.window)) is not None:
                 window.reserved += amount
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
         """Change the amount of a claim. If it waits and may go, reserve it."""
         if held.state == "reserved":
-            if (window := self._windows.get(held.window)) is not None:
+            if (window := self._window(held.window)) is not None:
                 window.reserved -= held.amount - amount
             self._give_back(held, held.amount - amount)
         elif first and sum(self._totals()) + amount <= limit:
@@ -281,45 +298,49 @@ class OpenAccount:
 
     def _start_from_zero(self) -> None:
         """Set the spending of the current windows to zero, and forget the claims that could correct it."""
-        for held in list(self._claims.all):
+        for claim_id, held in list(self._claims.items()):
             if held.state == "lapsed" and held.window is not None and held.window >= self.row.charged:
-                self._claims.remove(held.id)
-        for window in self._windows.since(self.row.charged):
+                del self._claims[claim_id]
+        for window in self._counting:
             window.spent = 0
 
     def _totals(self) -> tuple[int, int]:
         """Return the spent and the reserved amount of the windows that count."""
-        counting = self._windows.since(self.row.charged)
+        counting = self._counting
         return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
-    def _lease_over(self, held: ClaimRow) -> None:
+    def _lease_over(self, claim_id: str) -> None:
+        held = self._claims[claim_id]
         if held.state == "lapsed":
-            self._claims.remove(held.id)
+            del self._claims[claim_id]  # its amount stays spent
             return
-        self._take_out(held)
-        window = self._windows.get(held.window)
+        window = self._take_out(claim_id)
         if held.state == "reserved":
             self._give_back(held, held.amount)
-        if held.state == "sent" and window is not None:
-            held.within = ""
+        elif held.state == "sent" and window is not None:
             window.spent += held.amount
-            held.state, held.lease_until = "lapsed", self.row.steady + CORRECTION_TIME.total_seconds()
-            self._claims.put(held)
+            forgotten_at = self._ends_in(CORRECTION_TIME.total_seconds())
+            self._claims[claim_id] = replace(held, state="lapsed", lease_until=forgotten_at, within="")
 
-    def _take_out(self, held: ClaimRow) -> None:
-        """Forget a claim, and remove its amount from its window."""
-        self._claims.remove(held.id)
-        if (window := self._windows.get(held.window)) is None:
-            return
+    def _take_out(self, claim_id: str) -> WindowRow | None:
+        """Forget a claim, and remove its amount from its window. Return the window, if it has one."""
+        held = self._claims.pop(claim_id)
+        window = self._window(held.window)
+        if window is None:
+            return None
         if held.state == "lapsed":
             window.spent -= held.amount
         else:
             window.reserved -= held.amount
+        return window
 
-    def _lease_of(self, claim: SpendClaim) -> float:
-        if not isfinite(claim.lease):
-            raise ConfigurationError("lease", claim.lease, "a finite number of seconds")
-        return self.row.steady + claim.lease
+    def _ends_in(self, lease: float) -> float:
+        """Return when a lease of some seconds ends."""
+        if not isfinite(lease):
+            raise ConfigurationError("lease", lease, "a finite number of seconds")
+        lease_until = self.row.steady + lease
+        self.row.none_over_before = min(self.row.none_over_before, lease_until)
+        return lease_until
 
 
 def _has_reached(spent: int, share: int, limit: int) -> bool:

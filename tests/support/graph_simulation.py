@@ -148,13 +148,15 @@ class Simulation:
         visit = self.machine.decided_after(started)
         if visit is None:
             visit = Visit(*unit_of(started))
-            self._start(visit, self.machine.branch_of(visit))
+            self._start(visit, self.machine.branch_of(started))
         else:
             self._running[unit_of(started)] = False
             self._later(self.design.seconds_to_decide(*visit), self._decision(visit))
 
     def _set_alarms(self, seconds: float) -> None:
-        running = [self.machine.branch_of(self._visit(*unit)) for unit in self._running]
+        running = [
+            self.machine.branch_of(StepStarted(step, "", visit=number)) for step, number in self._running
+        ]
         working = {one for branch in running if branch is not None for one in branch.lineage()}
         for branch in tuple(self._alarms):
             if branch not in working:

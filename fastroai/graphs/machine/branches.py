@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from fastroai.graphs.machine.events import Visit
@@ -21,66 +21,60 @@ BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelle
 """State of a branch. `arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Branch:
     """A line of nodes that run one after the other; the root branch is the run."""
 
-    __slots__ = (
-        "cause",
-        "failure",
-        "failures",
-        "fork",
-        "forked",
-        "identity",
-        "memory",
-        "name",
-        "node",
-        "number",
-        "outputs",
-        "path",
-        "skipped",
-        "sources",
-        "started",
-        "state",
-        "target",
-        "unhandled",
-        "unwinding",
-    )
+    target: str
+    """The node at which the branch begins."""
+    fork: Fork | None = None
+    """The fork to which it belongs; `None` for the root."""
+    name: str = ""
+    """Name, unique in the fork: the target, or `target[1]` for the second `Send` to that target."""
+    inputs: InitVar[Inputs | None] = None
+    """The inputs of the `Send` that begins the branch."""
+    identity: str = ""
+    """Name, unique in the run and the same in every process."""
+    node: str = ""
+    """Node of the last visit of the branch."""
+    number: int = 0
+    """Number of that visit; 0 before the first visit."""
+    cause: str = ""
+    """Why the branch went to that node."""
+    started: int = 0
+    """Number of the start of that visit among all of the run; 0 if it waits in line."""
+    memory: Memory[object] = field(init=False)
+    outputs: Memory[object] = field(init=False)
+    """Latest output of each node."""
+    failures: Memory[NodeFailure] = field(init=False)
+    """Latest failure of each node in the past of this branch that has not succeeded since."""
+    unhandled: dict[str, Written[NodeFailure]] = field(default_factory=dict)
+    """Failures by node, until edges handle them or the branch has come together with others."""
+    state: BranchState = "open"
+    failure: tuple[str, BaseException] | None = None
+    """The node that failed and why, if the branch failed."""
+    unwinding: int = 0
+    """Number of cancelled visits that the fork of a failed branch waits for."""
+    skipped: set[str] = field(default_factory=set)
+    """Nodes that were skipped since the last one that ran."""
+    forked: Fork | None = None
+    """The fork of this branch whose branches it waits for."""
+    sources: tuple[str, ...] = ()
+    """The nodes from which the branch came to its last visit: several after a join."""
+    path: GraphPath = field(default_factory=list)
 
-    def __init__(
-        self, target: str, fork: Fork | None = None, *, name: str | None = None, inputs: Inputs | None = None
-    ) -> None:
-        """Begin a branch at `target`; without a fork, the root. That of a `Send` has a name and inputs."""
-        around = None if fork is None else fork.branch
-        self.target, self.fork = target, fork
-        self.name = target if name is None else name
-        """Name, unique in the fork: the target, or `target[1]` for the second `Send` to that target."""
-        self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(self.name)}"
-        """Name, unique in the run and the same in every process."""
-        self.node, self.number = target, 0
-        """Last visit of the branch: node and number; number 0 before the first visit."""
-        self.cause = ""
-        """Why the branch went to that node."""
-        self.started = 0
-        """Number of the start of that visit among all of the run; 0 if it waits in line."""
-        self.memory: Memory[object] = Memory(_around(around, inputs))
-        self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
-        """Latest output of each node."""
-        self.failures: Memory[NodeFailure] = Memory(None if around is None else around.failures)
-        """Latest failure of each node in the past of this branch that has not succeeded since."""
-        self.unhandled: dict[str, Written[NodeFailure]] = {}
-        """Failures by node, until edges handle them or the branch has come together with others."""
-        self.state: BranchState = "open"
-        self.failure: tuple[str, BaseException] | None = None
-        """The node that failed and why, if the branch failed."""
-        self.unwinding = 0
-        """Number of cancelled visits that the fork of a failed branch waits for."""
-        self.skipped: set[str] = set() if around is None else set(around.skipped)
-        """Nodes that were skipped since the last one that ran."""
-        self.forked: Fork | None = None
-        """The fork of this branch whose branches it waits for."""
-        self.sources: tuple[str, ...] = ()
-        """The nodes from which the branch came to its last visit: several after a join."""
-        self.path: GraphPath = []
+    def __post_init__(self, inputs: Inputs | None) -> None:
+        self.node, self.name = self.target, self.name or self.target
+        around = None
+        if self.fork is not None:
+            self.identity, around = f"{self.fork.identity}/{quoted(self.name)}", self.fork.branch
+            self.skipped = set(around.skipped)
+        self.memory = Memory(None if around is None else around.memory)
+        if inputs:  # over the memory of the fork, as the branch has not written them
+            self.memory.write_all(inputs, "", 0)
+            self.memory = Memory(self.memory)
+        self.outputs = Memory(None if around is None else around.outputs)
+        self.failures = Memory(None if around is None else around.failures)
 
     def __repr__(self) -> str:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"
@@ -129,15 +123,6 @@ class Fork:
         """Name, unique in the run and the same in every process."""
         around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
         return f"{around}/{own}" if around else own
-
-
-def _around(branch: Branch | None, inputs: Inputs | None) -> Memory[object] | None:
-    """Return the memory around a new branch. It has the branch's inputs, which the branch did not write."""
-    if branch is None or not inputs:
-        return None if branch is None else branch.memory
-    memory = Memory(branch.memory)
-    memory.write_all(inputs, "", 0)
-    return memory
 
 
 @dataclass(slots=True)

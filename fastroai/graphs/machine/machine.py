@@ -46,6 +46,10 @@ class Stopped:
     """Whether the run would end in the same way if it were resumed."""
 
 
+_Left: TypeAlias = facts.QuestionAsked | tuple[facts.Wait, ...] | None
+"""The question of a pause node, or the waits of a halted visit: none if a run inside it was paused. `None`:
+the visit failed, was cancelled, or could not start."""
+
 _Outcome: TypeAlias = tuple[Branch, NodeOutcome, object, Choice | None]
 """The last visit of a branch is over: its outcome and output, and the decision after it."""
 
@@ -97,12 +101,9 @@ class GraphMachine:
         self.running: dict[Unit, Branch] = {}
         """The branches of visits that run, in the order in which these started."""
         self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
-        self._asking: dict[Unit, tuple[Branch, facts.QuestionAsked]] = {}
-        self._halted: dict[Unit, tuple[Branch, tuple[facts.Wait, ...]]] = {}
-        """Visits that have halted, with their waits. A visit has none if a run inside it was paused."""
-        self._again: dict[Unit, Branch] = {}
-        """Visits that failed or were cancelled; when the run is resumed, they start anew if their branches
-        go on."""
+        self._left: dict[Unit, tuple[Branch, _Left]] = {}
+        """Visits that run no more and are not over. If their branches go on when the run is resumed, those
+        without an open question start anew."""
         self._held: list[_Outcome] = []
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
@@ -155,21 +156,15 @@ class GraphMachine:
             for name in names.union(plan.reducers):
                 branch.memory.get(name)
 
-    def branch_of(self, visit: Unit) -> Branch | None:
-        """Return the branch of a visit that runs, or that waits for a decision or an answer; else `None`."""
-        branch = self.running.get(visit)
-        if branch is not None:
-            return branch
-        found = self._deciding.get(visit) or self._asking.get(visit)
-        return None if found is None else found[0]
-
-    def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
-        """Return which fact of a visit has to come next; `None` if it has not started or is over."""
-        if visit in self.running:
-            return "outcome"
-        if visit in self._deciding:
-            return "decision"
-        return "answer" if visit in self._asking else None
+    def branch_of(self, fact: facts.StepFact) -> Branch | None:
+        """Return the branch of a visit or decision that runs, or that an answer is for; else `None`."""
+        visit = self._visit_of(fact)
+        if fact.step_id in self.decisions:
+            return self._deciding[visit][0] if visit in self._deciding else None
+        if isinstance(fact, facts.AnswerGiven):
+            branch, left = self._left.get(visit, (None, None))
+            return branch if isinstance(left, facts.QuestionAsked) else None
+        return self.running.get(visit)
 
     @property
     def _all(self) -> Sequence[Branch]:
@@ -193,8 +188,11 @@ class GraphMachine:
     @property
     def questions(self) -> Mapping[Visit, facts.QuestionAsked]:
         """Open questions of pause nodes, in the order in which they were asked."""
-        asking = self._asking.values()
-        return {branch.visit: asked for branch, asked in asking if branch.state == "open"}
+        return {
+            branch.visit: left
+            for branch, left in self._left.values()
+            if isinstance(left, facts.QuestionAsked) and branch.state == "open"
+        }
 
     # --- events ---
 
@@ -209,19 +207,18 @@ class GraphMachine:
                 self.root.memory.write_all(inputs, "", self.events)
                 self._todo.append((self.root, self.plan.entry, "it is the entry"))
             case facts.QuestionAsked():
-                self._asking[self._visit_of(fact)] = self._leave_running(fact), fact
+                self._leave_running(fact, fact)
             case facts.AnswerGiven(answer=answer, written=written):
-                branch, _ = self._asking.pop(self._visit_of(fact))
-                self._succeed(branch, written, answer)
+                self._succeed(self._left.pop(self._visit_of(fact))[0], written, answer)
             case facts.StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
             case facts.StepCancelled():
                 if (deciding := self._deciding.pop(self._visit_of(fact), None)) is not None:
                     self._held.append((*deciding, None))
                 else:
-                    self._again[fact.step_id, fact.visit] = self._leave_running(fact)
+                    self._leave_running(fact, None)
             case facts.StepHalted():
-                self._halted[fact.step_id, fact.visit] = self._leave_running(fact), fact.waits
+                self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
@@ -237,10 +234,14 @@ class GraphMachine:
                 raise TypeError(f"a graph has no {type(fact).__name__}")
 
     def _leave_running(
-        self, fact: facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
+        self,
+        fact: facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked,
+        left: _Left,
     ) -> Branch:
         """Return the branch of a visit that no longer runs. The values that the visit wrote are kept."""
-        branch = self.running.pop((fact.step_id, fact.visit))
+        unit = fact.step_id, fact.visit
+        branch = self.running.pop(unit)
+        self._left[unit] = branch, left
         self._keep(branch, fact.step_id, fact.written)
         return branch
 
@@ -251,9 +252,9 @@ class GraphMachine:
 
     def _waits(self) -> Iterator[tuple[str, facts.Wait]]:
         yield from ((visit.node, asked.wait) for visit, asked in self.questions.items())
-        for branch, waits in self._halted.values():
-            if branch.state == "open":
-                yield from ((branch.node, wait) for wait in waits)
+        for branch, left in self._left.values():
+            if isinstance(left, tuple) and branch.state == "open":
+                yield from ((branch.node, wait) for wait in left)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.node
@@ -269,7 +270,7 @@ class GraphMachine:
         if fact.step_id in self.decisions:
             self._held.append((*self._deciding.pop(visit), None))
         else:
-            branch = self._again[visit] = self._leave_running(fact)
+            branch = self._leave_running(fact, None)
             failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
             branch.unhandled[visit.node] = Written(failed, visit.node, self.events)
             if not is_outer:
@@ -298,14 +299,15 @@ class GraphMachine:
 
     def _waiting(self) -> Iterator[Branch]:
         """Yield the branches that go on when the run is resumed; those with questions before other waits."""
-        yield from self._again.values()
+        left = [*self._left.values()]
+        yield from (branch for branch, waits in left if waits is None)
         for branch, outcome, _, decision in self._held:
             if branch.node in self.plan.asking and decision is None and outcome != "failed":
                 yield branch
         yield from self._at_work()
-        yield from (branch for branch, _ in self._asking.values())
-        yield from (branch for branch, waits in self._halted.values() if waits)
-        yield from (branch for branch, waits in self._halted.values() if not waits)
+        yield from (branch for branch, waits in left if isinstance(waits, facts.QuestionAsked))
+        yield from (branch for branch, waits in left if isinstance(waits, tuple) and waits)
+        yield from (branch for branch, waits in left if waits == ())
         yield from self.ready
 
     def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
@@ -360,7 +362,7 @@ class GraphMachine:
         branch.sources = (node,)
         found = route.targets
         if found and outcome == "failed":
-            self._again.pop(branch.visit, None)
+            self._left.pop(branch.visit, None)
             self._note_failures([branch])
         if route.sends or len(found) > 1:
             self._fork(branch, route)
@@ -469,7 +471,7 @@ class GraphMachine:
             branch = self.ready.popleft()
             if branch.state != "open":
                 if branch.identity in self._branches:
-                    self._again[branch.visit] = branch
+                    self._left[branch.visit] = branch, None
                 continue
             node, number = branch.node, branch.number
             self.running[node, number] = branch
@@ -484,11 +486,12 @@ class GraphMachine:
 
     def may_start(self, visit: Unit) -> bool:
         """Return whether a visit waits here that may have started in the run, as limits were others then."""
-        return visit in self._again or any(branch.visit == visit for branch in self.ready)
+        waiting = (branch for branch, left in self._left.values() if left is None)
+        return any(branch.visit == visit for branch in (*waiting, *self.ready))
 
     def started(self, visit: Unit) -> list[Decision]:
         """Take in that a visit started which may start. Return the decision."""
-        branch = self._again.pop(visit, None)
+        branch, _ = self._left.pop(visit, (None, None))
         if branch is None:
             branch = next(branch for branch in self.ready if branch.visit == visit)
             self.ready.remove(branch)
@@ -521,12 +524,11 @@ class GraphMachine:
         for branch in self._all:
             if branch.state == "open":
                 branch.unhandled.clear()
-        halted = {visit: branch for visit, (branch, _) in self._halted.items()}
-        units = (self._again | halted | self.running).items()
-        for visit, branch in sorted(units, key=lambda one: one[1].started, reverse=True):
+        left = [one for one, why in self._left.values() if not isinstance(why, facts.QuestionAsked)]
+        for branch in sorted((*left, *self.running.values()), key=lambda one: one.started, reverse=True):
             if branch.state == "open":
-                for by_unit in (self._again, self._halted, self.running):
-                    by_unit.pop(visit, None)
+                self._left.pop(branch.visit, None)
+                self.running.pop(branch.visit, None)
                 self._put_back(branch)
 
     def _reopen(self) -> None:
@@ -626,21 +628,19 @@ class GraphMachine:
         try:
             overwritten = merge(around, kept, self.plan)
         except MemoryConflict as error:
-            merge(
-                around, kept, self.plan, forgiving=True
-            )  # branches that were left out stay so, though the run ends here
+            # Branches that were left out stay so, though the run ends here.
+            merge(around, kept, self.plan, forgiving=True)
             around.forked = None
             self._stop(Stopped("failed", "memory_conflict", str(error), error, is_final=True))
             return
         self._leave_fork(fork, kept)
-        if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
-            cause = f"the branches of {fork.node!r} have come together"
-            self._decided.append(Changed(Joined(fork, cause, overwritten)))
-            self._todo.append((around, fork.join, cause))
-        else:
-            cause = f"the branches of {fork.node!r} have ended"
-            self._decided.append(Changed(Joined(fork, cause, overwritten)))
+        join = fork.join if takes_errors or any(one.state == "arrived" for one in kept) else None
+        cause = f"the branches of {fork.node!r} have {'ended' if join is None else 'come together'}"
+        self._decided.append(Changed(Joined(fork, cause, overwritten)))
+        if join is None:
             self._end(around, "ended")
+        else:
+            self._todo.append((around, join, cause))
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch
@@ -665,9 +665,7 @@ class GraphMachine:
             return
         self._note_failures(left)
         inside = set(left)
-        self._again = {visit: one for visit, one in self._again.items() if one not in inside}
-        self._asking = {visit: one for visit, one in self._asking.items() if one[0] not in inside}
-        self._halted = {visit: one for visit, one in self._halted.items() if one[0] not in inside}
+        self._left = {visit: one for visit, one in self._left.items() if one[0] not in inside}
         self._held = [one for one in self._held if one[0] not in inside]
 
     def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:

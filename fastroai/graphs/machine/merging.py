@@ -42,9 +42,7 @@ def merge(
         if not values:
             return None
         if how is None and plan.on_conflict == "last_wins" and len(values) > 1:
-            ordered = sorted(values, key=when_written)
-            overwritten[key] = tuple(written.node for written in ordered)
-            return ordered[-1]
+            overwritten[key] = tuple(written.node for written in sorted(values, key=when_written))
         before = into.memory.written_here(key)
         base = [] if before is None or len(values) < len(found) else [before]
         try:
@@ -66,12 +64,7 @@ def merge_failures(into: Branch, branches: Iterable[Branch]) -> None:
 
 def salvage(branch: Branch, plan: GraphPlan) -> None:
     """Take over the values from forks that did not come together, so that no work is lost."""
-    waiting, forks = [branch], []
-    while waiting:
-        fork = waiting.pop().forked
-        if fork is not None:
-            forks.append(fork)
-            waiting.extend(fork.branches)
+    forks = [one.forked for one in branch.inside() if one.forked is not None]
     for fork in reversed(forks):
         merge(fork.branch, fork.branches, plan, forgiving=True)
         merge_failures(fork.branch, fork.branches)

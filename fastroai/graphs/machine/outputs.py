@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from fastroai.errors import MissingDependencyError, nearest_hint
@@ -50,10 +50,13 @@ class NodeOutputs(Outputs):
         self._nodes, self._sources = nodes, sources
         self.values = latest  # type: ignore[assignment]  # nobody writes here: the state machine does
 
-    @property
-    def dependencies(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]  # made when needed
-        """The sources with an output, by node. All nodes have the same, as only the visited node asks."""
-        return _Sources(self._nodes, self._sources, self.values)
+    def needs_of(self, reader: str) -> tuple[str, ...]:
+        """Return the sources with an output, of the visited node: only that asks."""
+        return tuple(source for source in self._sources if source in self.values)
+
+    def is_read_by(self, reader: str, step_id: str) -> bool:
+        """Return whether the node has an output."""
+        return step_id in self.values
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:
         """Return the same outputs, some of them with other values."""
@@ -63,9 +66,8 @@ class NodeOutputs(Outputs):
         """Return the latest output of a node. Raises `MissingDependencyError`."""
         if step_id in self.values:
             return self.values[step_id]
-        if step_id not in self.dependencies:
-            known = ", ".join(map(repr, self.dependencies))
-            hint = nearest_hint(step_id, self.dependencies)
+        if step_id not in self._nodes:
+            known, hint = ", ".join(map(repr, self._nodes)), nearest_hint(step_id, self._nodes)
             raise MissingDependencyError(
                 reader, step_id, f"the graph has no such node; it has {known}.{hint}"
             )
@@ -79,26 +81,3 @@ class NodeOutputs(Outputs):
     def is_ancestor(self, step_id: str, of: str) -> bool:
         """Return whether the node has an output: only nodes in the past of the branch have one here."""
         return step_id in self.values
-
-
-class _Sources(Mapping[str, tuple[str, ...]]):
-    """The same sources for every node, as only the visited node asks."""
-
-    __slots__ = ("_latest", "_nodes", "_sources")
-
-    def __init__(
-        self, nodes: Collection[str], sources: tuple[str, ...], latest: Mapping[str, object]
-    ) -> None:
-        self._nodes, self._sources, self._latest = nodes, sources, latest
-
-    def __getitem__(self, node: str) -> tuple[str, ...]:
-        return tuple(source for source in self._sources if source in self._latest)
-
-    def __contains__(self, node: object) -> bool:
-        return node in self._nodes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)

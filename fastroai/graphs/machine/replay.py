@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, assert_never, cast
+from typing import Any, NamedTuple, assert_never, cast
 
 from pydantic import JsonValue
 
@@ -21,9 +21,8 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, Unit, unit_of
+from fastroai.runs.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
-from fastroai.runs.work import Outcome
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
 from fastroai.store.memo import Memo
@@ -33,6 +32,44 @@ from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
 logger = logging.getLogger("fastroai.graphs")
+
+
+class _Reader(NamedTuple):
+    """Reads the values of the entry at a position of the log."""
+
+    recorded: Memo
+    plan: GraphPlan
+    codec: PayloadCodec | None
+    position: int = 0
+
+    def value(self, stored: JsonValue, declared: object) -> Any:
+        """Decode a value on record."""
+        try:
+            return stored_value(stored, declared, self.codec)
+        except ValueError as error:
+            raise self.corrupt(f"it is not of the type that is declared: {error}") from error
+
+    def writes(self, node: str, output: object, written: Mapping[str, object]) -> dict[str, object]:
+        """Return the values that an output writes to memory."""
+        try:
+            return writes_of(self.plan, node, output, written)
+        except (ContractViolation, ConfigurationError) as error:
+            reason = f"what node {node!r} gave is not what it declares: {error}"
+            raise self.corrupt(reason) from error
+
+    def writes_on_record(
+        self, node: str, output: OnRecord, written: Mapping[str, object]
+    ) -> dict[str, object]:
+        """Return the values that an output writes to memory. Each is decoded when it is read."""
+        names = self.plan.writes.get(node)
+        if names is None:
+            return {**written, node: output}
+        whole = OnRecord(lambda: self.writes(node, output.value, written))
+        return {**written, **{name: OnRecord(partial(_one_of, whole, name)) for name in names}}
+
+    def corrupt(self, reason: str) -> RunCorrupt:
+        """Return the error for a log that does not fit the graph."""
+        return RunCorrupt(self.recorded.opened.run_id, self.position, reason)
 
 
 class GraphReplay(Replay):
@@ -52,9 +89,9 @@ class GraphReplay(Replay):
         forgiving: bool = False,
     ) -> None:
         """Begin the replay. `known` has the visits on record, and whether each was skipped."""
-        self._setup, self._recorded, self._codec, self._forgiving = setup, recorded, codec, forgiving
+        self._setup, self._forgiving = setup, forgiving
+        self._reader = _Reader(recorded, setup.plan, codec)
         self.threads = setup.threads()
-        self._position = 0
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By place of a visit, the number of an attempt and the values that it wrote."""
         self._messages: dict[str, JsonValue] = {}
@@ -91,7 +128,7 @@ class GraphReplay(Replay):
     # --- entry by entry ---
 
     def _read(self, position: int, entry: facts.PlanFact) -> None:
-        self._position = position
+        self._reader = self._reader._replace(position=position)
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
                 self._messages.pop(entry.place, None)
@@ -108,39 +145,35 @@ class GraphReplay(Replay):
                 self.tell(entry)
             case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
                 pass  # the step asks anew when the run is resumed, and finds the answer
-            case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
-                self._read_outcome(entry)
-            case facts.QuestionAsked() | facts.AnswerGiven():
-                self._read_outcome(entry)
             case facts.StepSkipped() | EdgesResolved() | facts.RunFinished():
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
+            case _ if isinstance(entry, Outcome | facts.AnswerGiven):
+                self._read_outcome(entry)
             case _:
-                raise self._corrupt(f"a graph has no {type(entry).__name__}")
+                raise self._reader.corrupt(f"a graph has no {type(entry).__name__}")
 
     def _read_written(self, entry: ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)
         known = self._written.get(place)
         values = {} if known is None or known[0] != attempt else known[1]
-        read = partial(_decoded, self._recorded, self._position, entry.value, None, self._codec)
-        values[entry.key] = OnRecord(read)
+        values[entry.key] = OnRecord(partial(self._reader.value, entry.value, None))
         self._written[place] = attempt, values
 
     def _read_outcome(self, entry: Outcome | facts.AnswerGiven) -> None:
         machine = self.machine
         decided = machine.decided_after(entry)
         visit = decided or Visit(*unit_of(entry))
-        branch = machine.branch_of(visit)
-        due = "decision" if decided else "answer" if isinstance(entry, facts.AnswerGiven) else "outcome"
-        if branch is None or machine.awaits(visit) != due:
+        branch = machine.branch_of(entry)
+        if branch is None:
             if self._forgiving:
                 return
-            raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
+            raise self._reader.corrupt(f"the graph would not have come to {entry.place!r} there")
         if isinstance(entry, facts.AnswerGiven):
             try:
-                answer = self._value(entry.answer, self._setup.answers.get(visit.node))
-                written = self._writes(visit, answer, {})
+                answer = self._reader.value(entry.answer, self._setup.answers.get(visit.node))
+                written = self._reader.writes(visit.node, answer, {})
             except RunCorrupt as wrong:  # the inbox has checked only the JSON Schema
                 logger.warning("node %r still waits: an answer does not fit: %s", visit.node, wrong.reason)
                 return
@@ -162,16 +195,16 @@ class GraphReplay(Replay):
         error: BaseException | None,
     ) -> None:
         stored = self._messages.pop(entry.place, None)
-        phase = None if stored is None else self.threads.phase_from_json(self._value(stored, None))
+        phase = None if stored is None else self.threads.phase_from_json(self._reader.value(stored, None))
         self.threads.add(branch, visit, written, error, phase)
 
     def _live_decision(self, entry: Outcome) -> Outcome:
         match entry:
             case facts.StepFinished():
                 try:
-                    return replace(entry, output=decision_from_json(self._value(entry.output, None)))
+                    return replace(entry, output=decision_from_json(self._reader.value(entry.output, None)))
                 except ValueError as error:
-                    raise self._corrupt(str(error)) from error
+                    raise self._reader.corrupt(str(error)) from error
             case facts.StepFailed():
                 return replace(entry, raised=entry.failure.as_error())
             case facts.StepCancelled() | facts.StepHalted() | facts.QuestionAsked():
@@ -181,7 +214,7 @@ class GraphReplay(Replay):
 
     def _live(self, entry: Outcome, visit: Visit) -> Outcome:
         """Return an entry with live values, or with values on record that are decoded when they are read."""
-        attempt, written = self._written.pop(entry.place, (None, {}))
+        reader, (attempt, written) = self._reader, self._written.pop(entry.place, (None, {}))
         if isinstance(entry, facts.StepCancelled | facts.StepHalted):
             return replace(entry, written=written)
         if isinstance(entry, facts.StepFailed):
@@ -190,60 +223,16 @@ class GraphReplay(Replay):
             written = {}  # it succeeded without the values that an earlier attempt had written
         declared = self._setup.declared.get(visit.node)
         if isinstance(entry, facts.QuestionAsked):
-            return replace(entry, question=self._value(entry.question, declared), written=written)
-        output = OnRecord(partial(output_on_record, self._recorded, entry, declared, self._codec))
+            return replace(entry, question=reader.value(entry.question, declared), written=written)
+        output = OnRecord(partial(output_on_record, reader.recorded, entry, declared, reader.codec))
         if visit.node in self._setup.plan.sending:  # the sends decide which nodes come next
             sent = output.value
-            return replace(entry, output=sent, written=self._writes(visit, sent, written))
-        return replace(entry, output=output, written=self._writes_on_record(visit.node, output, written))
-
-    def _writes_on_record(
-        self, node: str, output: OnRecord, written: Mapping[str, object]
-    ) -> dict[str, object]:
-        """Return the values that an output writes to memory. Each is decoded when it is read."""
-        plan, recorded, position = self._setup.plan, self._recorded, self._position
-        names = plan.writes.get(node)
-        if names is None:
-            return {**written, node: output}
-        whole = OnRecord(lambda: _written(plan, recorded, position, node, output.value, written))
-        return {**written, **{name: OnRecord(partial(_one_of, whole, name)) for name in names}}
-
-    def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
-        return _written(self._setup.plan, self._recorded, self._position, visit.node, output, written)
+            return replace(entry, output=sent, written=reader.writes(visit.node, sent, written))
+        return replace(entry, output=output, written=reader.writes_on_record(visit.node, output, written))
 
     def _inputs(self, stored: Mapping[str, JsonValue]) -> dict[str, object]:
-        return {name: self._value(value, self._setup.input_types.get(name)) for name, value in stored.items()}
-
-    def _value(self, stored: JsonValue, declared: object) -> Any:
-        return _decoded(self._recorded, self._position, stored, declared, self._codec)
-
-    def _corrupt(self, reason: str) -> RunCorrupt:
-        return RunCorrupt(self._recorded.opened.run_id, self._position, reason)
-
-
-def _decoded(
-    recorded: Memo, position: int, stored: JsonValue, declared: object, codec: PayloadCodec | None
-) -> object:
-    try:
-        return stored_value(stored, declared, codec)
-    except ValueError as error:
-        reason = f"it is not of the type that is declared: {error}"
-        raise RunCorrupt(recorded.opened.run_id, position, reason) from error
-
-
-def _written(
-    plan: GraphPlan,
-    recorded: Memo,
-    position: int,
-    node: str,
-    output: object,
-    written: Mapping[str, object],
-) -> dict[str, object]:
-    try:
-        return writes_of(plan, node, output, written)
-    except (ContractViolation, ConfigurationError) as error:
-        reason = f"what node {node!r} gave is not what it declares: {error}"
-        raise RunCorrupt(recorded.opened.run_id, position, reason) from error
+        types = self._setup.input_types
+        return {name: self._reader.value(value, types.get(name)) for name, value in stored.items()}
 
 
 def _one_of(written: OnRecord, name: str) -> object:

@@ -125,14 +125,25 @@ def _resolve(
     held: Edge | None = None
     sent = Counter(send.target for send in sends)
     for edge in plan.edges[node]:
-        if edge.when == "conditional":
-            outcome_of_edge = _conditional(plan, edge, held, output, memory)
-            held = edge if outcome_of_edge.taken else held
-            outcomes.append(outcome_of_edge)
-        elif edge.when == "send":
-            outcomes.append(_sent(edge, node, sent[edge.target]))
-        else:
-            outcomes.append(_after_success(edge, node, outcome, decision))
+        taken, test, because = True, None, f"{node!r} {outcome}"
+        match edge.when:
+            case "on_failure":
+                taken = False
+            case "conditional" if held is not None:
+                taken, because = False, f"the condition of the edge to {held.target!r} held before"
+            case "conditional":
+                test, because = tested(plan.conditions[edge], output, memory), ""
+                taken = test.holds
+                held = edge if taken else None
+            case "send":
+                count = sent[edge.target]
+                taken, because = count > 0, f"{node!r} has sent {count or 'nothing'} there"
+            case "llm_decide":
+                assert decision is not None
+                taken, because = edge.target == decision.target, _decided(decision)
+            case "always":
+                because = "always, unless a condition holds"
+        outcomes.append(EdgeOutcome(edge, taken, test, because))
     if held is None and not sends:
         return outcomes
     beside = f"{node!r} has sent" if held is None else f"the condition of the edge to {held.target!r} holds"
@@ -146,33 +157,7 @@ def _after_failure(edge: Edge, node: str) -> EdgeOutcome:
     return EdgeOutcome(edge, taken, None, f"{node!r} failed" if edge.when != "always" else "always")
 
 
-def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Choice | None) -> EdgeOutcome:
-    match edge.when:
-        case "on_success":
-            return EdgeOutcome(edge, True, None, f"{node!r} {outcome}")
-        case "on_failure":
-            return EdgeOutcome(edge, False, None, f"{node!r} {outcome}")
-        case "llm_decide":
-            assert decision is not None
-            return EdgeOutcome(edge, edge.target == decision.target, None, _decided(decision))
-        case _:
-            return EdgeOutcome(edge, True, None, "always, unless a condition holds")
-
-
-def _sent(edge: Edge, node: str, count: int) -> EdgeOutcome:
-    return EdgeOutcome(edge, count > 0, None, f"{node!r} has sent {count or 'nothing'} there")
-
-
 def _decided(decision: Choice) -> str:
     if decision.failure is not None:
         return f"{decision.target!r} is the fallback: {decision.failure}"
     return f"{decision.target!r} was decided for: {decision.reasoning}"
-
-
-def _conditional(
-    plan: GraphPlan, edge: Edge, held: Edge | None, output: object, memory: Mapping[str, object]
-) -> EdgeOutcome:
-    if held is not None:
-        return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
-    outcome = tested(plan.conditions[edge], output, memory)
-    return EdgeOutcome(edge, outcome.holds, outcome)

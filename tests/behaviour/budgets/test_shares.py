@@ -479,7 +479,7 @@ async def later(seconds: float, work: Callable[[], Any]) -> Any:
 
 @in_virtual_time
 async def test_who_waits_for_a_spend_limit_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.runtime.spending.TOLD_AFTER", -1.0)  # it goes by the clock on the wall
+    monkeypatch.setattr("fastroai.runtime.at_limits.TOLD_AFTER", -1.0)  # it goes by the clock on the wall
     desk = Desk(max_tokens=800)
     limit = SpendLimit(microcents=1_000, window="total", store=MemorySpendStore(), key="acme")
     events: list[RunEvent] = []

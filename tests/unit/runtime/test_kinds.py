@@ -6,13 +6,34 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pytest
 from support.declared_facts import FACTS
 
-from fastroai.runtime.facts import Begins, Ends, Fact, Notes, RunFact, StepFact, StepFinished
+from fastroai.runtime.facts import (
+    Begins,
+    CallEnded,
+    Ends,
+    Fact,
+    FailureFacts,
+    Notes,
+    OnceFailed,
+    RunFact,
+    StepCancelled,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepHalted,
+    StepSkipped,
+    ToolEnded,
+    Wait,
+    WaitEnded,
+)
 from fastroai.runtime.kinds import DECLARED_IN, fact_class
+from fastroai.workflows.facts import SkipRequested
+
+FAILURE: Final = FailureFacts(error_type="ValueError", message="no", failure_class="terminal")
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -54,3 +75,29 @@ def test_facts_about_one_thing_have_the_same_key() -> None:
     one, other = StepFinished("a", 1, visit=2), StepFinished("a", 2)
     assert one.about == ("step", "a#2") != other.about
     assert fact_class("nothing of this name") is None
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (StepFinished("a", 1), "succeeded"),
+        (StepFinished("a", 1, conversation="incomplete"), "incomplete"),
+        (StepFailed("a", FAILURE), "failed"),
+        (StepHalted("a", ()), "incomplete"),
+        (StepCancelled("a", "it was asked to"), "cancelled"),
+        (StepSkipped("a", "its condition does not hold"), "skipped"),
+        (SkipRequested("a"), "cancelled"),
+        (ToolEnded(place="a@1", tool="t", result=1), "succeeded"),
+        (ToolEnded(place="a@1", tool="t", retry="again"), "retried"),
+        (ToolEnded(place="a@1", tool="t", retry="no", is_final=True), "failed"),
+        (ToolEnded(place="a@1", tool="t", deferred="approval"), "incomplete"),
+        (WaitEnded("a", Wait(what="sleep", id="1")), "succeeded"),
+        (WaitEnded("a", Wait(what="message", id="1", name="paid"), number=3), "succeeded"),
+        (WaitEnded("a", Wait(what="message", id="1", name="paid")), "failed"),
+        (CallEnded(place="a@1/f#1", call=None, failure=FAILURE), "failed"),
+        (OnceFailed(place="a", name="pay"), "failed"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, Fact) else given,
+)
+def test_an_end_says_how_it_ended(end: Ends, outcome: str) -> None:
+    assert end.outcome == outcome

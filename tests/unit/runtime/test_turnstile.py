@@ -20,7 +20,7 @@ async def test_one_at_a_time_in_the_order_in_which_they_came() -> None:
 
     async def pass_through(number: int) -> None:
         nonlocal inside
-        async with turnstile:
+        async with turnstile.turn():
             inside += 1
             assert inside == 1
             order.append(number)
@@ -29,7 +29,7 @@ async def test_one_at_a_time_in_the_order_in_which_they_came() -> None:
 
     await asyncio.gather(*map(pass_through, range(5)))
     assert order == [0, 1, 2, 3, 4]
-    async with turnstile:
+    async with turnstile.turn():
         pass
 
 
@@ -37,10 +37,10 @@ async def test_whoever_is_cancelled_in_line_leaves_it() -> None:
     turnstile, passed = Turnstile(), list[str]()
 
     async def pass_through(name: str) -> None:
-        async with turnstile:
+        async with turnstile.turn():
             passed.append(name)
 
-    async with turnstile:
+    async with turnstile.turn():
         tasks = [asyncio.create_task(pass_through(name)) for name in ("a", "b", "c")]
         await let_all_wait()
         tasks[1].cancel()
@@ -53,10 +53,10 @@ async def test_whoever_is_cancelled_when_it_was_their_turn_lets_the_next_one_thr
     turnstile, passed = Turnstile(), list[str]()
 
     async def pass_through(name: str) -> None:
-        async with turnstile:
+        async with turnstile.turn():
             passed.append(name)
 
-    async with turnstile:
+    async with turnstile.turn():
         tasks = [asyncio.create_task(pass_through(name)) for name in ("a", "b")]
         await let_all_wait()
     tasks[0].cancel()  # it is its turn, and it has not noticed
@@ -68,7 +68,7 @@ async def test_an_error_inside_lets_the_next_one_through() -> None:
     turnstile = Turnstile()
 
     async def fail() -> None:
-        async with turnstile:
+        async with turnstile.turn():
             raise ValueError
 
     assert [type(error) for error in await asyncio.gather(fail(), fail(), return_exceptions=True)] == [
@@ -79,44 +79,38 @@ async def test_an_error_inside_lets_the_next_one_through() -> None:
 
 async def test_all_who_wait_are_turned_away_and_who_comes_later_is_not() -> None:
     turnstile, passed = Turnstile(), list[str]()
-    refusals = [SpendStoreUnavailable("redis", f"is down for {name}") for name in "abc"]
+    refusal = SpendStoreUnavailable("redis", "is down")
 
     async def pass_through(name: str) -> None:
-        async with turnstile:
+        async with turnstile.turn():
             passed.append(name)
 
-    async with turnstile:
+    async with turnstile.turn() as turn:
         waiting = [asyncio.create_task(pass_through(name)) for name in "abc"]
         await let_all_wait()
-        turnstile.turn_away(iter(refusals).__next__)
-        later = asyncio.create_task(pass_through("later"))
+        turn.set_exception(refusal)
         errors = await asyncio.gather(*waiting, return_exceptions=True)
         assert passed == []
-    await later
+        await pass_through("later")
     assert passed == ["later"]
-    assert errors == refusals
+    assert errors == [refusal] * 3
 
 
-async def test_whoever_is_cancelled_while_turned_away_takes_nobodys_turn() -> None:
+async def test_whoever_is_cancelled_while_turned_away_passes_the_error_on() -> None:
     turnstile = Turnstile()
 
     async def pass_through() -> None:
-        async with turnstile:
+        async with turnstile.turn():
             raise AssertionError
 
-    async with turnstile:
-        waiting = asyncio.create_task(pass_through())
+    async with turnstile.turn() as turn:
+        tasks = [asyncio.create_task(pass_through()) for _ in range(2)]
         await let_all_wait()
-        turnstile.turn_away(ValueError)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert waiting.cancelled()
-        other = asyncio.create_task(pass_through())
-        await let_all_wait()
-        assert not other.done(), "the turn is still taken"
-        other.cancel()
-        await asyncio.wait([other])
-    async with turnstile:
+        turn.set_exception(ValueError())
+        tasks[0].cancel()
+        errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in errors] == [asyncio.CancelledError, ValueError]
+    async with turnstile.turn():
         pass
 
 
@@ -126,7 +120,7 @@ def test_it_lets_through_those_of_many_event_loops_one_at_a_time() -> None:
 
     async def pass_through() -> None:
         nonlocal passed
-        async with turnstile:
+        async with turnstile.turn():
             assert inside.acquire(blocking=False), "alone"
             await asyncio.sleep(0)
             passed += 1
