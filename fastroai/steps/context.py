@@ -51,7 +51,7 @@ from fastroai.steps.durability import (
     step_place,
 )
 from fastroai.steps.fanout import run_bounded
-from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
+from fastroai.steps.once import IfInterrupted, OnceRegister, SideEffect, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
 from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
@@ -666,8 +666,8 @@ class StepContext(Generic[DepsT_co]):
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
-        return await OnceRegister.of(self._scope).run(
-            effect,
+        wanted = SideEffect(
+            effect=effect,
             log=log_of(self._scope) or Log(self._scope),  # outside of runs, there is no log
             run_id=self.run_id,
             place=without_attempts(step_place(self._scope)),
@@ -676,6 +676,7 @@ class StepContext(Generic[DepsT_co]):
             returns=returns,
             if_interrupted=if_interrupted,
         )
+        return await OnceRegister.of(self._scope).run(wanted)
 
     def once_sync(
         self,
