@@ -14,6 +14,7 @@ from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.definitions import definition_at, needs_of
+from fastroai.store.memo import ChargeOnRecord
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
@@ -73,15 +74,6 @@ class StepAttempt:
 
 
 @dataclass(slots=True)
-class Spent:
-    """A request or other spending. Its final record replaces an earlier one when the log brings it."""
-
-    record: RequestRecord
-    at: datetime
-    """When the request was sent, or the other spending was recorded or reserved."""
-
-
-@dataclass(slots=True)
 class _Draft:
     """An attempt that is built up while the log is read."""
 
@@ -95,8 +87,7 @@ class _Draft:
     output: JsonValue = None
     failure: facts.FailureFacts | None = None
     delay: float | None = None
-    spent: list[Spent] = field(default_factory=list)
-    sent: list[tuple[facts.RequestSent, Spent]] = field(default_factory=list)
+    spent: list[ChargeOnRecord] = field(default_factory=list)
     call_retries: list[facts.StepRetried] = field(default_factory=list)
 
     def finished(self) -> StepAttempt:
@@ -117,7 +108,9 @@ class _Draft:
             records=tuple(records),
             requests=tuple(
                 SentRequest(call=sent.request.call, fingerprint=sent.request.fingerprint, record=spent.record)
-                for sent, spent in self.sent
+                for spent in self.spent
+                if isinstance(sent := spent.begins, facts.RequestSent)
+                and split_attempt(sent.where)[0] == self.place
             ),
             call_retries=tuple(self.call_retries),
         )
@@ -127,7 +120,7 @@ class Attempts:
     """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
     def __init__(self, entries: Iterable[facts.Fact]) -> None:
-        self.spent: list[Spent] = []
+        self.spent: list[ChargeOnRecord] = []
         """All spending of the run, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
         """Steps that wait for their next attempt, with the number of that attempt and its time."""
@@ -136,7 +129,7 @@ class Attempts:
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
         """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
-        self._begun: dict[facts.Key, Spent] = {}
+        self._begun: dict[facts.Key, ChargeOnRecord] = {}
         """Requests and reservations, whose ends say what they have cost."""
         self._inputs: dict[str, JsonValue] = {}
         self._definition: JsonValue = None
@@ -194,12 +187,9 @@ class Attempts:
         if (known := self._begun.get(entry.about)) is not None:
             known.record = record
         elif isinstance(entry, facts.Begins):
-            spent = self._spend(entry.where, record, entry.at)
+            spent = self._spend(entry, record)
             if entry.about[-1]:  # all else that is spent has no end
                 self._begun[entry.about] = spent
-            draft = self._at(entry.where, entry.at)
-            if draft is not None and isinstance(entry, facts.RequestSent):
-                draft.sent.append((entry, spent))
 
     # --- attempts begin ---
 
@@ -283,13 +273,13 @@ class Attempts:
 
     # --- spending ---
 
-    def _spend(self, place: str, record: RequestRecord, at: datetime) -> Spent:
+    def _spend(self, begins: facts.Begins, record: RequestRecord) -> ChargeOnRecord:
         """Add a record to the spending of the attempt that made it, and of all attempts around that one."""
-        spent = Spent(record, at)
+        spent = ChargeOnRecord(begins, record, len(self.spent))
         self.spent.append(spent)
-        around: str | None = place
+        around: str | None = begins.where
         while around:
-            if (draft := self._at(around, at)) is not None:
+            if (draft := self._at(around, begins.at)) is not None:
                 draft.spent.append(spent)
             around = attempt_around(around)
         return spent
