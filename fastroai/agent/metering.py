@@ -812,9 +812,9 @@ class MeteredModel(FollowedMethods, OwnedModel):
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
         """Return a response that was paid for before, and note it as if it had just come."""
         if (run := self._run(current_scope())) is not None:
-            run.call = known.call
+            run.call = known.sent.request.call
             if terms.kind != "compaction":
-                run.last = known.charge
+                run.last = known.sent
         if known.response.usage.cost is not None:
             known.response.usage.cost = ExactUsd(known.response.usage.cost)
         return known.response

@@ -35,7 +35,7 @@ from fastroai.agent.fingerprint import fingerprint
 from fastroai.agent.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
-from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.runtime import FailureClass, RetriesUsed, Scope
 from fastroai.runtime.facts import (
     Asked,
     Begins,
@@ -60,10 +60,8 @@ class KnownResponse:
     """A response that is on record."""
 
     response: ModelResponse
-    charge: Charge
-    """The charge of the response in this run."""
-    call: str
-    """The name of the agent call that got the response: another call, if calls have changed places."""
+    sent: ChargeOnRecord
+    """The request, perhaps of another agent call, if calls have changed places."""
 
 
 @dataclass(slots=True)
@@ -116,7 +114,7 @@ class RequestOnRecord:
         if last.response is not None:
             response = _message(run, last.response, f"a response in {self.request.place!r}")
             assert isinstance(response, ModelResponse)
-            return KnownResponse(response, last, last.request.call)
+            return KnownResponse(response, last)
         last.mark("retried")  # this run asks again
         for sent in found:
             if sent.record.was_cut_short:

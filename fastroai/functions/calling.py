@@ -407,14 +407,8 @@ class _Performance(BaseStep[Any, T]):
         run = run_of(self.scope)
         if not self.restored or run is None:
             return _sums(self.draft.spent or _NOTHING_SPENT)
-        return _sums(self._spent_since(self._charges_told(run)))
-
-    def _charges_told(self, run: DurableRun) -> int:
-        """Return how many charges in the call, the first ones on record, its ends on record include."""
-        if self.known is None:
-            return 0
-        position = run.recorded.position_of(self.known)
-        return sum(1 for one in run.recorded.charges(self.place) if one.position < position)
+        told = 0 if self.known is None else run.recorded.position_of(self.known)
+        return _sums(self._spent_since(sum(one.position < told for one in run.recorded.charges(self.place))))
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.

@@ -103,10 +103,8 @@ class CallsOfBody:
         if self._run is not None:
             within = self._run.recorded.within(self._run.place(scope))
             runs = {one.part.place: one for one in within if isinstance(one, StepStarted)}
-            for ended in within:
-                if isinstance(ended, CallEnded):
-                    self._known.pop(ended.place, None)  # so that the order is that of the last ends
-                    self._known[ended.place] = ended
+            last = {one.place: one for one in reversed(within) if isinstance(one, CallEnded)}
+            self._known = dict(reversed(last.items()))
             unsure = CallsOnRecord.of(self._run.recorded).unsure
             on_record: dict[str, CallEnded | StepStarted] = {**runs, **self._known}
             self._left = {
