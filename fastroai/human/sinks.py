@@ -48,11 +48,10 @@ async def tell_people(log: Log, run: DurableRun) -> None:
     is logged. The question is in the inbox even then.
     """
     waits_for = () if log.finished is None else log.finished.questions
-    before = run.recorded.entries
-    known = {one.id for one in before if isinstance(one, QuestionAsked)}
-    known -= {one.id for one in before if isinstance(one, AnswerGiven)}
     for entry in run.journal.halting.values() if waits_for else ():
-        if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
+        before = run.recorded.about(entry.about)
+        is_open = bool(before) and not any(isinstance(one, AnswerGiven) for one in before)
+        if isinstance(entry, QuestionAsked) and entry.id in waits_for and not is_open:
             asked = Question.of(unseal_payloads(entry, run.codec), run.header)
             for sink in _sinks_for(entry.place, log):
                 await _tell(sink, asked)

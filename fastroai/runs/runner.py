@@ -336,7 +336,7 @@ class Runner:
         begun, scope = self._open(started)
         context = copy_context()
         context.run(make_current, scope)
-        used = NO_RETRIES_USED if run is None else run.recorded.used(started.about)
+        used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
         self._active[unit] = worker
         try:
             performed = self._work.perform(started, scope, used)
