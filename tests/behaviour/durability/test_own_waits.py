@@ -27,7 +27,7 @@ from fastroai.store import MemoryRunStore
 PATIENCE = 500
 
 
-def desk(folder: Path, done: Counter[str] | None = None, **options: Any) -> Pipeline[None, str]:
+def desk(folder: Path, done: Counter[str] | None = None, **options: Any) -> Pipeline[Any, Any, Any]:
     """A pipeline that does something, waits for a file, and does something with its text."""
     counted = Counter[str]() if done is None else done
 
@@ -45,7 +45,7 @@ def desk(folder: Path, done: Counter[str] | None = None, **options: Any) -> Pipe
     return Pipeline("desk", {"ask": ask, "use": use}, {"use": ["ask"]})
 
 
-async def woken(door: Pipeline[None, str], store: Any) -> Any:
+async def woken(door: Pipeline[Any, Any, Any], store: Any) -> Any:
     for _ in range(PATIENCE):
         if outcomes := await door.wake(store=store):
             (outcome,) = outcomes.values()
@@ -211,7 +211,7 @@ async def facts(store: Any) -> Sequence[Any]:
         return ()
 
 
-async def to_its_end(door: Pipeline[None, str], store: Any) -> Any:
+async def to_its_end(door: Pipeline[Any, Any, Any], store: Any) -> Any:
     try:
         result = await door.resume("r", store=store)
     except RunNotFound:
