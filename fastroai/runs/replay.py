@@ -11,7 +11,18 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import step_name
-from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Outcome, Told, Unit, unit_of
+from fastroai.runs.machine import (
+    Cancel,
+    Changed,
+    Decided,
+    Decision,
+    Machine,
+    OfWorkflow,
+    Outcome,
+    Told,
+    Unit,
+    unit_of,
+)
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -248,16 +259,19 @@ _NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
 
 
 def _is_same(decided: _Decision, entry: _Decision) -> bool:
-    match decided, entry:
-        case StepStarted(cause=ours), StepStarted(cause=theirs):
-            # a resumed run may give a shorter cause, without the step that was waited for
-            return ours.startswith(theirs) or theirs.startswith(ours)
-        case EdgesResolved(edges=ours_taken), EdgesResolved(edges=theirs_taken):
-            edges = ([(edge.target, edge.taken) for edge in each] for each in (ours_taken, theirs_taken))
-            return next(edges) == next(edges)
-        case StepSkipped(cause=ours), StepSkipped(cause=theirs):
-            return ours == theirs
-    return False
+    match entry:
+        case StepStarted():  # a resumed run may give a shorter cause, without the step that was waited for
+            assert isinstance(decided, StepStarted)
+            return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
+        case StepSkipped():
+            assert isinstance(decided, StepSkipped)
+            return entry.cause == decided.cause
+        case EdgesResolved():
+            assert isinstance(decided, EdgesResolved)
+            outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (entry, decided))
+            return next(outcomes) == next(outcomes)
+        case _:
+            assert_never(entry)
 
 
 def _in_short(entry: PartEntry) -> str:
@@ -281,4 +295,11 @@ def _in_short(entry: PartEntry) -> str:
         case StepHalted():
             waits = "waiting for an answer" if entry.waits else "paused"
             return f"{step_name(entry.place)!r} {waits}"
-    return type(entry).__name__
+        case _ if isinstance(entry, OfWorkflow):
+            return type(entry).__name__
+        case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+            return type(entry).__name__
+        case SpendingRecorded() | PauseRequested() | StopRequested():
+            return type(entry).__name__
+        case _:
+            assert_never(entry)
