@@ -20,9 +20,10 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 OF_TIME = re.compile(
     r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d"
-    r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess\.|multiprocessing"
+    r"|threading\.Thread|ThreadPoolExecutor|to_thread|Popen|create_subprocess|multiprocessing"
 )
-"""In the source of a test that depends on real time, or does things in parallel."""
+"""In the source of a test that depends on real time, or does things in parallel. A program that is run to
+its end, and does nothing else beside the test, does neither."""
 HAVE_COMMANDS = ("durability", "properties", "versions", "workflows")
 """Folders whose tests have commands: `make kill-sweep`, `make faults`, `make fuzz`, `make test-versions`."""
 
