@@ -17,7 +17,6 @@ from fastroai.runs.machine import (
     Decided,
     Decision,
     Machine,
-    OfWorkflow,
     Outcome,
     Told,
     Unit,
@@ -226,7 +225,7 @@ def _expected(replay: Replay, entry: PartEntry, is_stopping: bool) -> str | None
             return None if _is_same(decided, entry) else _in_short(decided)
         case QuestionAsked(name=name) if name:
             return None  # a question of `ctx.ask`, which does not end its step
-        case _ if isinstance(entry, Outcome):
+        case StepFinished() | StepFailed() | StepCancelled() | StepHalted() | QuestionAsked():
             unit = unit_of(entry)
             is_running = unit in replay.due and (StepStarted, unit) not in replay.pending
             return None if is_running else f"{entry.step_id!r} not running"
@@ -295,11 +294,11 @@ def _in_short(entry: PartEntry) -> str:
         case StepHalted():
             waits = "waiting for an answer" if entry.waits else "paused"
             return f"{step_name(entry.place)!r} {waits}"
-        case _ if isinstance(entry, OfWorkflow):
+        case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
             return type(entry).__name__
         case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
             return type(entry).__name__
-        case SpendingRecorded() | PauseRequested() | StopRequested():
+        case CheckpointSet() | CheckpointRestored() | SpendingRecorded() | PauseRequested() | StopRequested():
             return type(entry).__name__
         case _:
             assert_never(entry)
