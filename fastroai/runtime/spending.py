@@ -17,6 +17,7 @@ from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.turnstile import Turn
 from fastroai.runtime.wakeup import result_of
 from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
@@ -208,7 +209,7 @@ class SharedReservation:
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store was unavailable, and the limit lets the request go out all the same."""
-        self._turn: Future[None] | None = None
+        self._turn: Turn | None = None
         """Its turn among the requests of this process; `None` inside of another request."""
         self._reserved_usd = _ZERO
         self.drawn_usd = _ZERO

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.connections import Connections
@@ -22,6 +22,8 @@ from fastroai.usage.spend_store import SpendAccount
 if TYPE_CHECKING:
     from psycopg import Connection
     from redis.commands.core import Script
+
+T = TypeVar("T")
 
 _EXPECTED: Final = (
     "a place where no earlier version of FastroAI has counted: {what} cannot be read any more, and would "
@@ -41,19 +43,20 @@ async def refuse_earlier(runs: RunStore, account: SpendAccount | None) -> None:
     """
     while isinstance(runs, OffloadingRunStore):
         runs = runs.store
-    place: tuple[Connections[Any], str, Callable[[Any], bool]]
     if isinstance(runs, SQLiteRunStore):
-        place = runs.connections, "file", _in_sqlite(account)
+        await _refuse(runs.connections, "file", _in_sqlite(account), account)
     elif isinstance(runs, RedisRunStore):
-        place = runs.connections, "prefix", _in_redis(runs.prefix, account)
+        await _refuse(runs.connections, "prefix", _in_redis(runs.prefix, account), account)
     elif isinstance(runs, PostgresRunStore):
-        place = runs.connections, "schema", _in_postgres(runs.schema, account)
-    else:
-        return
-    connections, kind, has = place
+        await _refuse(runs.connections, "schema", _in_postgres(runs.schema, account), account)
+
+
+async def _refuse(
+    connections: Connections[T], place: str, has: Callable[[T], bool], account: SpendAccount | None
+) -> None:
     if await connections.run(has):
         what = f"the account {account.key!r} ({account.window})" if account else "what it has counted"
-        expected = _EXPECTED.format(what=what, place=kind)
+        expected = _EXPECTED.format(what=what, place=place)
         raise ConfigurationError("store", connections.driver.name, expected)
 
 

@@ -94,7 +94,8 @@ class AccountRow:
     def pack(self) -> None:
         """Pack the windows that are seldom needed."""
         first = min(self.charged, next(reversed(self.windows)) - WINDOWS_KEPT + 1)
-        if seldom := {number: row for number, row in self.windows.items() if number < first}:
+        if next(iter(self.windows)) < first:
+            seldom = {number: row for number, row in self.all_windows().items() if number < first}
             text = _windows().dump_json(seldom, exclude_defaults=True)
             self.earlier = base64.b85encode(zlib.compress(text, zlib.Z_BEST_SPEED)).decode()
             self.windows = {number: row for number, row in self.windows.items() if number >= first}

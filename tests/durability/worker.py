@@ -410,6 +410,9 @@ def main() -> None:
     waiting.SHORT_SLEEP = 0.0  # every sleep halts
     random.seed()
     asyncio.run(warm_up())
+    for thread in threading.enumerate():  # those of the loop that has ended come to their end, too
+        if thread.name.startswith("AnyIO"):
+            thread.join()
     names = {thread.name for thread in threading.enumerate()}
     assert names == {"MainThread", "fastroai-sync"}, names
     print("ready", flush=True)

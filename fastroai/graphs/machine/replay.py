@@ -149,7 +149,9 @@ class GraphReplay(Replay):
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
-            case _ if isinstance(entry, Outcome | facts.AnswerGiven):
+            case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
+                self._read_outcome(entry)
+            case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
             case _:
                 raise self._reader.corrupt(f"a graph has no {type(entry).__name__}")

@@ -64,6 +64,24 @@ async def test_whoever_is_cancelled_when_it_was_their_turn_lets_the_next_one_thr
     assert passed == ["b"]
 
 
+async def test_any_number_of_those_in_line_may_be_cancelled_before_the_next_one() -> None:
+    turnstile = Turnstile()
+
+    async def pass_through() -> None:
+        async with turnstile.turn():
+            pass
+
+    async with turnstile.turn():
+        tasks = [asyncio.create_task(pass_through()) for _ in range(5_000)]
+        await let_all_wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        last = asyncio.create_task(pass_through())
+        await let_all_wait()
+    await last
+
+
 async def test_an_error_inside_lets_the_next_one_through() -> None:
     turnstile = Turnstile()
 

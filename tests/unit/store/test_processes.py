@@ -94,12 +94,16 @@ async def test_processes_that_are_killed_at_any_moment_cross_no_limit_and_leave_
     shared: Kept, tmp_path: Path
 ) -> None:
     """Each has some claims at once: in line, reserved, sent, and on their way."""
-    notes, of, limit = tmp_path / "notes", account(key="shared"), Decimal(60)
+    notes, of = tmp_path / "notes", account(key="shared")
     notes.touch()
-    amount, cost, lines, random = Decimal(3), Decimal("0.125"), 4, Random(1)
-    wanted = task(shared, "without_end", str(amount), str(limit), cost=cost, lines=lines, notes=str(notes))
-    killed = 0
+    amount, cost, lines, random = Decimal(3), Decimal("0.0125"), 4, Random(1)
+    killed, spent = 0, Decimal(0)
     for _ in range(3):
+        # Room for at least 9 of the 12 requests at once, however many counted in full when they were killed.
+        limit = spent + 11 * amount
+        wanted = task(
+            shared, "without_end", str(amount), str(limit), cost=cost, lines=lines, notes=str(notes)
+        )
         workers = Workers(3, work, ["support.spend_worker"])
         try:
             for pipe in workers.pipes:
@@ -119,7 +123,7 @@ async def test_processes_that_are_killed_at_any_moment_cross_no_limit_and_leave_
         assert await SpendDesk(shared.store).end_leases_of_dead(of, verdict.holders)
         balance = await shared.store.settle(mine, Decimal(0))
         assert balance.reserved_usd == 0, "reserved for ever"
-        assert balance.spent_usd <= limit
+        assert (spent := balance.spent_usd) <= limit
     told = notes.read_text().split()
     sent, settled = told.count("sent"), told.count("settled")
     assert sent - settled <= killed * lines
