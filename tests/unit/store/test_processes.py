@@ -123,7 +123,8 @@ async def test_processes_that_are_killed_at_any_moment_cross_no_limit_and_leave_
         assert await SpendDesk(shared.store).end_leases_of_dead(of, verdict.holders)
         balance = await shared.store.settle(mine, Decimal(0))
         assert balance.reserved_usd == 0, "reserved for ever"
-        assert (spent := balance.spent_usd) <= limit
+        spent = balance.spent_usd
+        assert spent <= limit
     told = notes.read_text().split()
     sent, settled = told.count("sent"), told.count("settled")
     assert sent - settled <= killed * lines
