@@ -50,7 +50,7 @@ async def works_again(store: RunStore) -> None:
 
 @pytest.fixture
 async def in_file(tmp_path: Path) -> SQLiteRunStore:
-    store = SQLiteRunStore(tmp_path / "runs.db", timeout=0.1)
+    store = SQLiteRunStore(tmp_path / "runs.db")
     await store.append(KEY, [b"1"], revision=0)
     return store
 
@@ -73,9 +73,11 @@ async def test_a_full_disk_is_an_unavailable_store(in_file: SQLiteRunStore) -> N
 async def test_a_file_that_another_process_holds_is_an_unavailable_store(in_file: SQLiteRunStore) -> None:
     other = sqlite3.connect(in_file._driver.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    error = await refused(in_file, LOCKED)
+    hasty = SQLiteRunStore(in_file._driver.path, timeout=0.1)
+    error = await refused(hasty, LOCKED)
     assert (await in_file.read(KEY)).values == (b"1",)
     other.close()
+    await hasty.aclose()
     assert "see which other process" in error.advice or "no answer" in error.reason
     await works_again(in_file)
 
