@@ -110,7 +110,7 @@ class Blocked:
 
         self.pipeline: Pipeline[Any, Any] = Pipeline("p", {"pay": pay}, config=config)
 
-    async def renewals(self, wanted: int) -> None:
+    async def renewals(self, wanted: int, before_each: Callable[[], None]) -> None:
         """Wait until the lease was renewed so often."""
         seen, revision = -1, 0
         async with asyncio.timeout(PATIENCE):
@@ -118,17 +118,20 @@ class Blocked:
                 found = await self.store.read(header_key("r"), after=revision)
                 if found.revision > revision:
                     seen, revision = seen + 1, found.revision
+                    before_each()
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.slow
-def test_a_step_that_blocks_its_event_loop_for_many_leases_keeps_its_run(kind: str, tmp_path: Path) -> None:
+def test_a_step_that_blocks_its_event_loop_for_many_leases_keeps_its_run(
+    kind: str, tmp_path: Path, sleep: Callable[[float], None]
+) -> None:
     store: Any = MemoryRunStore() if kind == "memory" else SQLiteRunStore(tmp_path / "runs.db")
-    run = Blocked(store, lease=SHORT.seconds)
+    run = Blocked(store, lease=12)
 
     async def others() -> None:
-        await run.renewals(9)  # three leases
+        await run.renewals(9, before_each=lambda: sleep(5))  # more than three leases
         with pytest.raises(RunInProgress):
             await run.pipeline.resume("r")
         run.go_on.set()
