@@ -195,9 +195,11 @@ def test_a_run_that_nobody_has_taken_goes_on_after_a_stall() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.slow
-async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(after: bool) -> None:
+async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(
+    after: bool, sleep: Callable[[float], None]
+) -> None:
     store = FaultyStore()
-    run = await begin(store, SHORT)
+    run = await begin(store, LeaseTerms(seconds=12))
     loop, enough = asyncio.get_running_loop(), asyncio.Event()
     renewals = 0
 
@@ -205,8 +207,10 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
         nonlocal renewals
         if write.key == header_key("r"):
             renewals += 1
-            if renewals == 10:
+            if renewals == 11:
                 loop.call_soon_threadsafe(enough.set)
+            else:
+                sleep(4)  # the next one is due
             if renewals % 2:
                 raise ZeroDivisionError if renewals % 3 else gone()
 
@@ -218,7 +222,8 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
         await take_up(store)
     await end(run)
     writes = len(store.writes)
-    await asyncio.sleep(SHORT.seconds)
+    sleep(12)
+    await asyncio.sleep(1)  # in which the background loop looks for leases twice
     assert len(store.writes) == writes
     assert (await header_of(store, "r")).status == "finished"
 
