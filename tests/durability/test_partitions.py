@@ -97,7 +97,7 @@ def cut_off_for_long(fleet: Fleet, run: Contested, cut: Cut) -> str:
         return "nothing"
     fleet.net.cut(first.machine, lost)
     rest = first.go_on()
-    time.sleep(LEASE)
+    time.sleep(LEASE + 1)  # what it decided to send in time may leave a moment later
     before = run.done_outside(first)
     outcome = run.bring_to_an_end(second)
     at_the_end, on_record = run.done_outside(), run.on_record()
