@@ -12,7 +12,7 @@ from fastroai import FastroAgent, Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime import CircuitBreaker, ProviderLimit
 from fastroai.testing import Fault, ModelServer, Reply
 
-server = ModelServer(latency=0.2).start()  # offline
+server = ModelServer(latency=0.5).start()  # offline
 os.environ.update(server.environment())  # offline
 
 breaker = CircuitBreaker(failures=2, window=60.0, cooldown=30.0)
@@ -25,7 +25,7 @@ writer = FastroAgent("openai:gpt-5-mini", max_tokens=100)
 @step
 async def write(ctx: StepContext) -> int:
     answers = await asyncio.gather(*(ctx.run(writer, f"Question {number}") for number in range(6)))
-    return sum(answer.records[0].waited_ms > 150 for answer in answers)
+    return sum(answer.records[0].waited_ms > 400 for answer in answers)
 
 
 async def main() -> None:

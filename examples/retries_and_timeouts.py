@@ -18,7 +18,7 @@ agent = FastroAgent("openai:gpt-5-mini", max_tokens=100)
 
 @step
 async def patient(ctx: StepContext) -> str:
-    response = await ctx.run(agent, "What does the sheep say?", timeout=0.5, retries=1, retry_delay=0.1)
+    response = await ctx.run(agent, "What does the sheep say?", timeout=3, retries=1, retry_delay=0.1)
     return response.output
 
 

@@ -9,8 +9,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.types import Scope
 
-_PATIENCE = 10.0
-"""Maximum number of seconds that starting and stopping may take."""
+_PATIENCE = 60.0
+"""Maximum number of seconds that starting and stopping may take, on a busy machine."""
 
 
 class BackgroundServer:

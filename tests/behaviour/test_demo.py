@@ -163,7 +163,11 @@ def read_terminal(descriptor: int) -> bytes:
         return b""
 
 
-def test_an_interrupted_run_says_what_it_spent_and_keeps_its_replies(docs: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_says_what_it_spent_and_keeps_its_replies(
+    docs: Path, tmp_path: Path, provider: ModelServer
+) -> None:
+    provider.rule(lambda request: "ORD-50177" in request.prompt, Reply(fault=Fault.hang()))
+    offline_model.install(provider)
     add(docs, "0001", "0002", "0003", "0004", "0005", "0006")
     out = tmp_path / "out"
     command = [

@@ -139,11 +139,11 @@ print(len(server.ledger.entries))
     ),
     "safe tools that are sync, nested": (
         """
-@safe_tool
+@safe_tool(timeout=300)
 def ask() -> str:
     return agent.run_sync("Hello").output
 inner = calling(1, ask)
-@safe_tool
+@safe_tool(timeout=300)
 def ask_inner() -> str:
     return inner.run_sync("go").output
 asyncio.run(calling(44, ask_inner).run("go"))

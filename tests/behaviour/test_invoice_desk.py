@@ -20,7 +20,9 @@ import httpx2
 import pytest
 from support.patience import PATIENCE
 
+from fastroai.store import SQLiteSpendStore
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest, Usage
+from fastroai.usage import SpendAccount
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "examples"))
@@ -203,6 +205,15 @@ async def until_ended(worker: Worker, path: str, after: str | None = None) -> li
     return seen
 
 
+async def until_free(worker: Worker, customer: str) -> None:
+    """Wait for the rest of what was set aside for runs: it is free a moment after they have ended."""
+    store = SQLiteSpendStore(worker.folder / "spend.db", timeout=PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        while (await store.balance(SpendAccount(key=customer, window="day"))).reserved_usd:
+            await asyncio.sleep(0.01)
+    await store.aclose()
+
+
 async def until_data(response: httpx2.Response) -> AsyncIterator[str]:
     async for line in response.aiter_lines():
         yield line
@@ -346,7 +357,7 @@ async def test_a_run_is_cancelled_through_any_worker_and_goes_on_later(
     assert (await there.post("fay/invoices/1/cancel")).status_code == 202
     after = await here.all_news("fay/invoices/1", last_id(before))
     assert after[-1].data["status"] == "cancelled"
-    (*_, draft) = await provider.ledger.wait_for(3, state="finished")
+    (*_, draft) = await provider.ledger.wait_for(3, state="finished", timeout=PATIENCE)
     assert draft.client_disconnected, "the provider need not write the rest"
 
     assert (await there.post("fay/invoices/1/resume")).status_code == 202
@@ -367,7 +378,7 @@ async def test_a_summary_ends_when_its_reader_leaves(
     async with desk[0].client.stream("POST", path, json={"text": KNOWN}) as response:
         lines = [line async for line in until_data(response)]
     assert lines == ["event: text", 'data: "Dear Acm"']
-    (summary,) = await provider.ledger.wait_for(1, state="finished")
+    (summary,) = await provider.ledger.wait_for(1, state="finished", timeout=PATIENCE)
     assert summary.client_disconnected
     whole = await desk[0].client.post(path, json={"text": KNOWN})
     assert whole.text.count("event: text") > 2
@@ -398,6 +409,7 @@ async def test_the_limit_of_a_customer_holds_over_both_workers(
     )
     ends = [story[-1].data for story in stories]
     assert {(end["status"], end["code"]) for end in ends} == {("finished", "completed")}, "each is paid for"
+    await until_free(desk[0], "gil")
     refused = [upload for upload in uploads if upload.status_code != 202]
     assert {upload.status_code for upload in refused} == {429}
     assert {upload.headers["Retry-After"] for upload in refused} == {"5"}, "others have reserved what is left"
@@ -405,6 +417,7 @@ async def test_the_limit_of_a_customer_holds_over_both_workers(
     number = 0
     while (await desk[number % 2].put(f"gil/invoices/next-{number}")).status_code == 202:
         await until_ended(desk[number % 2], f"gil/invoices/next-{number}")
+        await until_free(desk[0], "gil")
         number += 1
     for worker in desk:
         last = await worker.put("gil/invoices/one-more")
@@ -430,6 +443,7 @@ async def test_operators_hear_of_spending_see_it_by_customer_and_raise_a_limit(
     number = 0
     while (upload := await own_workers[number % 2].put(f"gil/invoices/{number}")).status_code == 202:
         await until_ended(own_workers[1 - number % 2], f"gil/invoices/{number}")
+        await until_free(first, "gil")
         number += 1
     assert upload.status_code == 429
 
@@ -451,9 +465,9 @@ async def test_operators_hear_of_spending_see_it_by_customer_and_raise_a_limit(
     place = ["--store", str(first.folder / "spend.db")]
     raised = await asyncio.to_thread(subprocess.run, [*command, *place], cwd=ROOT, capture_output=True)
     assert raised.returncode == 0, raised.stderr
-    for worker in own_workers:
-        assert (await worker.put(f"gil/invoices/{worker.url[-4:]}")).status_code == 202
-        story = await until_ended(worker, f"gil/invoices/{worker.url[-4:]}")
+    for name, worker in zip(("one-more", "another"), own_workers, strict=True):
+        assert (await worker.put(f"gil/invoices/{name}")).status_code == 202
+        story = await until_ended(worker, f"gil/invoices/{name}")
         assert story[-1].data["status"] == "finished"
 
 
@@ -621,11 +635,15 @@ async def test_the_page_and_the_schema_are_served(desk: tuple[Worker, Worker]) -
 
 
 async def test_the_desk_serves_without_a_key(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # Bound, and not listening: nobody else is given the port meanwhile, and the server can listen on it.
+    free = socket.socket()
+    free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
     process = serving_without_a_key(tmp_path, port)
     try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        url = f"http://127.0.0.1:{port}"
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
             async with asyncio.timeout(PATIENCE):
                 while True:
                     try:
@@ -634,13 +652,14 @@ async def test_the_desk_serves_without_a_key(tmp_path: Path) -> None:
                     except httpx2.TransportError:
                         await asyncio.sleep(0.1)
             assert uploaded.status_code == 202
-            async with client.stream("GET", "/customers/ada/invoices/1/events", timeout=PATIENCE) as response:
+            async with client.stream("GET", "/customers/ada/invoices/1/events") as response:
                 told = (await response.aread()).decode()
             assert "event: text" in told
             assert told.rstrip().endswith('"code":"completed"}\nid: 19')
     finally:
         process.send_signal(signal.SIGINT)
         said, _ = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
+        free.close()
     assert "Traceback" not in said, said
 
 

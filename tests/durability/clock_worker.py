@@ -17,9 +17,8 @@ from typing import Any, Final
 
 from fastroai import Budget, Inbox, Pipeline, PipelineConfig, SpendLimit, StepContext, budget_scope, step
 from fastroai.errors import SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
-from fastroai.runtime.owner import steady_seconds
 from fastroai.store import RedisRunStore, RunHistory, SQLiteRunStore, SQLiteSpendStore
-from fastroai.store.headers import read_header
+from fastroai.store.headers import header_key, read_header
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.agents import paid_agent
@@ -27,7 +26,7 @@ from support.agents import paid_agent
 HOUR: Final = 3600
 HELD: Final = "held"
 """The run that other processes try to take."""
-LEASE: Final = 0.6
+LEASE: Final = 3.0
 Act = Callable[[StepContext[Any]], Awaitable[object]]
 
 
@@ -57,9 +56,11 @@ async def keeps_its_lease(hours: int, store: SQLiteRunStore) -> None:
 
     async def hold(ctx: StepContext[Any]) -> str:
         set_clock(hours)
-        end = steady_seconds() + 3 * LEASE
-        while steady_seconds() < end:  # as long as three leases, which are renewed
-            await asyncio.sleep(LEASE / 10)
+        revision = (await store.read(header_key(HELD))).revision
+        for _ in range(4):  # which takes longer than the lease
+            while (found := await store.read(header_key(HELD))).revision == revision:
+                await asyncio.sleep(LEASE / 100)
+            revision = found.revision
         print("look", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         return await ctx.once("pay", lambda: "paid")

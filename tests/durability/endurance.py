@@ -33,7 +33,7 @@ AT_ONCE: Final = 50
 """Runs, at most."""
 FEW, AT_ONCE_OF_FEW = 144, 12
 """Runs of the brief form."""
-PATIENCE: Final = 50
+PATIENCE: Final = 500
 """Looks at a process, a tenth of a second apart, until it has put away what it had."""
 EVERY: Final = 10.0
 """Seconds between two looks at the process."""

@@ -36,6 +36,7 @@ from fastroai.runtime.facts import (
     RequestEnded,
     RequestSent,
     RunFinished,
+    RunResumed,
     StepFinished,
     StepHalted,
     ToolEnded,
@@ -135,10 +136,17 @@ class Observed:
         return [record.bound_usd for record in unmeasured]
 
     @property
-    def open_effects(self) -> set[tuple[str, str]]:
-        """Side effects of which it is not known whether they have happened."""
-        done = {(entry.place, entry.name) for entry in self.of(OnceDone)}
-        return {(entry.place, entry.name) for entry in self.of(OnceStarted)} - done
+    def doubts(self) -> Counter[str]:
+        """How often somebody took up the run without knowing whether side effects had happened, by name."""
+        doubts, begun = Counter[str](), set[tuple[str, str]]()
+        for entry in self.entries:
+            if isinstance(entry, OnceStarted):
+                begun.add((entry.place, entry.name))
+            elif isinstance(entry, OnceDone):
+                begun.discard((entry.place, entry.name))
+            elif isinstance(entry, RunResumed):
+                doubts.update(name for _, name in begun)
+        return doubts
 
 
 class Worker:
@@ -366,10 +374,10 @@ class Run:
         assert all(len(known) == 1 for known in keys.values()), f"asked for with several keys: {keys}"
         if self.durability != "sync":
             return
-        windows = Counter(name for log, _ in self.parts[:-1] for _, name in log.open_effects)
+        doubts = self.parts[-1][0].doubts
         calls = Counter(name for name, _ in effects)
         for name, count in calls.items():
-            allowed = 1 + sum(number for known, number in windows.items() if name.split()[0] == known)
+            allowed = 1 + doubts[name.split()[0]]
             assert count <= allowed, f"{name} was done {count} times, {allowed} at most"
 
     def _check_nothing_too_early(self) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc, which is of Linux")
@@ -18,7 +19,7 @@ def test_runs_of_many_kinds_leave_no_object_task_thread_or_descriptor(tmp_path: 
         check=False,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PATIENCE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -201,8 +201,9 @@ async def test_a_file_that_another_process_holds_for_a_while_stops_a_run_which_g
     while numbers:
         number, *numbers = numbers
         path = tmp_path / f"{door}-{number}.db"
-        store, other = SQLiteRunStore(path, timeout=0.01), sqlite3.connect(path, isolation_level=None)
-        held = Held(store, other, number)
+        store, other = SQLiteRunStore(path), sqlite3.connect(path, isolation_level=None)
+        hasty = SQLiteRunStore(path, timeout=0.05)
+        held = Held(store if calm is None else hasty, other, number)
         case = Case(door, held)
         case.mended = held.let_go
         try:
@@ -216,6 +217,7 @@ async def test_a_file_that_another_process_holds_for_a_while_stops_a_run_which_g
             noted(error, f"held from call {number} on: {calls[number - 1 : number]}")
             raise
         await store.aclose()
+        await hasty.aclose()
         other.close()
 
 
@@ -247,6 +249,18 @@ BREAKS: Final[tuple[tuple[Break, int], ...]] = (
     ("silent", 1),
     ("silent", FOR_GOOD),
 )
+NO_SILENCE: Final = 30.0
+"""Seconds that a server has for an answer where no answer stays away."""
+SILENCE: Final = 1.0
+"""... where one does, which is to stop nothing."""
+LONG_SILENCE: Final = 0.1
+"""... where all do, until the run has been stopped."""
+
+
+def time_for_answers(kind_of_break: Break, length: int) -> float:
+    if kind_of_break != "silent":
+        return NO_SILENCE
+    return SILENCE if length <= SHORT else LONG_SILENCE
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -255,7 +269,7 @@ BREAKS: Final[tuple[tuple[Break, int], ...]] = (
 async def test_whatever_happens_on_the_way_to_a_server_a_run_comes_to_its_end_and_repeats_nothing(
     kind: str, door: str, request: pytest.FixtureRequest
 ) -> None:
-    with served(kind, request, timeout=0.1) as place:
+    with served(kind, request, timeout=NO_SILENCE) as place:
         direct, proxy, first = place.direct, place.proxy, place.open_store()
         calm = await Case(door, first).told(direct)
         await first.aclose()
@@ -266,7 +280,7 @@ async def test_whatever_happens_on_the_way_to_a_server_a_run_comes_to_its_end_an
             await forget_all(direct)
             proxy.exchanges = 0
             proxy.breaks = kind_of_break, range(number, number + length)
-            store = place.open_store()
+            store = place.open_store(time_for_answers(kind_of_break, length))
             case = Case(door, store)
 
             def mend(length: int = length) -> None:

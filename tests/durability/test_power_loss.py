@@ -24,6 +24,7 @@ from typing import Any, Literal
 import pytest
 from durability.power_loss_worker import PIPELINE, TOLD
 from durability.preloaded import NEEDS_LINUX, compiled
+from support.patience import PATIENCE
 
 from fastroai.errors import RunNotFound
 from fastroai.store import SQLiteRunStore
@@ -185,7 +186,7 @@ def worked(library: Path, folder: Path, fsync: bool) -> list[Record]:
     subprocess.run(
         [sys.executable, HERE / "power_loss_worker.py", files, "fsync" if fsync else "no", str(RUNS)],
         check=True,
-        timeout=100,
+        timeout=PATIENCE,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),

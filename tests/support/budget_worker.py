@@ -21,6 +21,8 @@ MAX_TOKENS = 200
 LINES = 3
 """Requests that one process has under way at once."""
 SHARED = "shared"
+LEASE = 2 * PATIENCE
+"""Seconds: longer than a test, so that no lease ends by itself."""
 TAKEN = "taken"
 """A second limit, of which the test holds everything: who asks for it has its place in the first already."""
 
@@ -61,10 +63,11 @@ class Worker:
             window="total",
             key=SHARED,
             store=store,
+            lease=LEASE,
             warn_at=work.warn_at,
             on_warning=lambda warning: self.outcome.told.append(warning.threshold),
         )
-        self.taken = SpendLimit(usd=work.limit_usd, window="total", key=TAKEN, store=store)
+        self.taken = SpendLimit(usd=work.limit_usd, window="total", key=TAKEN, store=store, lease=LEASE)
         self.agent = FastroAgent(MODEL, max_tokens=MAX_TOKENS)
 
     async def ask(self) -> Outcome:

@@ -41,10 +41,10 @@ class Place:
 
     def open(self) -> Any:
         if self.kind == "sqlite":
-            return SQLiteRunStore(self.address, timeout=30)
+            return SQLiteRunStore(self.address, timeout=PATIENCE)
         if self.kind == "redis":
-            return RedisRunStore(self.address, prefix=self.name)
-        return PostgresRunStore(self.address, schema=self.name)
+            return RedisRunStore(self.address, prefix=self.name, timeout=PATIENCE)
+        return PostgresRunStore(self.address, schema=self.name, timeout=PATIENCE)
 
     def note(self, line: str) -> None:
         file = os.open(self.folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -25,6 +25,7 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
+from support.patience import PATIENCE
 
 KINDS = ("memory", "sqlite", "redis", "postgres")
 OpenStore = Callable[[], Any]
@@ -39,15 +40,15 @@ def run_stores(kind: str, request: pytest.FixtureRequest, folder: Path) -> Itera
         one = MemoryRunStore()
         yield lambda: one
     elif kind == "sqlite":
-        yield lambda: SQLiteRunStore(folder / f"{name}.db")
+        yield lambda: SQLiteRunStore(folder / f"{name}.db", timeout=PATIENCE)
     elif kind == "redis":
         url = request.getfixturevalue("redis_url")
-        yield lambda: RedisRunStore(url, prefix=name)
+        yield lambda: RedisRunStore(url, prefix=name, timeout=PATIENCE)
         with redis.Redis.from_url(url) as client:
             client.delete(*client.keys(f"{{{name}}}*"), b"none")
     else:
         dsn = request.getfixturevalue("postgres_dsn")
-        yield lambda: PostgresRunStore(dsn, schema=name)
+        yield lambda: PostgresRunStore(dsn, schema=name, timeout=PATIENCE)
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
 
@@ -109,7 +110,7 @@ class PlainStore:
         if self._opened is None or self._process != os.getpid():  # SQLite's are for one process, and thread
             self._process = os.getpid()
             self._opened = sqlite3.connect(
-                self.path, isolation_level=None, timeout=30, check_same_thread=False
+                self.path, isolation_level=None, timeout=PATIENCE, check_same_thread=False
             )
             weakref.finalize(self, self._opened.close)  # by whichever thread is the last to have the store
             self._opened.execute("PRAGMA synchronous = OFF")

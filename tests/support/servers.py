@@ -47,7 +47,7 @@ def started_valkey() -> ValkeyServer:
     for attempt in range(ATTEMPTS):
         server = ValkeyServer()
         try:
-            server.start()
+            server.start(timeout=PATIENCE)
         except (ValkeyServerStartupError, OSError):
             if attempt == ATTEMPTS - 1:
                 raise

@@ -41,6 +41,7 @@ from fastroai.usage import (
     Window,
 )
 from fastroai.usage.memory_spend_store import utc_now
+from support.patience import PATIENCE
 from support.run_stores import PlainStore
 
 KINDS = ("memory", "sqlite", "redis", "postgres", "user")
@@ -151,7 +152,7 @@ class KeptInSQLite(KeptInMemory):
         self.store = self.another()
 
     def another(self) -> SQLiteSpendStore:
-        return SQLiteSpendStore(self.path, clock=self.clock, steady_clock=self.steady_clock)
+        return SQLiteSpendStore(self.path, timeout=PATIENCE, clock=self.clock, steady_clock=self.steady_clock)
 
 
 class KeptInFileOfUser(KeptInMemory):
@@ -186,7 +187,7 @@ class KeptOnServer:
     """Its clients take the clock of the server for a later or an earlier one."""
 
     steady = False
-    client: type[KeyedSpendStore]
+    client: type[RedisSpendStore] | type[PostgresSpendStore]
 
     def __init__(self, kind: str, url: str, **options: str) -> None:
         self.kind, self.url, self.options, self.ahead = kind, url, options, timedelta(0)
@@ -194,7 +195,7 @@ class KeptOnServer:
         self.runs: Any = self.store.runs.store_within  # type: ignore[attr-defined]
 
     def another(self) -> KeyedSpendStore:
-        store = self.client(self.url, **self.options)
+        store = self.client(self.url, timeout=PATIENCE, **self.options)
         store.runs = Ahead(store.runs, lambda: self.ahead)  # type: ignore[assignment]
         return store
 

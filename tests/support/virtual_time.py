@@ -10,7 +10,7 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
-THREAD_PATIENCE = 10.0
+THREAD_PATIENCE = 120.0
 """Real seconds to wait for a worker thread when there is nothing else to wait for."""
 
 

@@ -22,11 +22,11 @@ gate = ForkGate()
 
 
 def exit_code(work: Callable[[], object]) -> int:
-    """Do something in a forked process, within 20 seconds: 0 if it is done, 1 if it raised."""
+    """Do something in a forked process: 0 if it is done, 1 if it raised."""
     child = os.fork()
     if not child:  # pragma: no cover
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
+        signal.alarm(PATIENCE)
         try:
             work()
         except BaseException:

@@ -17,6 +17,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.models import Model
 from support.accounting import Account
+from support.passing_time import time_passes
 
 from fastroai import FastroAgent, TimeLimitExceeded
 from fastroai.errors import usage_of
@@ -233,9 +234,12 @@ async def test_a_run_out_of_time_is_charged_at_its_bound(
     server: ModelServer, model: Model, account: Account, timeout_of: str
 ) -> None:
     server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()))
-    agent = FastroAgent(model, name="slow", max_tokens=100, timeout=0.5 if timeout_of == "agent" else None)
-    with pytest.raises(TimeLimitExceeded, match=r"agent 'slow' took longer than 0.5 s") as caught:
-        await agent.run("?", timeout=0.5 if timeout_of == "call" else None)
+    agent = FastroAgent(model, name="slow", max_tokens=100, timeout=60 if timeout_of == "agent" else None)
+    running = asyncio.create_task(agent.run("?", timeout=60 if timeout_of == "call" else None))
+    await server.ledger.wait_for(1)
+    time_passes(60)
+    with pytest.raises(TimeLimitExceeded, match=r"agent 'slow' took longer than 60 s") as caught:
+        await running
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.usage == usage_of(caught.value) is not None
     account.assert_matches(caught.value.usage)
@@ -248,7 +252,7 @@ async def test_a_timeout_of_the_client_is_tried_again_and_charged_at_its_bound(
     server: ModelServer, model: Model, account: Account
 ) -> None:
     server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()), ANSWER)
-    agent = FastroAgent(model, max_tokens=100, model_settings={"timeout": 0.5})
+    agent = FastroAgent(model, max_tokens=100, model_settings={"timeout": 2.0})
     response = await agent.run("?")
     account.assert_matches(response.usage)
     assert account.outcomes == ["unmeasured", "settled"]
@@ -258,7 +262,7 @@ async def test_a_request_timeout_of_pydantic_ai_is_charged_at_its_bound(
     server: ModelServer, model: Model, account: Account
 ) -> None:
     server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()))
-    agent = FastroAgent(model, max_tokens=100, model_settings={"request_timeout": 0.5})
+    agent = FastroAgent(model, max_tokens=100, model_settings={"request_timeout": 2.0})
     with pytest.raises(ModelRequestTimeout) as caught:
         await agent.run("?")
     account.assert_matches(usage_of(caught.value))

@@ -15,6 +15,7 @@ from pydantic_ai.messages import AgentStreamEvent, PartDeltaEvent
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from support.accounting import Account
+from support.passing_time import time_passes
 from support.patience import PATIENCE
 
 from fastroai import ChatResponse, FastroAgent
@@ -425,7 +426,7 @@ async def test_a_stream_that_stalls_runs_out_of_time_and_is_charged_at_its_bound
 ) -> None:
     server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
     with pytest.raises(TimeoutError) as caught:
-        async for _ in FastroAgent(model, timeout=0.5, max_tokens=500).run_stream("Tell me"):
-            pass
+        async for _ in FastroAgent(model, timeout=60, max_tokens=500).run_stream("Tell me"):
+            asyncio.get_running_loop().call_later(0.1, time_passes, 60)  # while it waits for more
     account.assert_matches(usage_of(caught.value))
     assert account.outcomes == ["unmeasured"]

@@ -11,6 +11,7 @@ from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
 from support.accounting import Account
+from support.passing_time import time_passes
 
 from fastroai import Dispatch, DispatchSkippedError, FastroAgent, Pipeline, StepContext, step
 from fastroai.agent import ChatStream
@@ -119,8 +120,11 @@ async def test_nothing_runs_after_a_call_that_was_cancelled(server: ModelServer,
 
 async def test_a_timeout_is_the_error_that_the_hook_is_told(server: ModelServer, hooks: Hooks) -> None:
     server.script(Reply("late", fault=Fault.hang()))
+    running = asyncio.create_task(hooks.agent(server.model("openai:gpt-5-mini"), timeout=60).run("hello"))
+    await server.ledger.wait_for(1)
+    time_passes(60)
     with pytest.raises(TimeoutError):
-        await hooks.agent(server.model("openai:gpt-5-mini"), timeout=0.3).run("hello")
+        await running
     assert hooks.after == [(1, None, "TimeLimitExceeded")]
 
 

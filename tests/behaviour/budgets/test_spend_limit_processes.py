@@ -16,6 +16,7 @@ import pytest
 from support.accounting import listed_cost
 from support.bounds import bound_of
 from support.budget_worker import (
+    LEASE,
     LINES,
     MAX_TOKENS,
     MODEL,
@@ -125,7 +126,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     request_usd = Decimal("0.0003805")  # 2 tokens in for $0.25, and 190 out for $2.00, by the million
     room_usd = 3 * bound_usd
     limit_usd = survivors * REQUESTS_EACH * request_usd + 2 * HELD * bound_usd + room_usd
-    holder = claim("holder", str(limit_usd), limit=str(limit_usd), of=account(key=TAKEN), lease=1_000)
+    holder = claim("holder", str(limit_usd), limit=str(limit_usd), of=account(key=TAKEN), lease=2 * LEASE)
     assert (await kept.store.reserve(holder)).granted
 
     # All at once: there is room for the answers of all, but for the bounds of only a few at a time.
@@ -152,11 +153,11 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
 
     # Who needs what the dead one has not sent gets it long before its leases are over.
     witness = Witness(kept.store)
-    limit = SpendLimit(usd=limit_usd, window="total", key=SHARED, store=witness)
+    limit = SpendLimit(usd=limit_usd, window="total", key=SHARED, store=witness, lease=LEASE)
     agent = FastroAgent(server.model(MODEL), max_tokens=6 * MAX_TOKENS)
     assert room_usd < most_usd(server, "patience", 6 * MAX_TOKENS) <= room_usd + HELD * bound_usd
     patient = asyncio.create_task(agent.run("patience", budget=limit))
-    response = await asyncio.wait_for(patient, limit.lease / 2)
+    response = await asyncio.wait_for(patient, PATIENCE)
     assert witness.waited.is_set()
     assert response.output == TEXT
     sent_usd = HELD * bound_usd

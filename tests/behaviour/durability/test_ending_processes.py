@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from fastroai import Pipeline, PipelineConfig, RunHistory, Service, SQLiteRunStore, StepContext, step
+from fastroai.pipelines import RunEvent, StepStarted
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 LEASE = 3600.0
-"""Seconds: longer than the tests, which wait for no lease."""
+"""Seconds: longer than the tests, which wait for no lease, and for no step to be cut off in time."""
 EVERY = 0.1
 
 pytestmark = pytest.mark.slow
@@ -78,12 +79,20 @@ class Process:
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteRunStore]:
     """A store with a run `r` that no process has."""
     store = SQLiteRunStore(tmp_path / "runs.db")
-    run = asyncio.create_task(JOB.execute({"folder": str(tmp_path)}, run_id="r", store=store))
-    while not (running := await RunHistory(store).list()) or not running[0].owner:
-        await asyncio.sleep(0.01)
+    begun = asyncio.Event()
+
+    def listen(event: RunEvent) -> None:
+        if isinstance(event, StepStarted):
+            begun.set()
+
+    run = asyncio.create_task(
+        JOB.execute({"folder": str(tmp_path)}, run_id="r", store=store, on_event=listen)
+    )
+    await begun.wait()
     await JOB.interrupt()
     run.cancel()
     await asyncio.wait([run])
+    assert await status_of(store) == "interrupted"
     yield store
     await store.aclose()
 
@@ -187,12 +196,12 @@ async def _opened(folder: str) -> AsyncGenerator[SQLiteRunStore]:
 
 async def _serve(folder: str) -> None:
     async with _opened(folder) as store:
-        await JOB.serve(every=EVERY, store=store)
+        await JOB.serve(every=EVERY, store=store, graceful_timeout=LEASE)
 
 
 async def _serve_in_a_task(folder: str) -> None:
     async with _opened(folder) as store:
-        serving = asyncio.create_task(JOB.serve(every=EVERY, store=store))
+        serving = asyncio.create_task(JOB.serve(every=EVERY, store=store, graceful_timeout=LEASE))
         try:
             await asyncio.Event().wait()  # what the program does besides
         finally:

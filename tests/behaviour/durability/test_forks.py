@@ -188,7 +188,7 @@ def test_a_fork_in_the_middle_of_a_write_waits_for_its_end(kind: str, tmp_path: 
     if kind == "memory":
         store = MemorySpendStore(clock=clock)
     else:
-        store = SQLiteSpendStore(tmp_path / "spend.db", timeout=1, clock=clock)
+        store = SQLiteSpendStore(tmp_path / "spend.db", timeout=PATIENCE, clock=clock)
     thread = threading.Thread(target=lambda: asyncio.run(spend(store)), daemon=True)
     thread.start()
     assert in_the_middle.wait(PATIENCE)

@@ -166,12 +166,12 @@ async def test_a_short_sleep_waits_in_the_process_and_costs_no_time_of_the_attem
 ) -> None:
     async def nap(ctx: StepContext[Any]) -> float:
         began = monotonic()
-        await ctx.sleep(0.6)
+        await ctx.sleep(2.1)
         return monotonic() - began
 
-    result = await one(nap, timeout=0.5).execute(store=memory if kept else None)
+    result = await one(nap, timeout=2).execute(store=memory if kept else None)
     assert result.output is not None
-    assert result.output >= 0.59
+    assert result.output >= 2.09
     kinds = [type(fact) for fact in result.trace.entries]
     assert kinds.count(WaitStarted) == kinds.count(WaitEnded) == 1
 

@@ -167,7 +167,7 @@ async def test_bytes_that_are_too_slow_are_charged_at_their_bound_each_time(
     """All at once, as each of them waits for its time to run out."""
     server.rule(None, Reply(STORY, usage=SPENT, fault=Fault.hang(after=1)))
     references = ("openai:gpt-5-mini", "openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5")
-    agents = [teller(model_of(reference), timeout=2) for reference in references]
+    agents = [teller(model_of(reference), timeout=5) for reference in references]
     all_asked = await asyncio.gather(*(ask(way, agent) for way in WAYS for agent in agents))
     for asked, way in zip(all_asked, [way for way in WAYS for _ in agents], strict=True):
         assert isinstance(asked.error, TimeLimitExceeded)

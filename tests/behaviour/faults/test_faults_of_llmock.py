@@ -222,7 +222,7 @@ async def test_a_stream_that_stalls_runs_out_of_time(mock: LLMock) -> None:
 
     async def stalled(protocol: str) -> Asked:
         async with model_of(protocol, mock) as model:
-            return await ask("agent.run_stream_events", teller(model, timeout=0.5))
+            return await ask("agent.run_stream_events", teller(model, timeout=3))
 
     for asked in await asyncio.gather(*map(stalled, PROTOCOLS)):
         assert isinstance(asked.error, TimeLimitExceeded)

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.graph_processes import GRAPHS, Approval, Call, Elsewhere, Place
 from support.patience import PATIENCE
 from support.stored_runs import raw_log
 
-from fastroai.errors import RunInProgress, RunNotFound, RunStatusConflict
+from fastroai.errors import RevisionConflict, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.store.headers import decode_header, encode_header, header_key
 
 
@@ -177,10 +178,14 @@ async def on_record(store: Any, kind: str, node: str) -> None:
 
 async def expire_lease(store: Any, run_id: str) -> None:
     """As if its process had been on another machine, and two days had gone."""
-    found = await store.read(header_key(run_id))
-    header = decode_header(run_id, found.values[-1])
-    assert header.owner is not None
-    lent = replace(
-        header, owner=header.owner.replace("(", "(elsewhere-"), lease_until=found.now - timedelta(days=2)
-    )
-    await store.compare_and_set(header_key(run_id), encode_header(lent), revision=found.revision)
+    is_written = False
+    while not is_written:
+        found = await store.read(header_key(run_id))
+        header = decode_header(run_id, found.values[-1])
+        assert header.owner is not None
+        lent = replace(
+            header, owner=header.owner.replace("(", "(elsewhere-"), lease_until=found.now - timedelta(days=2)
+        )
+        with suppress(RevisionConflict):  # the last words of the dead process have just come to the server
+            await store.compare_and_set(header_key(run_id), encode_header(lent), revision=found.revision)
+            is_written = True

@@ -197,7 +197,7 @@ async def loops() -> None:
 
 @TRIED("`RetryPolicy`, node timeouts")
 async def retries() -> None:
-    @step(retries=1, retry_delay=0, timeout=0.05)
+    @step(retries=1, retry_delay=0, timeout=0.5)
     async def hangs_once(ctx: StepContext[None]) -> int:
         if ctx.attempt == 1:
             await asyncio.Event().wait()

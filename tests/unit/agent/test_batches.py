@@ -21,6 +21,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.output import PendingModelResponse
 from support.interruptions import entries_of, go_on, interrupt, nth
 from support.jobs import JobProvider
+from support.patience import PATIENCE
 
 from fastroai import (
     Budget,
@@ -80,8 +81,9 @@ async def run_around() -> AsyncIterator[Scope]:
 
 async def test_every_request_of_a_batch_is_in_the_account_at_the_price_of_batches() -> None:
     provider = JobProvider()
+    capability = batching(max_requests=20, max_wait=timedelta(seconds=PATIENCE))
     async with run_around() as scope:
-        outcomes = await ask(batching_agent(provider), 20)
+        outcomes = await ask(batching_agent(provider, capabilities=[capability]), 20)
     assert answers(outcomes) == 20
     assert [len(batch) for batch in provider.batches] == [20]
     assert scope.usage.request_count == len(provider.ledger) == 20

@@ -15,6 +15,7 @@ from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models.batch import BatchRequest
 from support.batch_jobs import AnthropicJobs, BatchJobs, GoogleJobs
+from support.patience import PATIENCE
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, RequestBudgetExceeded, budget_scope, spend
 from fastroai.agent import Metered
@@ -26,13 +27,13 @@ SOON = timedelta(milliseconds=1)
 
 
 def batching(**options: Any) -> BatchModelRequests:
-    return BatchModelRequests(
-        max_requests=20,
-        max_wait=timedelta(milliseconds=20),
-        poll_interval=SOON,
-        max_poll_interval=timedelta(milliseconds=5),
-        **{"max_resubmissions": 0, **options},
-    )
+    options = {"max_requests": 20, "max_wait": timedelta(milliseconds=20), "max_resubmissions": 0, **options}
+    return BatchModelRequests(poll_interval=SOON, max_poll_interval=timedelta(milliseconds=5), **options)
+
+
+def together(count: int) -> BatchModelRequests:
+    """A batch of exactly so many requests, however long they take to come."""
+    return batching(max_requests=count, max_wait=timedelta(seconds=PATIENCE))
 
 
 def batching_agent(jobs: BatchJobs, **options: Any) -> FastroAgent[Any, str]:
@@ -56,7 +57,7 @@ def answers(outcomes: list[object]) -> int:
 async def test_every_request_is_in_the_account_at_the_price_of_batches(kind: type[BatchJobs]) -> None:
     jobs = kind()
     async with budget_scope(Budget(usd=1)) as scope:
-        outcomes = await ask(batching_agent(jobs), 5)
+        outcomes = await ask(batching_agent(jobs, capabilities=[together(5)]), 5)
     assert answers(outcomes) == scope.usage.request_count == len(jobs.billed) == 5
     assert [len(batch) for batch in jobs.batches] == [5]
     assert scope.usage.cost_usd == jobs.billed_usd > 0
@@ -177,7 +178,7 @@ async def test_the_requests_that_a_batch_has_run_before_it_expired_are_charged(k
     if isinstance(jobs, GoogleJobs):
         jobs.ends, jobs.partial = ("expired",), True
     async with budget_scope(Budget(requests=3)) as scope:
-        outcomes = await ask(batching_agent(jobs), 3)
+        outcomes = await ask(batching_agent(jobs, capabilities=[together(3)]), 3)
         assert scope.remaining.requests == 1
     assert answers(outcomes) == 2
     assert scope.usage.committed_usd == jobs.billed_usd > 0

@@ -112,7 +112,7 @@ def test_an_interrupt_while_modules_load_is_one_line(folder: Path, with_a_run: P
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "fastroai: interrupted\n")
@@ -126,6 +126,7 @@ from fastroai import Pipeline, StepContext, step
 
 @step
 def first(ctx: StepContext) -> str:
+    print("begun", flush=True)
     time.sleep(600)
     return "first"
 
@@ -142,9 +143,7 @@ def test_an_interrupt_does_not_wait_for_a_thread_that_cannot_be_stopped(tmp_path
         "import asyncio, app\n"
         "from fastroai import SQLiteRunStore\n"
         "async def main():\n"
-        "    run = asyncio.create_task(app.desk.execute(run_id='one', store=SQLiteRunStore('runs.db')))\n"
-        "    await asyncio.sleep(0.3)\n"
-        "    print('begun', flush=True)\n"
+        "    await app.desk.execute(run_id='one', store=SQLiteRunStore('runs.db'))\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) as process:
@@ -170,7 +169,7 @@ def test_a_process_that_imports_everything_exits_without_a_word() -> None:
         [sys.executable, "-c", "import fastroai.cli.running"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert done.stderr == ""

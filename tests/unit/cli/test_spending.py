@@ -63,7 +63,9 @@ def test_rows_by_several_fields_are_json_with_exact_costs(store: str) -> None:
     assert json.loads(shown("--store", store, "--by", "tenant,model", "--format", "json")) == rows
 
 
-@pytest.mark.parametrize("since", ["7d", "168h", (NOW - timedelta(days=7)).date().isoformat()])
+@pytest.mark.parametrize(
+    "since", ["7d", "168h", (NOW - timedelta(days=7)).date().isoformat()], ids=["days", "hours", "date"]
+)
 def test_a_period_is_an_age_or_a_day(store: str, since: str) -> None:
     rows = json.loads(shown("--store", store, "--by", "tenant", "--since", since, "--json"))
     assert [row["tenant"] for row in rows] == [None, "acme"]

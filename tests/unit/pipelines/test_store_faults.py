@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.durable import Counted
+from support.patience import PATIENCE
 from support.proxy import Proxy
 from support.served_stores import served
 
@@ -85,9 +86,13 @@ async def test_a_file_that_may_not_be_written_any_more() -> None:
                 for each in (path, *path.parent.glob("runs.db-*")):
                     each.chmod(mode)
 
-            def forbid() -> None:
-                store.connections._idle.pop().close()  # as in a process that has yet to open the file
+            def close_and_forbid() -> None:
+                store.connections.close_idle()  # as in a process that has yet to open the file
                 allow(0o444)
+
+            def forbid() -> None:
+                # In the thread of the store, which may be writing just now.
+                store.connections._workers.submit(close_and_forbid).result(PATIENCE)
 
             await is_stopped_and_goes_on(
                 breaking(counted, forbid), counted, store, "let this user write", lambda: allow(0o644)

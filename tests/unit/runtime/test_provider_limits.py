@@ -186,6 +186,18 @@ async def test_the_record_and_the_span_of_a_request_say_how_long_it_waited() -> 
     assert span.attributes["fastroai.limit.waited_ms"] == waited
 
 
+async def test_the_loading_of_what_reads_responses_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 0.0
+
+    async def load(*_: object, **__: object) -> None:
+        nonlocal seconds
+        seconds += 100
+
+    monkeypatch.setattr("fastroai.agent.request_attempt.load_response_types", load)
+    monkeypatch.setattr("fastroai.agent.request_attempt.perf_counter", lambda: seconds)
+    assert (await paid_agent().run("?")).records[0].waited_ms == 0
+
+
 @pytest.mark.usefixtures("virtual")
 @in_virtual_time
 async def test_deadlines_of_steps_hold_while_a_request_waits() -> None:

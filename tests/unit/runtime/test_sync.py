@@ -73,7 +73,7 @@ def test_the_loop_runs_only_while_somebody_needs_it() -> None:
 
     async def wait() -> None:
         begun.set()
-        await loop.run_in_executor(None, may_end.wait, 10)
+        await loop.run_in_executor(None, may_end.wait, PATIENCE)
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiting_for, wait)
@@ -300,7 +300,7 @@ async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_
 
 
 INTERRUPTED = """
-import asyncio, os, signal
+import asyncio, os, signal, sys, threading
 from fastroai.errors import records_of, usage_of
 from fastroai.records import RequestRecord
 from fastroai.runtime import Scope, run_blocking
@@ -309,7 +309,9 @@ async def spend_and_hang():
     async with Scope("agent", "a", parent=None) as scope:
         scope.charge(RequestRecord(model="m", provider="p", outcome="unmeasured"))
         try:
-            asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
+            while sys._current_frames()[threading.main_thread().ident].f_code.co_name != "wait":
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
         finally:
             print("ended")

@@ -504,11 +504,11 @@ async def test_run_sync_on_the_loop_says_to_await() -> None:
 
 
 async def test_the_clock_of_a_thread_pauses_too_while_it_waits_for_an_agent() -> None:
-    @step(timeout=0.5)
+    @step(timeout=2)
     def asks(ctx: StepContext) -> str:
-        return ctx.run_sync(paid_agent(before=sleep), "0.6", timeout=10).output
+        return ctx.run_sync(paid_agent(before=sleep), "2.1", timeout=PATIENCE).output
 
-    assert (await run_alone(asks)).output == "answer to 0.6"
+    assert (await run_alone(asks)).output == "answer to 2.1"
 
 
 async def test_a_thread_that_timed_out_is_left_alone_and_can_call_nothing_any_more(

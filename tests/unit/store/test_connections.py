@@ -15,7 +15,7 @@ from support.patience import PATIENCE
 from fastroai.errors import SpendStoreUnavailable, StoreUnavailable
 from fastroai.store.connections import Connections
 
-LONG = 30.0
+LONG = float(PATIENCE)
 
 
 class Lost(Exception):

@@ -110,7 +110,7 @@ class Blocked:
 
         self.pipeline: Pipeline[Any, Any] = Pipeline("p", {"pay": pay}, config=config)
 
-    async def renewals(self, wanted: int) -> None:
+    async def renewals(self, wanted: int, before_each: Callable[[], None]) -> None:
         """Wait until the lease was renewed so often."""
         seen, revision = -1, 0
         async with asyncio.timeout(PATIENCE):
@@ -118,17 +118,20 @@ class Blocked:
                 found = await self.store.read(header_key("r"), after=revision)
                 if found.revision > revision:
                     seen, revision = seen + 1, found.revision
+                    before_each()
                 await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.slow
-def test_a_step_that_blocks_its_event_loop_for_many_leases_keeps_its_run(kind: str, tmp_path: Path) -> None:
+def test_a_step_that_blocks_its_event_loop_for_many_leases_keeps_its_run(
+    kind: str, tmp_path: Path, sleep: Callable[[float], None]
+) -> None:
     store: Any = MemoryRunStore() if kind == "memory" else SQLiteRunStore(tmp_path / "runs.db")
-    run = Blocked(store, lease=SHORT.seconds)
+    run = Blocked(store, lease=12)
 
     async def others() -> None:
-        await run.renewals(9)  # three leases
+        await run.renewals(9, before_each=lambda: sleep(5))  # more than three leases
         with pytest.raises(RunInProgress):
             await run.pipeline.resume("r")
         run.go_on.set()
@@ -192,9 +195,11 @@ def test_a_run_that_nobody_has_taken_goes_on_after_a_stall() -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.slow
-async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(after: bool) -> None:
+async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_others(
+    after: bool, sleep: Callable[[float], None]
+) -> None:
     store = FaultyStore()
-    run = await begin(store, SHORT)
+    run = await begin(store, LeaseTerms(seconds=12))
     loop, enough = asyncio.get_running_loop(), asyncio.Event()
     renewals = 0
 
@@ -202,8 +207,10 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
         nonlocal renewals
         if write.key == header_key("r"):
             renewals += 1
-            if renewals == 10:
+            if renewals == 11:
                 loop.call_soon_threadsafe(enough.set)
+            else:
+                sleep(4)  # the next one is due
             if renewals % 2:
                 raise ZeroDivisionError if renewals % 3 else gone()
 
@@ -215,7 +222,8 @@ async def test_renewals_that_fail_or_whose_answers_are_lost_are_followed_by_othe
         await take_up(store)
     await end(run)
     writes = len(store.writes)
-    await asyncio.sleep(SHORT.seconds)
+    sleep(12)
+    await asyncio.sleep(1)  # in which the background loop looks for leases twice
     assert len(store.writes) == writes
     assert (await header_of(store, "r")).status == "finished"
 

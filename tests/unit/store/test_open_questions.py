@@ -190,7 +190,7 @@ async def test_a_question_of_a_branch_that_ran_out_of_time_is_not_open_any_more(
         ],
         pause_nodes=["legal", "money"],
         on_branch_failure="continue_others",
-        branch_timeout=0.5,
+        branch_timeout=2,
     )
     result = await graph.run(run_id="r", store=store)
     asked = [fact.step_id for fact in result.trace.entries if isinstance(fact, QuestionAsked)]

@@ -133,12 +133,13 @@ async def test_runs_and_spending_can_share_a_file_that_is_marked_as_one_of_fastr
 
 
 async def test_a_locked_file_is_an_unavailable_store(path: Path) -> None:
-    store = SQLiteSpendStore(path, timeout=0.2)
+    store, hasty = SQLiteSpendStore(path), SQLiteSpendStore(path, timeout=0.2)
     await store.reserve(claim("a"))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(SpendStoreUnavailable, match=LOCKED) as caught:
-        await store.settle(claim("a"), Decimal(1))
+        await hasty.settle(claim("a"), Decimal(1))
+    await hasty.aclose()
     assert str(path) in caught.value.store
     other.close()
     assert (await store.settle(claim("a"), Decimal(1))).spent_usd == 1
@@ -148,10 +149,12 @@ async def test_a_locked_file_is_an_unavailable_store(path: Path) -> None:
 async def test_a_file_that_stays_locked_while_it_is_opened_is_an_unavailable_store(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    store = SQLiteSpendStore(path, timeout=0.2)
+    hasty = SQLiteSpendStore(path, timeout=0.2)
     with pytest.raises(SpendStoreUnavailable, match=LOCKED):
-        await store.reserve(claim("a"))
+        await hasty.reserve(claim("a"))
     other.close()
+    await hasty.aclose()
+    store = SQLiteSpendStore(path)
     assert (await store.reserve(claim("a"))).granted
     await store.aclose()
 
