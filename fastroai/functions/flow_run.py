@@ -12,9 +12,9 @@ from pydantic import JsonValue
 
 from fastroai.errors import FlowDiverged
 from fastroai.functions.on_record import CallsOnRecord
-from fastroai.places import step_name
+from fastroai.places import is_in, step_name
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.facts import CallEnded, StepStarted
+from fastroai.runtime.facts import CallEnded, Fact, OnceStarted, StepStarted
 from fastroai.store.log import run_of
 from fastroai.store.payloads import unseal
 from fastroai.store.runs import DurableRun
@@ -24,6 +24,9 @@ IN_ORDER: Final = 0.25
 
 Those come at once, unless the body waits for something else before it makes them.
 """
+
+BODY: Final = "body"
+"""The id of a flow's only step."""
 
 _SHOWN: Final = 200
 """Most characters of a call in an error."""
@@ -87,7 +90,7 @@ class CallsOfBody:
     """The calls that one body makes, compared with the calls that are on record for it."""
 
     def __init__(self, flow: str, scope: Scope) -> None:
-        self._flow = flow
+        self._flow, self._place = flow, ""
         self._task = asyncio.current_task()
         self._run: DurableRun | None = run_of(scope)
         self._known: dict[str, CallEnded] = {}
@@ -101,7 +104,8 @@ class CallsOfBody:
         """Whether the body cancelled calls that it did not need, so that calls on record may be missing."""
         self._diverged: FlowDiverged | None = None
         if self._run is not None:
-            within = self._run.recorded.within(self._run.place(scope))
+            self._place = self._run.place(scope)
+            within = self._run.recorded.within(self._place)
             runs = {one.part.place: one for one in within if isinstance(one, StepStarted)}
             last = {one.place: one for one in reversed(within) if isinstance(one, CallEnded)}
             self._known = dict(reversed(last.items()))
@@ -130,7 +134,7 @@ class CallsOfBody:
         self._new = name, inputs
         if self.is_in_line():
             for known, fact in self._left.items():
-                if fact.in_line:
+                if fact.in_line and not self._may_be_missing(known, fact):
                     raise self._divergence(known, fact, self._new)
 
     def made(self, place: str) -> None:
@@ -165,8 +169,26 @@ class CallsOfBody:
         """Raise `FlowDiverged` if calls on record were not made, and others were made instead."""
         if self._diverged is not None:
             raise self._diverged
-        if self._new is not None and self._left and not self.were_cancelled:
-            raise self._divergence(*next(iter(self._left.items())), self._new)
+        if self._new is None or self.were_cancelled:
+            return
+        for known, fact in self._left.items():
+            if not self._may_be_missing(known, fact):
+                raise self._divergence(known, fact, self._new)
+
+    def _may_be_missing(self, place: str, recorded: CallEnded | StepStarted) -> bool:
+        """Return whether a call on record need not come again: an answer was asked anew since it was made.
+
+        Calls that have done something in the world must come again: those of `@compute` functions, and runs
+        that have made such calls or have other code.
+        """
+        assert self._run is not None
+        memo = self._run.recorded
+        made = memo.position_of(recorded)
+        if not any(made < position and is_in(changed, self._place) for position, changed in memo.asked_anew):
+            return False
+        if isinstance(recorded, CallEnded):
+            return not recorded.is_code
+        return not any(_does_work(entry) for entry in memo.entries if is_in(entry.where, place))
 
     def _divergence(
         self, place: str, recorded: CallEnded | StepStarted, called: tuple[str, Mapping[str, JsonValue]]
@@ -193,6 +215,17 @@ def _inputs_of(record: JsonValue) -> Any:
 
 def _is_by_hash(place: str) -> bool:
     return _BY_HASH.fullmatch(place.rpartition("/")[2]) is not None
+
+
+def _does_work(entry: Fact) -> bool:
+    """Return whether a fact shows that code has run which may have done something in the world."""
+    match entry:
+        case CallEnded():
+            return entry.is_code
+        case StepStarted():
+            return entry.step_id != BODY
+        case _:
+            return isinstance(entry, OnceStarted)
 
 
 def _was_cancelled(fact: CallEnded | StepStarted) -> bool:
