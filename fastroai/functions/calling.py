@@ -205,8 +205,6 @@ async def _perform_inside(
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
     known = None if run is None else run.recorded.last(("call", place), CallEnded)
     calls = None if flow is None else flow.calls_in(outer)
-    if run is not None:
-        run.recorded.come_again(("call", place))
     if calls is not None:
         calls.make(place, call.name, call.inputs)
         if known is not None:

@@ -20,8 +20,8 @@ class CallsOnRecord:
     """What the record of a run says about the calls and nested runs that code makes again."""
 
     attempts: dict[str, int] = field(default_factory=dict)
-    """The number of the next attempt, by place, at each call whose failure has ended the run, or that is asked
-    anew because it has changed."""
+    """The number of the next attempt, by place, at each call whose failure has ended the run, or that is
+    asked anew because it has changed."""
     unsure: set[str] = field(default_factory=set)
     """Calls and nested runs that may not come again: a call before them is made again, or the code that made
     them had diverged from the record."""

@@ -1032,7 +1032,10 @@ class CallChanged(CallFact):
 
 @dataclass(slots=True, kw_only=True)
 class CallLeftOver(CallFact):
-    """A call on record was not made again, because an answer before it was asked anew. It stays charged."""
+    """A call or nested run on record was not made again, because an answer before it was asked anew.
+
+    It stays charged.
+    """
 
     kind: ClassVar[str] = "call_left_over"
 

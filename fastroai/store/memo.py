@@ -309,14 +309,14 @@ class Memo:
         self._given[key] += 1
 
     def take_left_over(self, attempt: str) -> list[tuple[str, str]]:
-        """Return the calls on record in the code of an attempt that the resumed run has not made again.
+        """Return the calls and nested runs on record in an attempt that the resumed run has not made again.
 
         Each is returned once, as its place and the name of the agent call.
         """
         typed = [
-            (one.place, "")
+            (one.place if isinstance(one, facts.CallEnded) else one.part.place, "")
             for one in self.within(attempt)
-            if isinstance(one, facts.CallEnded) and one.failure is None
+            if not isinstance(one, facts.CallEnded) or one.failure is None
         ]
         agents = [
             (place, call) for place, call, _, tools in self._agent_calls if place == attempt and not tools
