@@ -995,6 +995,7 @@ class Asks:
 class CallFact(PlacedFact, Notes):
     """A note about a call whose answer is on record, in a run that was taken up."""
 
+    identity: ClassVar = ("call", "place")
     place: str
     """The place of the call; for an agent call, of the attempt at the step that makes it."""
     call: Name[str] = ""
@@ -1003,7 +1004,7 @@ class CallFact(PlacedFact, Notes):
     @property
     @override
     def about(self) -> Key:
-        return ("agent call", self.place, self.call) if self.call else ("call", self.place)
+        return ("agent call", self.place, self.call) if self.call else super(CallFact, self).about
 
     @property
     def name(self) -> str:
