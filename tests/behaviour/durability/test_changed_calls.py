@@ -174,7 +174,12 @@ async def test_what_is_not_declared_for_the_answer_is_not_compared(server: Model
     await interrupt_flow(desk.flow_of(number=3), store, nth(CallEnded, 2), "a")
 
     fallback = FallbackModel(desk.model, server.model("openai:gpt-4.1-nano"))
-    other = {"ensure": lambda name: bool(name), "retries": 1, "budget": None, "model": fallback}
+    other: dict[str, Any] = {
+        "ensure": lambda name: bool(name),
+        "retries": 1,
+        "budget": None,
+        "model": fallback,
+    }
     names = await desk.flow_of(number=3, **other).resume(RUN, store=store, on_changed="fail")
 
     assert names == ["animal"] * 3
