@@ -27,14 +27,12 @@ _MOST_KNOWN: Final = 64
 
 
 class AgentDeclaration:
-    """Hashes what is declared for calls of one agent: each thing that can be declared once."""
+    """Hashes what is declared for calls of one agent, once for each declaration."""
 
     def __init__(self, agent: AbstractAgent[Any, Any], deferred_model: str | None) -> None:
         """`deferred_model` is the model of the agent if that is only named, and not built yet."""
         self._agent, self._deferred_model = agent, deferred_model
         self._parts: dict[object, Mapping[str, str]] = {}
-        self._schemas: dict[int, tuple[object, str]] = {}
-        """Hashes of output types, by their ids; the types are kept, so that no other one gets the id."""
 
     def of(self, call: AgentCall) -> Mapping[str, str]:
         """Return the hashes of what is declared for a call, by name."""
@@ -46,27 +44,17 @@ class AgentDeclaration:
         prompts = tuple(map(_text, own.system_prompts))
         settings = settings_as_json(model, own.model_settings, call.model_settings)
         spec = b"" if call.spec is None else to_json(call.spec, fallback=_type_name)
-        key = texts, prompts, model_name(model), settings, id(output), spec
+        key = texts, prompts, model_name(model), settings, _hashable(output), spec
         if (known := self._parts.get(key)) is None:
             if len(self._parts) >= _MOST_KNOWN:
                 self._parts.clear()
             known = self._parts[key] = {
                 "instructions": digest(*texts, "", *prompts, spec),
                 "model": digest(model_name(model)),
-                "output": self._schema(agent, output),
+                "output": digest(_schema(agent, output)),
                 "settings": digest(settings),
             }
         return known
-
-    def _schema(self, agent: AbstractAgent[Any, Any], output: Any) -> str:
-        known = self._schemas.get(id(output))
-        if known is None:
-            try:
-                text = to_json(agent.output_json_schema(output))
-            except Exception:  # pydantic has no JSON Schema for it, and PydanticAI may need none
-                text = _type_name(output).encode()
-            known = self._schemas[id(output)] = output, digest(text)
-        return known[1]
 
 
 def model_name(model: Model | str | None) -> str:
@@ -102,6 +90,24 @@ def inputs_of(agent: str, call: AgentCall) -> str:
 def has_history(call: AgentCall) -> bool:
     """Return whether a call goes on with a conversation."""
     return bool(call.message_history) or call.conversation is not None
+
+
+def _schema(agent: AbstractAgent[Any, Any], output: Any) -> bytes:
+    try:
+        return to_json(agent.output_json_schema(output))
+    except Exception:  # pydantic has no JSON Schema for it, and PydanticAI may need none
+        return _type_name(output).encode()
+
+
+def _hashable(output: object) -> object:
+    """Return an output type as a key. Two types `list[int]` are equal, though they are two objects."""
+    if isinstance(output, list | tuple):
+        return tuple(map(_hashable, output))
+    try:
+        hash(output)
+    except TypeError:  # also of an `Annotated` type with a list in it
+        return repr(output)
+    return output
 
 
 def _innermost(agent: AbstractAgent[Any, Any]) -> AbstractAgent[Any, Any]:
