@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import FlowDiverged
 from fastroai.functions.on_record import CallsOnRecord
-from fastroai.places import is_in, step_name
+from fastroai.places import is_in, outwards, step_name
 from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import CallEnded, Fact, OnceStarted, StepStarted
 from fastroai.store.log import run_of
@@ -103,6 +103,12 @@ class CallsOfBody:
         self.were_cancelled = False
         """Whether the body cancelled calls that it did not need, so that calls on record may be missing."""
         self._diverged: FlowDiverged | None = None
+        self._excused: set[str] = set()
+        """Calls on record that need not come again, because an answer was asked anew since they were made."""
+        self._excused_until = 0
+        """The position in the log before which such calls were made."""
+        self._compared = 0
+        """Number of answers that were asked anew anywhere in the run, as far as this has looked at them."""
         if self._run is not None:
             self._place = self._run.place(scope)
             within = self._run.recorded.within(self._place)
@@ -129,12 +135,13 @@ class CallsOfBody:
         """
         if self._diverged is not None:
             raise self._diverged
-        if place in self._known or place in self._left:
+        if place in self._known or place in self._left or place in self._excused:
             return
         self._new = name, inputs
+        self._excuse()
         if self.is_in_line():
             for known, fact in self._left.items():
-                if fact.in_line and not self._may_be_missing(known, fact):
+                if fact.in_line:
                     raise self._divergence(known, fact, self._new)
 
     def made(self, place: str) -> None:
@@ -169,26 +176,30 @@ class CallsOfBody:
         """Raise `FlowDiverged` if calls on record were not made, and others were made instead."""
         if self._diverged is not None:
             raise self._diverged
-        if self._new is None or self.were_cancelled:
-            return
-        for known, fact in self._left.items():
-            if not self._may_be_missing(known, fact):
-                raise self._divergence(known, fact, self._new)
+        self._excuse()
+        if self._new is not None and self._left and not self.were_cancelled:
+            raise self._divergence(*next(iter(self._left.items())), self._new)
 
-    def _may_be_missing(self, place: str, recorded: CallEnded | StepStarted) -> bool:
-        """Return whether a call on record need not come again: an answer was asked anew since it was made.
+    def _excuse(self) -> None:
+        """Expect those calls on record no more that were made before an answer was asked anew.
 
         Calls that have done something in the world must come again: those of `@compute` functions, and runs
         that have made such calls or have other code.
         """
-        assert self._run is not None
+        if self._run is None or not self._left:
+            return
         memo = self._run.recorded
-        made = memo.position_of(recorded)
-        if not any(made < position and is_in(changed, self._place) for position, changed in memo.asked_anew):
-            return False
-        if isinstance(recorded, CallEnded):
-            return not recorded.is_code
-        return not any(_does_work(entry) for entry in memo.entries if is_in(entry.where, place))
+        new, self._compared = memo.asked_anew[self._compared :], len(memo.asked_anew)
+        until = max((position for position, place in new if is_in(place, self._place)), default=0)
+        if until <= self._excused_until:
+            return
+        self._excused_until = until
+        made = {id(entry): position for position, entry in enumerate(memo.entries, 1)}
+        working = {place for entry in memo.entries if _does_work(entry) for place in outwards(entry.where)}
+        for place, fact in [*self._left.items()]:
+            if made[id(fact)] < until and place not in working:
+                del self._left[place]
+                self._excused.add(place)
 
     def _divergence(
         self, place: str, recorded: CallEnded | StepStarted, called: tuple[str, Mapping[str, JsonValue]]

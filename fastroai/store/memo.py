@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from pydantic import JsonValue
 
 from fastroai.errors import CallChangedError, ConfigurationError, RunCorrupt
-from fastroai.places import attempt_around, is_in, step_name
+from fastroai.places import attempt_around, is_in, outwards, step_name
 from fastroai.records import RequestRecord, RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.runtime.in_flight import AgentCharges
@@ -94,6 +94,8 @@ class Memo:
         """The agent calls that have asked for something, by place, attempt and tools."""
         self.asked_anew: list[tuple[int, str]] = []
         """Where answers were asked anew because of changes, with the positions in the log."""
+        self._anew_in: set[str] = set()
+        """These places, and all places around them."""
         self._parts: dict[str, list[tuple[int, facts.PlanFact]]] | None = None
         if entries[0].forked_from is not None and kind_of(entries[0].definition) == "pipeline":
             copied = sum(1 for _ in takewhile(lambda one: isinstance(one, _TAKEN_OVER), entries[1:]))
@@ -145,8 +147,7 @@ class Memo:
             case facts.CallEnded():
                 self._about["in", attempt_around(entry.place) or ""].append(entry)
             case facts.CallChanged(answer="asked_anew"):
-                self.asked_anew.append((len(self.entries), entry.place))
-                self.mark(entry.about, entry.attempt, "retried")
+                self._ask_changed(entry, len(self.entries))
             case facts.CallLeftOver():
                 self._given[entry.about] += 1
             case _:
@@ -290,7 +291,7 @@ class Memo:
 
     def has_asked_anew(self, attempt: str) -> bool:
         """Return whether an answer in the code of an attempt at a step, at any depth, was asked anew."""
-        return any(is_in(place, attempt) for _, place in self.asked_anew)
+        return attempt in self._anew_in
 
     def note_change(self, changed: facts.CallChanged) -> bool:
         """Note what becomes of the answer of a call that has changed. Return whether that is new."""
@@ -300,9 +301,14 @@ class Memo:
                 return False
         self._about[changed.about].append(changed)
         if changed.answer == "asked_anew":
-            self.asked_anew.append((len(self.entries) + 1, changed.place))
-            self.mark(changed.about, changed.attempt, "retried")
+            self._ask_changed(changed, len(self.entries) + 1)
         return True
+
+    def _ask_changed(self, changed: facts.CallChanged, position: int) -> None:
+        """Note that an answer is asked anew. What the answer on record has cost was thrown away."""
+        self.asked_anew.append((position, changed.place))
+        self._anew_in.update(outwards(changed.place))
+        self.mark(changed.about, changed.attempt, "retried")
 
     def come_again(self, key: facts.Key) -> None:
         """Note that the resumed run makes a call that may be on record."""
