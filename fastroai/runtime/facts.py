@@ -717,6 +717,8 @@ class StepFailed(StepEnds):
     """In a workflow, the flow with that budget, named by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, because its work so far is on record."""
+    call_changed: bool = False
+    """Whether a call in it was refused because it has changed. Then the same attempt goes on, too."""
     violations: tuple[Text[str], ...] = ()
     """In a workflow, the reasons why the result was not accepted, if the step failed because of them."""
     output: Payload[Any] = None

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
-from fastroai.errors import CallChangedError, ConfigurationError, RunCorrupt
+from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import attempt_around, is_in, outwards, step_name
 from fastroai.records import RequestRecord, RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
@@ -29,7 +29,6 @@ _TAKEN_OVER: Final = (
     facts.OnceFailed,
 )
 """Facts that the fork of a pipeline takes over. The first fact of its own is of another type."""
-_CALL_CHANGED: Final = f"{CallChangedError.__module__}.{CallChangedError.__qualname__}"
 
 
 class ChargeOnRecord(Charge):
@@ -163,7 +162,7 @@ class Memo:
 
         It goes on, too, if a call in it was not declared as before: its answers are still wanted.
         """
-        if entry.failure.error_type == _CALL_CHANGED:
+        if entry.call_changed:
             return True
         has_parts = bool(self.within(f"{entry.place}@{entry.attempt}"))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)

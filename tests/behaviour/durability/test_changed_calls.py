@@ -544,6 +544,32 @@ async def test_an_agent_that_was_changed_can_fail_before_anything_is_sent(what: 
     assert clerk.asked == ["a", "b"], "the answer on record was not lost"
 
 
+async def test_a_refusal_in_a_group_of_tasks_loses_no_answer_either() -> None:
+    clerk, store = Clerk(), MemoryRunStore()
+
+    def pipeline(model_name: str) -> Any:
+        agent = clerk.agent(model_name)
+
+        @step
+        async def work(ctx: StepContext[None]) -> list[Any]:
+            async with asyncio.TaskGroup() as group:
+                calls = [group.create_task(ctx.run(agent, prompt)) for prompt in ("a", "b")]
+            return [call.result().output for call in calls]
+
+        return Pipeline("p", {"work": work})
+
+    dying = DyingStore(store, nth(RequestEnded, 2), written=True)
+    with pytest.raises(StepExecutionError):
+        await pipeline("old").execute(run_id=RUN, store=dying)
+    with pytest.raises(StepExecutionError):
+        await pipeline("new").resume(RUN, store=store, on_changed="fail")
+
+    result = await pipeline("new").resume(RUN, store=store, on_changed="keep")
+
+    assert result.output == ["old: a", "old: b"]
+    assert clerk.asked == ["a", "b"]
+
+
 class Answer(BaseModel):
     """An answer."""
 
