@@ -168,14 +168,14 @@ def declared_by(agent: object) -> DeclaredByAgent:
     Without the names its instructions and overrides are missing: runs that are resumed do not see that they
     have changed.
     """
-    overridden = _overridden(agent, "instructions")
+    overridden = _overridden(agent, "_override_instructions")
     sourced = _listed(agent, "_instructions") if overridden is None else overridden
     prompts = [*_listed(agent, "_system_prompts"), *_listed(agent, "_system_prompt_functions")]
-    settings = _overridden(agent, "model_settings")
+    settings = _overridden(agent, "_override_model_settings")
     return DeclaredByAgent(
         [getattr(one, "instruction", one) for one in sourced],
         [getattr(one, "function", one) for one in prompts],
-        _overridden(agent, "model"),
+        _overridden(agent, "_override_model"),
         getattr(agent, "model_settings", None) if settings is None else settings,
     )
 
@@ -193,5 +193,6 @@ def _listed(agent: object, name: str) -> Sequence[object]:
 
 def _overridden(agent: object, name: str) -> Any:
     """Return the value that overrides one of an agent in this context; `None` without any."""
-    variable: Any = getattr(agent, f"_override_{name}", None)
-    return getattr(variable.get(), "value", None) if hasattr(variable, "get") else None
+    variable: Any = getattr(agent, name, None)
+    found = None if variable is None else variable.get()
+    return None if found is None else getattr(found, "value", None)

@@ -181,6 +181,8 @@ class RequestOnRecord:
         if (run := self.log.run) is None:
             return None
         await run.check_held()
+        if not run.recorded.charges():  # no earlier process has sent anything
+            return None
         if self.of_call is None:
             found = run.recorded.take_requests(self.request)
         else:
