@@ -53,6 +53,7 @@
     ├── RunTakenOver                         another process has taken up the run, or it is gone
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
+    ├── CallChangedError                     a call is not declared as it was when it was put on record
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
@@ -111,6 +112,7 @@ __all__ = [
     "AnswerCutError",
     "AnswerRejected",
     "BudgetExceeded",
+    "CallChangedError",
     "CircuitOpenError",
     "CompileError",
     "ConfigurationError",
@@ -997,6 +999,9 @@ class FlowStopped(FastroAIError):
 class FlowDiverged(FastroAIError):
     """A resumed flow makes other calls than before, so results on record cannot be given back to it.
 
+    After an answer that was asked anew, because the declaration of its call has changed, calls of functions
+    that ask a model may differ. Those of `@compute` functions may not.
+
     `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
     both, the values of opaque inputs are left out.
     """
@@ -1559,6 +1564,36 @@ class RunDefinitionChanged(FastroAIError):
         return (
             f"the {self.kind} has changed since run {self.run_id!r} was started{versions}:{changes}\n"
             f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"
+        )
+
+
+class CallChangedError(FastroAIError):
+    """A call is not declared as it was when its answer was put on record, so that answer is not used.
+
+    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+    """
+
+    def __init__(
+        self, run_id: str, step: str, call: str, changed: tuple[str, ...], misfit: str | None = None
+    ) -> None:
+        super().__init__(run_id, step, call, changed, misfit)
+        self.run_id, self.step, self.call, self.changed, self.misfit = run_id, step, call, changed, misfit
+
+    def __str__(self) -> str:
+        what = ", ".join(self.changed)
+        changed = (
+            f"step {self.step!r} of run {self.run_id!r}: the declaration of {self.call} has changed ({what})"
+        )
+        if self.misfit is None:
+            return (
+                f"{changed} since its answer was put on record, and on_changed='fail'; nothing was sent. "
+                "Resume the run with the declaration as it was, with on_changed='ask' to ask the model anew, "
+                "or with on_changed='keep' to use the answer on record"
+            )
+        return (
+            f"{changed}, and the answer on record, which on_changed='keep' is to use, does not fit it: "
+            f"{self.misfit}. Resume the run with on_changed='ask' to ask the model anew, or with the "
+            "declaration as it was"
         )
 
 

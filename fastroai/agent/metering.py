@@ -359,6 +359,7 @@ class Metered(AbstractCapability[Any]):
             scope,
             agent_call="" if run is None else run.call,
             attempt=1 if run is None else run.attempt,
+            anew="" if run is None or run.on_record is None else run.on_record.anew,
             call=call,
             tool=tool_def,
             args=args,
@@ -807,6 +808,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
             call=call,
             attempt=1 if run is None else run.attempt,
             rejects=own is not None and own.rejects_answer,
+            of_call=None if own is None else own.on_record,
         )
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:

@@ -37,7 +37,9 @@ from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import FailureClass, RetriesUsed, Scope
 from fastroai.runtime.facts import (
+    AgentCallEnded,
     Asked,
+    Asks,
     Begins,
     Ends,
     ReplayDiverged,
@@ -47,9 +49,11 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.runtime.scope import current_tool_calls
+from fastroai.store.changes import call_changed, keeps_answer
+from fastroai.store.declarations import digest
 from fastroai.store.effect import effect
-from fastroai.store.log import Log, run_of
-from fastroai.store.memo import ChargeOnRecord
+from fastroai.store.log import Log, log_of, run_of
+from fastroai.store.memo import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
@@ -65,6 +69,67 @@ class KnownResponse:
 
 
 @dataclass(slots=True)
+class CallOnRecord:
+    """One attempt at an agent call, compared with what is on record of it when it sends its first request.
+
+    A call that has finished is found by what is declared for it and by its inputs. It gets the responses on
+    record in order, whatever its requests say. Any other call is found request by request.
+    """
+
+    asks: Asks
+    has_history: bool
+    """Whether the call goes on with a conversation."""
+    anew: str = ""
+    """A text that tells the tool calls of a call that is asked anew from those on record; else empty."""
+    _known: KnownCall | None = None
+    """The call on record whose responses are given, in order."""
+    _is_compared: bool = False
+    _is_on_record: bool = False
+
+    def take(self, run: DurableRun, scope: Scope, request: RequestPlace) -> list[ChargeOnRecord]:
+        """Return what is on record for a request, as `Memo.take_requests` does.
+
+        Raises:
+            CallChangedError: the call has changed, with `on_changed="fail"`; or it keeps an answer that does
+                not fit any more.
+        """
+        found: list[ChargeOnRecord] = []
+        if not self._is_compared:
+            self._compare(run, scope, request)
+            found = run.recorded.take_requests(request, self.asks)
+            if found and found[-1].response is not None:
+                known = run.recorded.call_of(found[-1])
+                self._known = known if known is not None and known.has_finished else None
+                return found
+        if (known := self._known) is None:
+            return found or run.recorded.take_requests(request, self.asks)
+        found += run.recorded.take_next(known, request)
+        if not found and known.changed and known.has_finished:
+            misfit = "the model would be asked for another answer"
+            raise call_changed(run, request.place, known.name, known.changed, misfit)
+        return found or run.recorded.take_requests(request, self.asks)
+
+    def _compare(self, run: DurableRun, scope: Scope, request: RequestPlace) -> None:
+        self._is_compared = True
+        recorded = run.recorded
+        known = recorded.find_call(request, self.asks)
+        if known is not None and known.changed:
+            if keeps_answer(run, scope, request.place, known.changed, call=known.name, attempt=known.attempt):
+                self.asks, self._known = known.asks, known
+        elif known is not None and known.has_finished:
+            # The conversation may hold an answer that was asked anew. Then only the requests can tell.
+            is_other = self.has_history and recorded.has_asked_anew(request.place)
+            self._known = None if is_other else known
+        if recorded.was_asked_otherwise(request, self.asks):
+            self.anew = digest(*self.asks.declared.values())
+
+    def to_record(self) -> Asks | None:
+        """Return what the call asks for, to be put on record with the first request that is sent."""
+        is_first, self._is_on_record = not self._is_on_record, True
+        return self.asks if is_first else None
+
+
+@dataclass(slots=True)
 class RequestOnRecord:
     """One request of a run: looked up on record first, and put on record when it is sent."""
 
@@ -73,6 +138,8 @@ class RequestOnRecord:
     request: RequestPlace
     rejects: bool
     """Whether it rejects the response before it, and asks again for the same answer."""
+    of_call: CallOnRecord | None = None
+    """The agent call that sends it; `None` for other code, such as plain agents in tools."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
     """Attempts at this request that are on record and brought no response."""
     cut_at: int | None = None
@@ -82,7 +149,15 @@ class RequestOnRecord:
 
     @classmethod
     def of(
-        cls, log: Log, scope: Scope, terms: Terms, *, call: str, attempt: int, rejects: bool
+        cls,
+        log: Log,
+        scope: Scope,
+        terms: Terms,
+        *,
+        call: str,
+        attempt: int,
+        rejects: bool,
+        of_call: CallOnRecord | None,
     ) -> RequestOnRecord:
         """Return the request for attempt number `attempt` at the agent call named `call`."""
         asked = partial(fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
@@ -94,18 +169,24 @@ class RequestOnRecord:
             fingerprint="" if log.run is None else asked(),
             tools=current_tool_calls.get().names,
         )
-        return cls(log, scope, request, rejects, _asked=asked if log.run is None else None)
+        return cls(log, scope, request, rejects, of_call, _asked=asked if log.run is None else None)
 
     async def replay(self) -> KnownResponse | None:
         """Return the response on record, if there is one, and count its cost in the account of this run.
 
         Raises:
             RunTakenOver: another process has the run.
+            CallChangedError: as raised by `CallOnRecord.take`.
         """
         if (run := self.log.run) is None:
             return None
         await run.check_held()
-        found = run.recorded.take_requests(self.request)
+        if not run.recorded.charges():  # no earlier process has sent anything
+            return None
+        if self.of_call is None:
+            found = run.recorded.take_requests(self.request)
+        else:
+            found = self.of_call.take(run, self.scope, self.request)
         if not found:
             self._diverge(run)
             return None
@@ -134,7 +215,8 @@ class RequestOnRecord:
 
     def _diverge(self, run: DurableRun) -> None:
         """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
-        left, is_sure = run.recorded.left_over(self.request)
+        asks = None if self.of_call is None else self.of_call.asks
+        left, is_sure = run.recorded.left_over(self.request, asks)
         if is_sure:
             self.scope.recount(left)
         if any(sent.response is not None for sent in left):
@@ -145,7 +227,12 @@ class RequestOnRecord:
         self._id = secrets.token_hex(16)
         await self.log.begin(
             RequestSent(
-                id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked
+                id=self._id,
+                request=self.request,
+                record=record,
+                rejects=self.rejects,
+                asks=None if self.of_call is None else self.of_call.to_record(),
+                asked=self._asked,
             )
         )
 
@@ -214,6 +301,17 @@ def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
         scope.count_known_agent_call(known)
 
 
+def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:
+    """Put on record that an agent call has ended, unless its last answer says so, which calls no tool."""
+    log = log_of(scope)
+    if not calls_tools or log is None or log.run is None or current_tool_calls.get().names:
+        return
+    place = log.place(scope)
+    known = log.run.recorded.last(agent_call_key(place, call), AgentCallEnded)
+    if known is None or known.attempt != attempt:
+        log.note(AgentCallEnded(place=place, call=call, attempt=attempt))
+
+
 def _failure_of(sent: ChargeOnRecord) -> FailureClass:
     """Return the failure class of an attempt on record: recoverable if it was released, else ambiguous."""
     released = sent.record.outcome == "released"
@@ -226,12 +324,15 @@ async def execute_tool(
     *,
     agent_call: str,
     attempt: int,
+    anew: str,
     call: ToolCallPart,
     tool: ToolDefinition,
     args: ValidatedToolArgs,
     handler: WrapToolExecuteHandler,
 ) -> Any:
     """Call a tool, unless its result is on record; one that is `repeatable` is called each time.
+
+    `anew` tells the calls of an agent call that is asked anew from those on record.
 
     Raises:
         ModelRetry: the tool asks the model to try again, or did so on record.
@@ -241,7 +342,7 @@ async def execute_tool(
         ValueNotStorable: its result cannot be stored.
         RunTakenOver: another process has the run.
     """
-    key = _tool_call_key(scope, agent_call, attempt, call)
+    key = _tool_call_key(scope, f"{agent_call} {anew}" if anew else agent_call, attempt, call)
     tool_call = _ToolCall(log, scope, log.place(scope), _tool_call_name(call, key), call.tool_name)
 
     async def call_it() -> Any:

@@ -220,13 +220,22 @@ def resume(
         bool,
         typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
     ] = False,
+    on_changed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ask|keep|fail",
+            help="What to do with answers on record whose prompt, model or output type has changed.",
+        ),
+    ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
-    perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, codec, as_json))
+    perform(
+        running.resume(run, store, pipeline, deps, inputs, answer, node, force, on_changed, codec, as_json)
+    )
 
 
 @runs.command()

@@ -8,7 +8,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from fastroai.errors import FlowDiverged
-from fastroai.runtime.facts import CallEnded, RunFinished, RunResumed, StepFailed, StepStarted
+from fastroai.runtime.facts import CallChanged, CallEnded, RunFinished, RunResumed, StepFailed, StepStarted
 from fastroai.store.memo import Memo
 
 _DIVERGED: Final = f"{FlowDiverged.__module__}.{FlowDiverged.__qualname__}"
@@ -20,7 +20,8 @@ class CallsOnRecord:
     """What the record of a run says about the calls and nested runs that code makes again."""
 
     attempts: dict[str, int] = field(default_factory=dict)
-    """The number of the next attempt at each call whose failure has ended the run, by place."""
+    """The number of the next attempt, by place, at each call whose failure has ended the run, or that is
+    asked anew because it has changed."""
     unsure: set[str] = field(default_factory=set)
     """Calls and nested runs that may not come again: a call before them is made again, or the code that made
     them had diverged from the record."""
@@ -44,6 +45,8 @@ class CallsOnRecord:
                     if entry.failure.error_type == _DIVERGED:
                         has_diverged = True
                         self.unsure.update(new)
+                case CallChanged(call="", answer="asked_anew"):
+                    self.attempts[entry.place] = entry.attempt + 1
                 case RunResumed():
                     has_diverged = False
                     new.clear()

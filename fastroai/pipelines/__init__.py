@@ -42,10 +42,13 @@ if TYPE_CHECKING:
     from fastroai.runtime import StepSkipped as StepSkipped
     from fastroai.runtime import StepStarted as StepStarted
     from fastroai.runtime import TextChunk as TextChunk
+    from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import AnyFact as AnyFact
     from fastroai.runtime.facts import Begins as Begins
+    from fastroai.runtime.facts import CallChanged as CallChanged
     from fastroai.runtime.facts import CallEnded as CallEnded
+    from fastroai.runtime.facts import CallLeftOver as CallLeftOver
     from fastroai.runtime.facts import Ends as Ends
     from fastroai.runtime.facts import Fact as Fact
     from fastroai.runtime.facts import FailureFacts as FailureFacts
@@ -80,6 +83,7 @@ if TYPE_CHECKING:
     from fastroai.steps import StepContext as StepContext
     from fastroai.steps import StepUsage as StepUsage
     from fastroai.steps import step as step
+    from fastroai.store.declarations import OnChanged as OnChanged
     from fastroai.workflows.facts import CheckpointRestored as CheckpointRestored
     from fastroai.workflows.facts import CheckpointSet as CheckpointSet
     from fastroai.workflows.facts import IterationAborted as IterationAborted
@@ -135,9 +139,12 @@ __all__, __getattr__, __dir__ = lazy_names(
             "TextChunk",
         ),
         "fastroai.runtime.facts": (
+            "AgentCallEnded",
             "AnswerGiven",
             "AnyFact",
             "Begins",
+            "CallChanged",
+            "CallLeftOver",
             "Ends",
             "Notes",
             "RunFact",
@@ -176,6 +183,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "StepUsage",
             "step",
         ),
+        "fastroai.store.declarations": ("OnChanged",),
         "fastroai.workflows.facts": (
             "CheckpointRestored",
             "CheckpointSet",

@@ -274,6 +274,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             output_types=self._setup.declared,
             store=store,
             durability=self.config.durability,
+            on_changed=self.config.on_changed,
             codec=self.config.codec,
             terms=self.config.lease_terms,
         )

@@ -18,7 +18,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
+from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -184,6 +184,16 @@ class PipelineResult(RunCost, Generic[OutputT]):
     def was_resumed(self) -> bool:
         """Whether the run was interrupted, paused or failed before, and was taken up again."""
         return self.trace.was_resumed
+
+    @property
+    def changed_calls(self) -> tuple[CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return self.trace.changed_calls
+
+    @property
+    def left_over_calls(self) -> tuple[CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return self.trace.left_over_calls
 
     def model_dump(self) -> dict[str, Any]:
         """Return the result as values of JSON, without `log` and `plan`."""

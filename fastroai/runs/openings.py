@@ -36,6 +36,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_value
 from fastroai.store.adapter import adapt_run_store
+from fastroai.store.declarations import OnChanged
 from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
@@ -115,6 +116,8 @@ class RunKeeper:
     """Tags and tenant of the runs that this keeper begins."""
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
+    on_changed: OnChanged = "ask"
+    """What a run that goes on does with answers on record whose calls are declared differently now."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -230,6 +233,7 @@ class RunKeeper:
                 codec=self.codec,
                 also=added,
                 terms=self.terms,
+                on_changed=self.on_changed,
             )
 
         # Before the run is open: from then on, signals are for this process.

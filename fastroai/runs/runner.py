@@ -11,7 +11,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
-from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.errors import (
+    BudgetExceeded,
+    CallChangedError,
+    RunStoreUnavailable,
+    RunTakenOver,
+    error_chain,
+)
 from fastroai.human.asking import is_halt
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit
 from fastroai.runs.units import BegunUnit, BegunUnits, Past
@@ -414,6 +420,7 @@ class Runner:
             part=self._part,
             attempt=scope.attempt,
             budget=self._whose_budget(error),
+            call_changed=any(isinstance(one, CallChangedError) for one in error_chain(error)),
             duration_ms=begun.duration_ms,
             raised=error,
             spent_in=begun,

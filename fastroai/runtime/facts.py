@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -272,6 +272,17 @@ class UnknownFact(Notes):
     def sentences(self, run: Telling) -> tuple[str, ...]:
         shown = json.dumps(self.fields, ensure_ascii=False)
         return (f"{self.kind}, a kind of fact that no imported module declares: {shown}",)
+
+
+def what_changed(names: Sequence[str]) -> str:
+    """Return which declared parts of a call have changed, as the end of a sentence."""
+    *before, last = names
+    listed = f"{', '.join(before)} and {last}" if before else last
+    verb = "has" if not before and last not in _PLURALS else "have"
+    return f"its {listed} {verb} changed since its answer was put on record"
+
+
+_PLURALS: Final = ("instructions", "settings")
 
 
 class Telling(Protocol):
@@ -706,6 +717,8 @@ class StepFailed(StepEnds):
     """In a workflow, the flow with that budget, named by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, because its work so far is on record."""
+    call_changed: bool = False
+    """Whether a call in it was refused because it has changed. Then the same attempt goes on, too."""
     violations: tuple[Text[str], ...] = ()
     """In a workflow, the reasons why the result was not accepted, if the step failed because of them."""
     output: Payload[Any] = None
@@ -967,6 +980,73 @@ class WaitEnded(StepFact, Ends):
         return (f"{self.place}: {self.wait.what} {self.wait.name!r} {came}",)
 
 
+# --- what is declared for calls ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asks:
+    """What is declared for an agent call, and what the call was given: a finished call is found by both."""
+
+    declared: Mapping[str, Name[str]]
+    """Hashes of what is declared, such as the `instructions` and the `model`, by name."""
+    inputs: Name[str]
+    """Hash of the prompt; for a call in a typed function, of the arguments."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallFact(PlacedFact, Notes):
+    """A note about a call whose answer is on record, in a run that was taken up."""
+
+    identity: ClassVar = ("call", "place")
+    place: str
+    """The place of the call; for an agent call, of the attempt at the step that makes it."""
+    call: Name[str] = ""
+    """The agent call, as in `RequestPlace.call`; empty for a call of a typed function."""
+
+    @property
+    @override
+    def about(self) -> Key:
+        return ("agent call", self.place, self.call) if self.call else super(CallFact, self).about
+
+    @property
+    def name(self) -> str:
+        """The call, as texts for people show it."""
+        return f"{self.place}: agent call {self.call}" if self.call else f"{self.place}: the call"
+
+
+@dataclass(slots=True, kw_only=True)
+class CallChanged(CallFact):
+    """What is declared for a call has changed since its answer was put on record. Listeners are told, too."""
+
+    kind: ClassVar[str] = "call_changed"
+    attempt: int = 1
+    """Number of the attempt on record at that call."""
+    changed: tuple[str, ...]
+    """What has changed: `intent`, `context`, `instructions`, `model`, `output` or `settings`."""
+    answer: Literal["kept", "asked_anew"]
+    """Whether the answer on record is used, or the model is asked again. What is on record stays charged."""
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        kept = self.answer == "kept"
+        done = "keeps its answer, although" if kept else "asks anew, because"
+        return (f"{self.name} {done} {what_changed(self.changed)}",)
+
+
+@dataclass(slots=True, kw_only=True)
+class CallLeftOver(CallFact):
+    """A call or nested run on record was not made again, because an answer before it was asked anew.
+
+    It stays charged.
+    """
+
+    kind: ClassVar[str] = "call_left_over"
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.name} on record is not made again, because an answer before it was asked anew",)
+
+
 # --- calls of typed functions ---
 
 
@@ -996,6 +1076,9 @@ class CallEnded(PlacedFact, Ends):
     time."""
     is_stored: bool = True
     """Whether the output is on record. It is not if it has no JSON form."""
+    declared: Mapping[str, Name[str]] = field(default_factory=dict)
+    """Hashes of what is declared for the call, by name, as in `Asks`. Empty for a function that has a body,
+    in a run without a store, and in a log of format 2."""
 
     @property
     @override
@@ -1055,6 +1138,9 @@ class RequestSent(Begins):
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
     """Whether it repeats the previous request of the same call, because that response was not usable."""
+    asks: Asks | None = None
+    """What the agent call asks for, with the first request that a process sends for it. `None` in a run
+    without a store, and in a log of format 2."""
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 
@@ -1098,6 +1184,20 @@ class RequestEnded(Ends):
     @override
     def spending(self) -> RequestRecord:
         return self.record
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentCallEnded(PlacedFact, Ends):
+    """An agent call ended although its last answer calls tools, as with deferred calls of tools.
+
+    Any other call ends with an answer that calls no tool, so that answer says it.
+    """
+
+    kind: ClassVar[str] = "agent_call_ended"
+    says: ClassVar = None
+    identity: ClassVar = ("agent call", "place", "call")
+    call: Name[str]
+    attempt: int
 
 
 @dataclass(slots=True, kw_only=True)

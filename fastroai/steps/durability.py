@@ -54,10 +54,14 @@ def step_place(scope: Scope) -> str:
 
 
 def restore_spending(scope: Scope) -> None:
-    """Count in a step, or a nested pipeline or graph, its spending in earlier processes."""
+    """Count in a step, a nested run or a call of a typed function its spending in earlier processes."""
     durable = run_of(scope)
-    if durable is not None and durable.recorded.charges():
-        charges = durable.recorded.charges(step_place(scope))
+    if durable is None or not durable.recorded.resumptions:
+        return
+    place = step_place(scope)
+    durable.recorded.come_again(("call", place))
+    if durable.recorded.charges():
+        charges = durable.recorded.charges(place)
         agent_calls = durable.recorded.agent_calls(charges)
         scope.restore(charges, agent_calls)
         if scope.parent is not None:  # routers, and agents whose tools run pipelines

@@ -23,6 +23,7 @@ from fastroai.steps.context import StepContext, StepData, scope_of
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
+from fastroai.store.changes import tell_left_over
 from fastroai.tracing import NoOpTracer, attributes
 
 _NO_TRACER: Final = NoOpTracer()
@@ -144,6 +145,7 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
+        tell_left_over(scope)
         return output
     except Exception:
         await state.in_the_books()

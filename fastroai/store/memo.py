@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from heapq import merge
 from itertools import takewhile
@@ -13,10 +14,11 @@ from typing import Any, Final, TypeAlias, TypeVar
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.places import attempt_around, is_in, step_name
+from fastroai.places import attempt_around, is_in, outwards, step_name
 from fastroai.records import RequestRecord, RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.runtime.in_flight import AgentCharges
+from fastroai.store.declarations import changed_parts
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
 _TAKEN_OVER: Final = (
@@ -32,13 +34,15 @@ _TAKEN_OVER: Final = (
 class ChargeOnRecord(Charge):
     """The charge of a request or of other spending: unmeasured, with bounds, until the end is on record."""
 
-    __slots__ = ("begins", "ends", "position", "was_taken")
+    __slots__ = ("asks", "begins", "ends", "position", "was_taken")
 
     def __init__(self, begins: facts.Begins, record: RequestRecord, position: int) -> None:
         """Charge what begins at a position in the log."""
         super().__init__(record)
         self.begins, self.position = begins, position
         self.ends: facts.Ends | None = None
+        self.asks: facts.Asks | None = None
+        """What the agent call asked for that sent this request; `None` if that is not on record."""
         self.was_taken = False
         """Whether the resumed run has made this request again."""
 
@@ -83,6 +87,14 @@ class Memo:
         """How many ends of each tool call, and which agent calls, the resumed run has asked for."""
         self._followed: dict[_Call, _Call | None] = {}
         """For each call that is made again, the recorded call whose requests it takes, if any."""
+        self._asks: dict[_Call, list[facts.Asks]] = {}
+        """What each agent call asked for, and what it asked for when it was asked anew, in order."""
+        self._at: dict[Hashable, list[_Call]] = {}
+        """The agent calls that have asked for something, by place, attempt and tools."""
+        self.asked_anew: list[tuple[int, str]] = []
+        """Where answers were asked anew because of changes, with the positions in the log."""
+        self._anew_in: set[str] = set()
+        """These places, and all places around them."""
         self._parts: dict[str, list[tuple[int, facts.PlanFact]]] | None = None
         if entries[0].forked_from is not None and kind_of(entries[0].definition) == "pipeline":
             copied = sum(1 for _ in takewhile(lambda one: isinstance(one, _TAKEN_OVER), entries[1:]))
@@ -133,6 +145,10 @@ class Memo:
                 self._about["in", attempt_around(entry.part.place) or ""].append(entry)
             case facts.CallEnded():
                 self._about["in", attempt_around(entry.place) or ""].append(entry)
+            case facts.CallChanged(answer="asked_anew"):
+                self._ask_changed(entry, len(self.entries))
+            case facts.CallLeftOver():
+                self._given[entry.about] += 1
             case _:
                 pass
 
@@ -142,7 +158,12 @@ class Memo:
         self.mark(key, attempt, "failed")
 
     def _goes_on(self, entry: facts.StepFailed) -> bool:
-        """Return whether a failed attempt goes on; if nothing in it is on record, another one begins."""
+        """Return whether a failed attempt goes on; if nothing in it is on record, another one begins.
+
+        It goes on, too, if a call in it was not declared as before: its answers are still wanted.
+        """
+        if entry.call_changed:
+            return True
         has_parts = bool(self.within(f"{entry.place}@{entry.attempt}"))
         return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)
 
@@ -265,6 +286,102 @@ class Memo:
         """Return whether a failed attempt at an agent call, or a rejected answer of it, is on record."""
         return key in self._used
 
+    # --- calls that have changed ---
+
+    def has_asked_anew(self, attempt: str) -> bool:
+        """Return whether an answer in the code of an attempt at a step, at any depth, was asked anew."""
+        return attempt in self._anew_in
+
+    def note_change(self, changed: facts.CallChanged) -> bool:
+        """Note what becomes of the answer of a call that has changed. Return whether that is new."""
+        same = (changed.attempt, changed.answer, changed.changed)
+        for one in self.about(changed.about):
+            if isinstance(one, facts.CallChanged) and (one.attempt, one.answer, one.changed) == same:
+                return False
+        self._about[changed.about].append(changed)
+        if changed.answer == "asked_anew":
+            self._ask_changed(changed, len(self.entries) + 1)
+        return True
+
+    def _ask_changed(self, changed: facts.CallChanged, position: int) -> None:
+        """Note that an answer is asked anew. What the answer on record has cost was thrown away."""
+        self.asked_anew.append((position, changed.place))
+        self._anew_in.update(outwards(changed.place))
+        self.mark(changed.about, changed.attempt, "retried")
+
+    def come_again(self, key: facts.Key) -> None:
+        """Note that the resumed run makes a call that may be on record."""
+        self._given[key] += 1
+
+    def take_left_over(self, attempt: str) -> list[tuple[str, str]]:
+        """Return the calls and nested runs on record in an attempt that the resumed run has not made again.
+
+        Each is returned once, as its place and the name of the agent call.
+        """
+        typed = [
+            (one.place if isinstance(one, facts.CallEnded) else one.part.place, "")
+            for one in self.within(attempt)
+            if not isinstance(one, facts.CallEnded) or one.failure is None
+        ]
+        agents = [
+            (place, call) for place, call, _, tools in self._agent_calls if place == attempt and not tools
+        ]
+        left: list[tuple[str, str]] = []
+        for place, call in dict.fromkeys([*typed, *agents]):
+            key = agent_call_key(place, call) if call else ("call", place)
+            if not self._given[key]:
+                self._given[key] += 1
+                left.append((place, call))
+        return left
+
+    def find_call(self, request: facts.RequestPlace, asks: facts.Asks) -> KnownCall | None:
+        """Return the call on record that has asked for the same with the same inputs; else that of the same
+        name with the same inputs, which has changed.
+
+        Calls side by side may have changed their order. Each recorded call is found once.
+        """
+        own = _call_of(request)
+        at = self._at.get((request.place, request.attempt, request.tools), ())
+        for call in (own, *at):
+            for one in reversed(self._asks.get(call, ())):
+                is_free = call == own or not self._given["found", call]
+                if is_free and one.inputs == asks.inputs and not changed_parts(one.declared, asks.declared):
+                    self._given["found", call] += 1
+                    return KnownCall(call, one, (), self._has_finished(call, one))
+        for one in reversed(self._asks.get(own, ())):
+            is_answered = any(sent.response is not None for sent in self._sent_by(own, one))
+            if one.inputs == asks.inputs and is_answered:
+                self._given["found", own] += 1
+                changed = changed_parts(one.declared, asks.declared)
+                return KnownCall(own, one, changed, self._has_finished(own, one))
+        return None
+
+    def call_of(self, sent: ChargeOnRecord) -> KnownCall | None:
+        """Return the call that sent a request, if it is on record what it asked for."""
+        if sent.asks is None:
+            return None
+        call = _call_of(sent.request)
+        return KnownCall(call, sent.asks, (), self._has_finished(call, sent.asks))
+
+    def was_asked_otherwise(self, request: facts.RequestPlace, asks: facts.Asks) -> bool:
+        """Return whether this call with these inputs was declared differently when it was asked first."""
+        first = next(
+            (one for one in self._asks.get(_call_of(request), ()) if one.inputs == asks.inputs), None
+        )
+        return first is not None and bool(changed_parts(first.declared, asks.declared))
+
+    def _sent_by(self, call: _Call, asks: facts.Asks) -> list[ChargeOnRecord]:
+        return [one for one in self._inside.get(call, ()) if one.asks is asks]
+
+    def _has_finished(self, call: _Call, asks: facts.Asks) -> bool:
+        """Return whether the last answer of a call is on record."""
+        sent = self._sent_by(call, asks)
+        if not sent or sent[-1].response is None:
+            return False
+        place, name, attempt, tools = call
+        ended = self.last(agent_call_key(place, name), facts.AgentCallEnded) if not tools else None
+        return not sent[-1].record.tool_calls or (ended is not None and ended.attempt == attempt)
+
     # --- spending ---
 
     def _spend(self, begins: facts.Begins, record: RequestRecord) -> None:
@@ -278,11 +395,24 @@ class Memo:
             call = _call_of(begins.request)
             if (before := self._inside.get(call)) and _is_repeated(before[-1], begins):
                 before[-1].mark("retried")
+            if begins.asks is not None:
+                self._note_asked(call, begins.asks)
+            charge.asks = self._asks[call][-1] if call in self._asks else None
             if begins.request.is_of_agent_call:
                 of_call = self._agent_calls.setdefault(call, AgentCharges(record.agent or ""))
                 of_call.add((charge,))
         for around in (key, *_around(begins)):
             self._inside.setdefault(around, []).append(charge)
+
+    def _note_asked(self, call: _Call, asks: facts.Asks) -> None:
+        known = self._asks.setdefault(call, [])
+        if asks in known:  # the last one is what later requests of the call ask for
+            known.append(known.pop(known.index(asks)))
+            return
+        if not known:
+            place, _, attempt, tools = call
+            self._at.setdefault((place, attempt, tools), []).append(call)
+        known.append(asks)
 
     def charges(self, place: str = "") -> Sequence[ChargeOnRecord]:
         """Return the charges in a step or a nested pipeline, at any depth; by default, in the whole run."""
@@ -302,6 +432,7 @@ class Memo:
         key: _Call = place, call, attempt, tools
         known = None if self._given[key] else self._agent_calls.get(key)
         self._given[key] += known is not None
+        self.come_again(agent_call_key(place, call))
         return known
 
     def mark(self, key: facts.Key, attempt: int, use: RequestUse) -> None:
@@ -322,8 +453,12 @@ class Memo:
 
     # --- requests ---
 
-    def take_requests(self, request: facts.RequestPlace) -> list[ChargeOnRecord]:
+    def take_requests(
+        self, request: facts.RequestPlace, asks: facts.Asks | None = None
+    ) -> list[ChargeOnRecord]:
         """Return what is on record for a request: failed attempts and, as the last one, its response.
+
+        Requests of calls that were declared differently than `asks` are not taken.
 
         They are those of the same call, with any model: a fallback may have answered. Calls side by side may
         have changed their order. Then they are those of another call that sent the same request to the same
@@ -331,7 +466,7 @@ class Memo:
         """
         call = _call_of(request)
         known = self._inside.get((request.place, request.attempt, request.fingerprint), ())
-        left = [one for one in known if not one.was_taken]
+        left = [one for one in known if not one.was_taken and _asks_for(one, asks)]
         found = self._answered(request, [one for one in left if _call_of(one.request) == call])
         if not found:
             left = [one for one in left if one.request.model == request.model]
@@ -340,6 +475,15 @@ class Memo:
         if found:
             self._followed[call] = _call_of(found[-1].request)
         return _taken(found)
+
+    def take_next(self, known: KnownCall, request: facts.RequestPlace) -> list[ChargeOnRecord]:
+        """Return the next requests that a call has sent, up to a response, whatever they ask."""
+        left = [one for one in self._sent_by(known.call, known.asks) if not one.was_taken]
+        for number, one in enumerate(left, 1):
+            if one.response is not None:
+                self._followed[_call_of(request)] = known.call
+                return _taken(left[:number])
+        return []
 
     def _answered(self, request: facts.RequestPlace, sent: list[ChargeOnRecord]) -> list[ChargeOnRecord]:
         """Return what one call has sent: up to the response, or else to the request's model."""
@@ -358,8 +502,12 @@ class Memo:
                 return own + after[:number]
         return own
 
-    def left_over(self, request: facts.RequestPlace) -> tuple[list[ChargeOnRecord], bool]:
+    def left_over(
+        self, request: facts.RequestPlace, asks: facts.Asks | None = None
+    ) -> tuple[list[ChargeOnRecord], bool]:
         """Return what a call has sent in place of a request not on record, and whether that is sure.
+
+        Requests of a call that was declared differently than `asks` are in place of nothing.
 
         It is not sure for a call without any request on record: the call may have changed places with another
         one, which then takes the entries here.
@@ -368,8 +516,31 @@ class Memo:
         is_sure = call in self._followed
         followed = self._followed.setdefault(call, call)
         self._followed[call] = None
-        left = [one for one in self._inside.get(followed, ()) if not one.was_taken] if followed else []
+        of_call = self._inside.get(followed, ()) if followed else ()
+        left = [one for one in of_call if not one.was_taken and _asks_for(one, asks)]
         return (_taken(left) if is_sure else left), is_sure
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCall:
+    """An agent call that is on record."""
+
+    call: _Call
+    asks: facts.Asks
+    """What it asked for."""
+    changed: tuple[str, ...]
+    """What of this has changed."""
+    has_finished: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the call in its place."""
+        return self.call[1]
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt at the call."""
+        return self.call[2]
 
 
 FactT = TypeVar("FactT", bound=facts.Fact)
@@ -416,6 +587,12 @@ def _is_repeated(before: ChargeOnRecord, entry: facts.RequestSent) -> bool:
         return True
     same = before.request.fingerprint == entry.request.fingerprint
     return before.response is None and same and before.request.model == entry.request.model
+
+
+def _asks_for(charge: ChargeOnRecord, asks: facts.Asks | None) -> bool:
+    """Return whether a request on record is of a call that was declared like this one, as far as is known."""
+    known = charge.asks
+    return asks is None or known is None or not changed_parts(known.declared, asks.declared)
 
 
 def _taken(charges: list[ChargeOnRecord]) -> list[ChargeOnRecord]:

@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     WaitStarted,
 )
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
+from fastroai.store.declarations import OnChanged
 from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
@@ -87,6 +88,8 @@ class DurableRun:
         """Called by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
+        self.on_changed: OnChanged = "ask"
+        """What to do with answers on record whose calls are declared differently now."""
         self._scope: Scope | None = None
         assert header.owner is not None
         self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
@@ -196,6 +199,7 @@ class DurableRun:
         codec: PayloadCodec | None,
         also: Sequence[Fact] = (),
         terms: LeaseTerms = DEFAULT_TERMS,
+        on_changed: OnChanged = "ask",
     ) -> DurableRun:
         """Take up a run that no process has.
 
@@ -220,7 +224,9 @@ class DurableRun:
                 position += await _read_answers(store, held.header, recorded, position, also, codec)
             with suppress(RevisionConflict):
                 taken = terms.lease(halted_no_longer(held.header), held.now, began)
-                return await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
+                run = await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
+                run.on_changed = on_changed
+                return run
         raise held.in_progress()
 
     @classmethod

@@ -107,6 +107,16 @@ class RunTrace:
         return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
+    def changed_calls(self) -> tuple[facts.CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
+
+    @property
+    def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
+
+    @property
     def pipeline(self) -> str:
         """The name of the pipeline."""
         return self.opened.pipeline

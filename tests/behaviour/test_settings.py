@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 from support.doors import Body, door
+from support.interruptions import DyingStore, nth
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
@@ -24,9 +25,10 @@ from fastroai import (
     flow,
     step,
 )
-from fastroai.errors import ConfigurationError, StepExecutionError
+from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human, parallel
 from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_scope
+from fastroai.runtime.facts import RequestEnded
 from fastroai.steps import BaseStep, ExecutionConfig
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.usage import Budget
@@ -255,6 +257,31 @@ flows:
 """
 
 
+async def changed(kind: str) -> list[object]:
+    """How often an agent is asked whose instructions have changed since its answer was put on record."""
+    seen: list[object] = []
+    for settings in ({}, {"on_changed": "keep"}):
+        asked, store = list[str](), MemoryRunStore()
+
+        def body(instructions: str, asked: list[str] = asked) -> Body:
+            async def note(prompt: str) -> None:
+                asked.append(instructions)
+
+            async def asks(ctx: StepContext[Any] | None, text: str) -> object:
+                return (await paid_agent(100, before=note, instructions=instructions).run("hello")).output
+
+            return asks
+
+        dying = DyingStore(store, nth(RequestEnded), written=True)
+        first = door(kind, body("Be brief."), settings)
+        with pytest.raises(RunStoreUnavailable):
+            await first.execute({}, run_id="r", store=dying)
+        await door(kind, body("Be exact."), settings).resume("r", store=store)
+        seen.append(asked)
+    assert seen[1] == ["Be brief."]
+    return seen
+
+
 class Reversing:
     """A codec."""
 
@@ -289,6 +316,7 @@ OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
     "max_concurrency": at_once,
     "store": stored,
     "durability": lambda kind: kept(kind, {}, {"durability": "async"}),
+    "on_changed": changed,
     "lease": lambda kind: kept(kind, {}, {"lease": 7}),
     "max_stall": lambda kind: kept(kind, {}, {"max_stall": 7}),
     "codec": lambda kind: kept(kind, {}, {"codec": Reversing()}),
@@ -311,7 +339,7 @@ REFUSED = {
 }
 """Settings that a kind of run has no use for, with a part of the error."""
 
-OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec"}
+OF_THE_RUN_AROUND = {"store", "durability", "on_changed", "lease", "max_stall", "codec"}
 """Settings of the record, which nested runs share with the run around them. Below is what becomes of a store.
 `test_options_of_declarations.py` shows that a codec is refused if the run around has none."""
 

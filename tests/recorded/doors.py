@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
-from pydantic_ai import Tool
+from pydantic_ai import CallDeferred, DeferredToolRequests, Tool
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -62,6 +62,7 @@ class World:
     at: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     broken: bool = False
     prompt: str = "check it"
+    intent: str = "Name the tone of the text."
     happened: list[str] = field(default_factory=list)
 
     async def reach(self, place: str) -> None:
@@ -360,7 +361,7 @@ def typed_flow(world: World) -> Any:
             )
         return ModelResponse(parts=[TextPart("calm")], usage=usage)
 
-    @infer(intent="Name the tone of the text.", model=FunctionModel(respond, model_name="recorded"))
+    @infer(intent=world.intent, model=FunctionModel(respond, model_name="recorded"))
     async def tone(text: str) -> str:
         raise NotImplementedError
 
@@ -377,6 +378,41 @@ def typed_flow(world: World) -> Any:
         return f"{found}: {decision.value}"
 
     return triage
+
+
+def changing(world: World) -> Pipeline[Any, Any, Any]:
+    """An agent whose answer decides which calls come next, and a tool that is called elsewhere."""
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await world.reach("booked" if info.function_tools else "decided")
+        usage = RequestUsage(input_tokens=10, output_tokens=2)
+        if info.function_tools:
+            return ModelResponse(parts=[ToolCallPart("book", {}, tool_call_id="1")], usage=usage)
+        return ModelResponse(parts=[TextPart(world.intent)], usage=usage)
+
+    async def book() -> str:
+        """Book a table."""
+        raise CallDeferred
+
+    model = FunctionModel(respond, model_name="recorded")
+    clerk = FastroAgent(model, name="clerk", instructions=world.intent, cost_calculator=PRICES)
+    booker = FastroAgent(
+        model,
+        name="booker",
+        output_type=[str, DeferredToolRequests],
+        tools=[book],
+        cost_calculator=PRICES,
+    )
+
+    @step
+    async def work(ctx: StepContext[Any]) -> str:
+        decided = (await ctx.run(clerk, "decide")).output
+        if decided == World.intent:
+            await ctx.run(clerk, "and then")
+        await ctx.run(booker, "book it")
+        return str(decided)
+
+    return Pipeline("changing", {"work": work}, config=CONFIG)
 
 
 SPEC: Final = """

@@ -29,6 +29,7 @@ from recorded.doors import (  # noqa: E402
     LEASE,
     SPEC,
     World,
+    changing,
     graph,
     pipeline,
     router,
@@ -210,6 +211,14 @@ async def interrupted_flow(store: SQLiteRunStore) -> None:
     await typed_flow(dies_at("computed")).run("Hello", run_id="flow-interrupted", store=store)
 
 
+async def before_changing(store: SQLiteRunStore) -> None:
+    await changing(dies_at("booked")).execute({}, run_id="pipeline-changed", store=store)
+
+
+async def changed_pipeline(store: SQLiteRunStore) -> None:
+    await changing(World(intent="Decide otherwise.")).resume("pipeline-changed", store=store)
+
+
 async def diverged_pipeline(store: SQLiteRunStore) -> None:
     await pipeline(World(prompt="check it again")).resume("pipeline-diverged", store=store)
 
@@ -262,6 +271,7 @@ async def driven_workflow(store: SQLiteRunStore) -> None:
 RECORDINGS: Final[tuple[Recording, ...]] = (
     *(waiting_pipeline, sealed_pipeline),  # first, so that their sleep is over when all is recorded
     *(finished_pipeline, failed_pipeline, interrupted_pipeline, before_diverging, diverged_pipeline),
+    *(before_changing, changed_pipeline),
     *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline, driven_pipeline),
     *(waiting_graph, finished_graph, failed_graph, interrupted_graph, cancelled_graph, forked_graph, timed),
     *(finished_router, interrupted_router, waiting_flow, finished_flow, interrupted_flow),

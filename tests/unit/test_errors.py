@@ -11,6 +11,7 @@ from fastroai.errors import (
     AnswerCutError,
     AnswerRejected,
     BudgetExceeded,
+    CallChangedError,
     CancelledInside,
     CircuitOpenError,
     CompileError,
@@ -312,6 +313,16 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph"), "Resume it with the graph as it was, or take"),
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph", ("1", None)), "(version 1, now unnamed):"),
+    (
+        CallChangedError("r", "s", "'classify'", ("intent", "model")),
+        "step 's' of run 'r': the declaration of 'classify' has changed (intent, model) since its answer was "
+        "put on record, and on_changed='fail'; nothing was sent. Resume the run with",
+    ),
+    (
+        CallChangedError("r", "s", "agent call 1", ("output",), "x is missing"),
+        "has changed (output), and the answer on record, which on_changed='keep' is to use, does not fit it: "
+        "x is missing. Resume the run with on_changed='ask'",
+    ),
     (
         RunCorrupt("r", 3, "it is not JSON"),
         "entry 3 of run 'r' cannot be read: it is not JSON. Restore the store from a backup",

@@ -530,6 +530,15 @@ def test_resume_refuses_a_pipeline_that_has_changed_unless_it_is_forced(
     assert call(*options, "--force").exit_code == 0
 
 
+def test_resume_passes_on_what_to_do_with_changed_calls(store: SQLiteRunStore, user_code: str) -> None:
+    start(store, user_code, fail=True)
+    options = ["resume", "one", "--pipeline", f"{user_code}:desk", "--inputs", '{"fail": false}']
+    refused = call(*options, "--on-changed", "never")
+    assert refused.exit_code != 0
+    assert "'ask', 'keep' or 'fail'" in refused.stderr
+    assert call(*options, "--on-changed", "keep").exit_code == 0
+
+
 def test_resume_of_a_run_that_is_not_there_or_runs_elsewhere(store: SQLiteRunStore, user_code: str) -> None:
     owner = new_owner()
     write(store, Log(SHAPE), owner=owner, lease_until=datetime.now(UTC) + timedelta(minutes=1))

@@ -59,6 +59,7 @@ OF_PROGRAMS = {
     *("step_id", "place", "part", "branch", "cause", "resume_at", "target", "budget_of"),  # ids of steps
     *("name", "wait", "waits"),  # names of questions and messages, by which they are answered and sent
     *("error_type", "failure_class", "when", "reason_code", "what"),
+    *("declared", "changed"),  # names of what can be declared for calls
     # What spending is reported by.
     *("model", "provider", "unpriced_units", "units", "tools", "agent", "variant", "tags", "tenant"),
     *("response_model", "response_id", "finish_reason"),
