@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, Wait
+from fastroai.runtime.facts import ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -135,6 +136,11 @@ class GraphResult(RunCost, Generic[OutputT]):
     """The open questions of a paused run, in the order in which they were asked."""
     log: RunLog = field(repr=False, compare=False)
     """The facts of the run, from which `trace` is made."""
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Time at which the first of its waits ends by itself, and `wake` takes the run up; `None` without."""
+        return first_until(self.waits)
 
     @property
     def ok(self) -> bool:

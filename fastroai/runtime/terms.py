@@ -72,6 +72,11 @@ class RequestTerms(Protocol):
         return False
 
     @property
+    def is_asked_again(self) -> bool:
+        """Whether a longer answer is asked for, if one that was given a lower `max_tokens` is cut there."""
+        return False
+
+    @property
     def expected_usd(self) -> Decimal | None:
         """US dollars that the request is expected to cost; `None` if only its bound is known."""
         return None
