@@ -177,9 +177,7 @@ def state_of(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str) -> L
     return "new" if not known else "over" if any(isinstance(one, WaitEnded) for one in known) else "open"
 
 
-def end_wait(
-    awaited: Awaited[Any], scope: Scope, place: str, ordinal: str, *, in_vain: bool = False
-) -> None:
+def end_wait(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str, *, in_vain: bool = False) -> None:
     """Note that the step at a place waits no longer for something that gives no value."""
     wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
     ended = wait._ended(None, in_vain=in_vain)

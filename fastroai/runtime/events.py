@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from fastroai.data_kinds import Text
-from fastroai.errors import BudgetExceeded, ContractViolation
+from fastroai.errors import ContractViolation
 from fastroai.records import RequestRecord
 from fastroai.runtime.facts import FailureFacts, Notes, PlacedFact, Raised, RunEvent, Telling
 from fastroai.runtime.wakeup import running_loop
@@ -108,7 +108,7 @@ class BudgetWaiting(PlacedFact, Notes):
     held_by: tuple[Text[str], ...]
     """Requests in flight with the largest reservations, largest first: the scope, the model, and the amount;
     for a spend limit, the processes that hold reservations."""
-    advice: str
+    advice: Text[str]
     """Options that would make the wait shorter, in words."""
 
     def __str__(self) -> str:

@@ -391,8 +391,7 @@ class Wait:
     deadline: float | None = None
     """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
     began: float | None = None
-    """Time at which the step first waited, by the clock of the store; `None` for questions, and if it is not on
-    record."""
+    """Time at which the step first waited, in seconds since 1970; `None` if it is not on record."""
     why: Text[str] = ""
     """The reason for the wait, for people, if there is more to say."""
 

@@ -69,7 +69,7 @@ class SpendWindow(Awaited[None]):
             raise stop
         wait.deadline = opens
         if stop.resets_at is not None:
-            # If the clocks of the stores are all but the same, all runs that wait for the window are due at once.
+            # If the clocks of the stores are all but the same, all runs that wait for it are due at once.
             resets_at = stop.resets_at.timestamp()
             if now < resets_at and abs(resets_at - opens) < _SAME_CLOCK:
                 wait.deadline = resets_at
@@ -118,9 +118,7 @@ def _step_of_run(scope: Scope) -> Scope | None:
     """Return the step that halts: that of the innermost run around a scope. `None` outside of runs."""
     if log_of(scope) is None:
         return None
-    return next(
-        (one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS), None
-    )
+    return next((one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS), None)
 
 
 def _ordinal(awaited: SpendWindow, step: Scope, place: str, window: str, what: Stopped) -> str:

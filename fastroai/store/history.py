@@ -187,9 +187,9 @@ class RunHistory:
         """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
 
         A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
-        is over. Runs that have been due for longest come first; of those that are due since the same time, such
-        as the beginning of a window of a spend limit, those that have waited longest. A run that is due by its entry in the index,
-        and whose header cannot be read, is one of them: its status is `unreadable`.
+        is over. Runs that have been due for longest come first; of those that are due since the same time, as
+        for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
+        index, and whose header cannot be read, is one of them: its status is `unreadable`.
         """
         now, found = await self._now(), list[RunSummary]()
         async for entry in due_runs(self._store, pipeline, now):

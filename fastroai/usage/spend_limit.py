@@ -328,7 +328,9 @@ def _keep(keep: object) -> timedelta:
 def _on_limit(on_limit: object, window: object) -> object:
     _known_option("on_limit", on_limit, get_args(OnLimit))
     if on_limit == "wait" and window == "total":
-        expected = "'fail' with window='total', which never opens again; or a window of 'hour', 'day', 'month'"
+        expected = (
+            "'fail' with window='total', which never opens again; or a window of 'hour', 'day', 'month'"
+        )
         raise ConfigurationError("on_limit", on_limit, expected)
     return on_limit
 

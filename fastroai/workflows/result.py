@@ -84,7 +84,7 @@ class WorkflowResult(RunCost):
 
     @property
     def waits_until(self) -> datetime | None:
-        """Time at which the first of its waits ends by itself, and `wake` takes the run up; `None` without."""
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
         return first_until(self.waits)
 
     @property

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -40,12 +39,18 @@ from fastroai import (
     step,
 )
 from fastroai.cli.app import app
-from fastroai.errors import ConfigurationError, FlowStopped, RunNotFound, RunStoreUnavailable, StepExecutionError
+from fastroai.errors import (
+    ConfigurationError,
+    FlowStopped,
+    RunNotFound,
+    RunStoreUnavailable,
+    StepExecutionError,
+)
 from fastroai.functions import compute, flow, infer, parallel
-from fastroai.pipelines import BudgetRefused, StepHalted, WaitEnded, WaitStarted
+from fastroai.pipelines import BudgetRefused, WaitEnded, WaitStarted
 from fastroai.runtime.budget_scopes import budget_scope
 from fastroai.steps import spend
-from fastroai.store import MemoryRunStore, MemorySpendStore, SQLiteSpendStore
+from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer
 
 EVENING = datetime(2026, 3, 10, 22, 30, tzinfo=UTC)
@@ -354,7 +359,9 @@ def a_purchase(world: World, server: ModelServer) -> Began:
 
 
 def a_nested_run_that_reserves_its_quote(world: World, server: ModelServer) -> Began:
-    inner = Pipeline("inner", {"ask": world.agent().as_step("go")}, step_configs={"ask": StepConfig(retries=0)})
+    inner = Pipeline(
+        "inner", {"ask": world.agent().as_step("go")}, step_configs={"ask": StepConfig(retries=0)}
+    )
 
     @step
     async def write(ctx: StepContext) -> str:
@@ -520,9 +527,10 @@ async def test_the_deadline_counts_from_when_the_step_first_met_the_limit(world:
         await woken(door, world)
     (ended,) = await facts(world.runs, WaitEnded)
     assert ended.outcome == "failed"
-    assert "write: has waited for spend limit 'team' in vain" in (
-        await RunHistory(world.runs).trace("r")
-    ).explain()
+    assert (
+        "write: has waited for spend limit 'team' in vain"
+        in (await RunHistory(world.runs).trace("r")).explain()
+    )
     world.now += timedelta(hours=6)
     resumed = await door.resume("r", store=world.runs)
     assert resumed.status == "paused", "a person who resumes it lets it wait anew"
@@ -582,7 +590,7 @@ async def test_runs_that_have_waited_longest_are_taken_up_first(world: World) ->
         world.now += timedelta(minutes=1)
     world.now = MIDNIGHT
     assert [run.run_id for run in await RunHistory(world.runs).due("letters")] == names
-    outcomes = await door.wake(store=world.runs, max_concurrency=1)
+    outcomes: Any = await door.wake(store=world.runs, max_concurrency=1)
     assert [outcomes[name].usage.cost_microcents for name in names] == [100, 0, 0]
 
 
