@@ -94,16 +94,16 @@ class AtLimit(Generic[TermsT]):
             self._reservation.lower(self._terms, self._short)
 
     async def _take(self, outer: tuple[Hold, ...]) -> None:
-        may_share = self._whole.is_flexible and not self._rather_waits
+        may_share = self._whole.is_flexible and self._least is None
         while (balance := await self._acquire(outer, may_share)) is not None:
             counted = await self._whole.counted_by_provider()
             if counted is not self._whole:
                 self._whole = self._terms = counted
                 self._reservation.take_instead(counted)
-                may_share = counted.is_flexible and not self._rather_waits
+                may_share = counted.is_flexible and self._least is None
                 continue
             self._short, may_share = self._refusal(balance), False
-            lowered = None if self._rather_waits else self._lowered(self.shared.left_of(balance))
+            lowered = self._lowered(self.shared.left_of(balance))
             if lowered is None:
                 explain(self._short, self._whole)
                 raise self._short
@@ -163,20 +163,26 @@ class AtLimit(Generic[TermsT]):
         return refusal
 
     @property
-    def _rather_waits(self) -> bool:
-        """Whether the request waits for the next window, and is not made smaller.
+    def _least(self) -> TermsT | None:
+        """The shortest request that is sent rather than waits for the next window; `None` for any.
 
-        Nobody would ask again for the rest of its answer, so the run would fail if that was cut.
+        A run fails if an answer is cut that is not asked for again, so such an answer needs to be long enough.
         """
-        return self._ceiling.waits and not self._whole.is_asked_again
+        whole, limit_usd = self._whole, self.shared.claim.limit_usd
+        if not self._ceiling.waits or whole.is_asked_again:
+            return None
+        least = whole if whole.enough is None else whole.shortened(whole.enough)
+        return least if usd_to_reserve(least) <= limit_usd else None
 
     def _fits_into(self, limit_usd: Decimal) -> bool:
         """Return whether a window from which nothing is spent can pay for the request."""
-        is_whole = usd_to_reserve(self._whole) <= limit_usd
-        return is_whole or (not self._rather_waits and self._lowered(limit_usd) is not None)
+        return usd_to_reserve(self._whole) <= limit_usd or self._lowered(limit_usd) is not None
 
     def _lowered(self, usd: Decimal) -> TermsT | None:
-        return self._whole.lowered(usd=usd, tokens=None)
+        """Return the request as US dollars pay for it; `None` if they do not pay for the least of it."""
+        least = self._least
+        too_little = least is not None and usd_to_reserve(least) > usd
+        return None if too_little else self._whole.lowered(usd=usd, tokens=None)
 
     async def _tell_of_waiting(self, verdict: SpendVerdict) -> str:
         """Say for what the request waits, and return that."""

@@ -51,7 +51,7 @@ from fastroai.pipelines import BudgetRefused, WaitEnded, WaitStarted
 from fastroai.runtime.budget_scopes import budget_scope
 from fastroai.steps import spend
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
-from fastroai.testing import ModelServer
+from fastroai.testing import ModelServer, Reply, Usage
 
 EVENING = datetime(2026, 3, 10, 22, 30, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 3, 11, tzinfo=UTC)
@@ -227,6 +227,76 @@ async def test_requests_side_by_side_end_before_their_step_waits_and_share_one_w
     assert world.sent == dict.fromkeys("abcd", 1)
 
 
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "on_limit": ({"on_limit": "fail"}, {"on_limit": "wait"}),
+    "deadline, which is too early": ({}, {"deadline": timedelta(hours=1)}),
+    "deadline, in seconds": ({"deadline": 3_600}, {"deadline": 36_000}),
+    "window": ({"window": "hour"}, {"window": "day"}),
+    "key": ({"key": "team"}, {"key": "other"}),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+async def test_every_option_of_waiting_makes_a_difference(option: str, world: World) -> None:
+    await world.spend(100)
+    await world.spend(100, window="hour")
+    seen = list[object]()
+    for number, options in enumerate(OPTIONS[option]):
+        door = letters(world, world.limit(**options))
+        try:
+            result = await door.execute(run_id=f"r{number}", store=world.runs)
+            seen.append((result.status, result.waits_until, result.usage.request_count))
+        except SpendLimitExceeded as stop:
+            seen.append(stop.resets_at)
+    assert seen[0] != seen[1]
+
+
+# --- answers that the money of a window cuts short ---
+
+
+async def test_an_answer_that_was_cut_is_asked_for_again_in_the_next_window(
+    world: World, server: ModelServer
+) -> None:
+    def reply(request: Any) -> Reply:
+        most = request.body.get("max_completion_tokens", 10_000)
+        if most < 500:
+            return Reply("The begin", usage=Usage(20, most), finish_reason="length")
+        return Reply("The whole answer", usage=Usage(20, 500))
+
+    server.rule(None, reply)
+    agent = FastroAgent(server.model("openai-chat:gpt-5-mini"))
+
+    @step
+    async def write(ctx: StepContext) -> str:
+        return (await ctx.run(agent, "Tell me more")).output
+
+    await world.spend(1_999_500)
+    door = Pipeline("cut", {"write": write}, config=PipelineConfig(budget=[world.limit("2")]))
+    paused = await door.execute(run_id="r", store=world.runs)
+    assert (paused.status, paused.waits_until) == ("paused", MIDNIGHT)
+    world.now = MIDNIGHT
+    assert (await woken(door, world)).output == "The whole answer"
+    assert len(server.ledger.entries) == 2
+
+
+async def test_a_stream_waits_for_the_money_of_a_whole_answer_and_is_not_cut(
+    world: World, server: ModelServer
+) -> None:
+    server.rule(None, Reply("The whole answer", usage=Usage(20, 500)))
+    agent = FastroAgent(server.model("openai-chat:gpt-5-mini"))
+
+    @step
+    async def write(ctx: StepContext) -> str:
+        return "".join([piece.content async for piece in ctx.run_stream(agent, "Tell me more")])
+
+    await world.spend(1_999_000)
+    door = Pipeline("streams", {"write": write}, config=PipelineConfig(budget=[world.limit("2")]))
+    assert (await door.execute(run_id="r", store=world.runs)).waits_until == MIDNIGHT
+    assert not server.ledger.entries
+    world.now = MIDNIGHT
+    assert (await woken(door, world)).output == "The whole answer"
+
+
 # --- in runs of every kind ---
 
 
@@ -256,6 +326,31 @@ def of_flow(door: Any, world: World) -> Began:
 def a_graph(world: World, server: ModelServer) -> Began:
     nodes = {"a": world.agent().as_step("one"), "b": world.agent().as_step("two")}
     graph = Graph("g", nodes=nodes, edges=[Edge("a", "b")], config=PipelineConfig(budget=[world.limit()]))
+    return waiting(graph, world)
+
+
+def a_decision_of_a_graph(world: World, server: ModelServer) -> Began:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        choice = ToolCallPart(info.output_tools[0].name, {"reasoning": "so", "target": "left"})
+        return ModelResponse(parts=[choice], usage=RequestUsage(input_tokens=1))
+
+    @step
+    async def note(ctx: StepContext) -> str:
+        return ctx.step_id
+
+    decider: FastroAgent[Any, Any] = FastroAgent(
+        FunctionModel(respond, model_name="paid"), cost_calculator=request_costs(100)
+    )
+    graph = Graph(
+        "deciding",
+        nodes={"a": note, "left": note, "right": note},
+        edges=[
+            Edge("a", "left", when="llm_decide"),
+            Edge("a", "right", when="llm_decide", fallback=True),
+        ],
+        decider=decider,
+        config=PipelineConfig(budget=[world.limit()]),
+    )
     return waiting(graph, world)
 
 
@@ -405,6 +500,7 @@ def a_flow_in_a_flow(world: World, server: ModelServer) -> Began:
 
 KINDS = [
     a_graph,
+    a_decision_of_a_graph,
     a_router,
     a_nested_pipeline,
     an_agent_in_a_tool,
