@@ -986,6 +986,8 @@ class WaitEnded(StepFact, Ends):
             return (f"{self.place}: has received message {self.wait.name!r} (number {self.number})",)
         if self.wait.what == "sleep":
             return (f"{self.place}: has slept",)
+        if self.wait.what == "message":
+            return (f"{self.place}: {self.wait.thing} has not come in time",)
         in_vain = "" if self.outcome == "succeeded" else " in vain"
         return (f"{self.place}: has waited for {self.wait.thing}{in_vain}",)
 
