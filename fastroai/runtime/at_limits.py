@@ -166,7 +166,7 @@ class AtLimit(Generic[TermsT]):
     def _least(self) -> TermsT | None:
         """The shortest request that is sent rather than waits for the next window; `None` for any.
 
-        A run fails if an answer is cut that is not asked for again, so such an answer needs to be long enough.
+        A run fails if an answer is cut that is not asked for again, so such an answer must be long enough.
         """
         whole, limit_usd = self._whole, self.shared.claim.limit_usd
         if not self._ceiling.waits or whole.is_asked_again:
