@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from fastroai.data_kinds import Text
-from fastroai.errors import ContractViolation
+from fastroai.errors import BudgetExceeded, ContractViolation, RecordedError
 from fastroai.records import RequestRecord
 from fastroai.runtime.facts import FailureFacts, Notes, PlacedFact, Raised, RunEvent, Telling
 from fastroai.runtime.wakeup import running_loop
@@ -85,9 +85,9 @@ class BudgetRefused(PlacedFact, Notes):
     raised: Raised = field(default=None, compare=False, repr=False)
 
     @property
-    def error(self) -> BaseException:
-        """The error: a `BudgetExceeded`. In a fact from a log, one with its type and message."""
-        return self.failure.as_error() if self.raised is None else self.raised
+    def error(self) -> BudgetExceeded | RecordedError:
+        """The error. In a fact from a log, one with its type and message."""
+        return self.raised if isinstance(self.raised, BudgetExceeded) else self.failure.as_error()
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
