@@ -626,6 +626,33 @@ async def test_a_run_that_reserves_its_quote_does_not_begin_and_does_not_wait(wo
     assert caught.value.resets_at == MIDNIGHT
 
 
+async def test_a_limit_that_those_who_wake_the_run_would_not_know_is_refused(world: World) -> None:
+    door = letters(world, SpendLimit(usd=1))
+    expected = "limits of this call are not on record"
+    with pytest.raises(ConfigurationError, match=expected):
+        await door.execute(run_id="r", store=world.runs, budget=world.limit())
+    async with budget_scope(world.limit()):
+        with pytest.raises(ConfigurationError, match=expected):
+            await door.execute(run_id="r", store=world.runs)
+    await letters(world).execute(run_id="r", store=world.runs)
+    with pytest.raises(ConfigurationError, match=expected):
+        await letters(world).resume("r", store=world.runs, budget=world.limit())
+    assert (await RunHistory(world.runs).summary("r")).status == "paused"
+
+
+async def test_a_nested_run_is_begun_anew_so_its_caller_may_give_it_such_a_limit(world: World) -> None:
+    inner, limit = letters(world, SpendLimit(usd=1)), world.limit()
+
+    @step
+    async def call(ctx: StepContext) -> str | None:
+        return (await inner.execute(budget=limit)).output
+
+    door = Pipeline("calling", {"call": call})
+    assert (await door.execute(run_id="r", store=world.runs)).waits_until == MIDNIGHT
+    world.now = MIDNIGHT
+    assert (await woken(door, world)).output == "answer to first, answer to second"
+
+
 async def test_a_request_for_which_even_an_empty_window_has_too_little_does_not_wait(world: World) -> None:
     door = letters(world, world.limit("0.00005"))
     with pytest.raises(SpendLimitExceeded):
