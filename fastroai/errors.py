@@ -88,7 +88,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
 from typing import (
@@ -977,15 +977,22 @@ class FlowStopped(FastroAIError):
     """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
 
     `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
+    `waits_until` is the time at which `wake` goes on with it, if it waits for one.
     `await flow.resume(run_id)` goes on with the run.
     """
 
     def __init__(
-        self, flow: str, run_id: str, status: str, reason: str, questions: tuple[object, ...] = ()
+        self,
+        flow: str,
+        run_id: str,
+        status: str,
+        reason: str,
+        questions: tuple[object, ...] = (),
+        waits_until: datetime | None = None,
     ) -> None:
-        super().__init__(flow, run_id, status, reason, questions)
+        super().__init__(flow, run_id, status, reason, questions, waits_until)
         self.flow, self.status, self.reason, self.questions = flow, status, reason, questions
-        self.run_id = run_id
+        self.run_id, self.waits_until = run_id, waits_until
 
     def __str__(self) -> str:
         asked = ", ".join(str(getattr(one, "id", one)) for one in self.questions)
@@ -1172,6 +1179,8 @@ class BudgetExceeded(FastroAIError):
         """The answer that was cut, if the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
         """The agent runs that the budget stopped, innermost first: an agent called by a tool, its caller."""
+        self.may_wait = False
+        """Whether a run that a store keeps waits instead of failing: `SpendLimit(on_limit="wait")`."""
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -1352,6 +1361,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     window: str = ""
     resets_at: datetime | None = None
     """Time at which the next window starts from zero; `None` for a total."""
+    resets_in: timedelta | None = None
+    """Time until then, by the clock of the store."""
+    deadline: timedelta | None = None
+    """The longest that a run waits for it: that of the `SpendLimit`."""
 
     @property
     def _name(self) -> str:

@@ -351,7 +351,9 @@ class _Front(Pipeline[Any, Any, Any]):
             raise failure_inside(error) from error.original_error.__cause__
         result: PipelineResult[Any] = run.result()
         if result.status != "finished":
-            raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)
+            raise FlowStopped(
+                self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
+            )
         return result.output
 
     def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, Wait
+from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -135,6 +136,11 @@ class GraphResult(RunCost, Generic[OutputT]):
     """The open questions of a paused run, in the order in which they were asked."""
     log: RunLog = field(repr=False, compare=False)
     """The facts of the run, from which `trace` is made."""
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
 
     @property
     def ok(self) -> bool:

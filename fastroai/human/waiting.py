@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
-from typing import Any, ClassVar, Final, Generic, cast
+from typing import Any, ClassVar, Final, Generic, Literal, cast
 
 from pydantic import JsonValue
 from typing_extensions import TypeVar, override
@@ -80,18 +80,16 @@ class Awaited(ABC, Generic[T_co]):
             Halted: the wait is not over.
             ConfigurationError: the wait is not over, and no store keeps the run.
         """
-        log = log_of(scope) or Log(scope)  # outside of runs, as in a unit test of a step
-        names = (ordinal, self.what, self.name) if self.name else (ordinal, self.what)
-        wait = StepWait(scope, log, visit, self, wait_id(place, *names))
+        wait = _wait_of(self, scope, place, visit, ordinal)
+        log = wait._log
         known = log.waited.setdefault(("wait", wait.id), [])
-        if known:
-            wait.deadline = known[0].wait.deadline
         ended = next((one for one in reversed(known) if isinstance(one, WaitEnded)), None)
         if ended is None:
             ended = await self.look(wait)
             if ended is None:
-                log, run = kept_log(scope, f"{self.what} {self.name!r}")
-                known.append(started := wait._started())
+                started = wait._started()
+                log, run = kept_log(scope, started.wait.thing)
+                known.append(started)
                 log.halt(started, seal_payloads(started, run.codec), place)
                 raise Halted
             known.append(ended)
@@ -110,6 +108,10 @@ class StepWait:
     id: str
     deadline: float | None = None
     """Time at which the step looks again, in seconds since 1970: at first, as it is on record."""
+    began: float | None = None
+    """Time at which the step first waited, in seconds since 1970; `None` if it does so now."""
+    why: str = ""
+    """The reason for the wait, for people. It is on record, so it must be safe to show."""
     _value_schema: dict[str, JsonValue] | None = None
     _seen: int = 0
 
@@ -140,15 +142,47 @@ class StepWait:
         """Return the beginning of the wait."""
         return self._fact(WaitStarted, value_schema=self._value_schema, seen=self._seen)
 
-    def _ended(self, value: object, number: int = 0) -> WaitEnded:
+    def _ended(self, value: object, number: int = 0, *, in_vain: bool = False) -> WaitEnded:
         """Return the end of the wait. `value` is as the log keeps it."""
-        return self._fact(WaitEnded, number=number, value=value)
+        return self._fact(WaitEnded, number=number, value=value, in_vain=in_vain)
 
     def _fact(self, kind: Callable[..., FactT], **fields: object) -> FactT:
         scope, awaited = self._scope, self._awaited
-        wait = Wait(what=awaited.what, id=self.id, name=awaited.name, deadline=self.deadline)
+        wait = Wait(
+            what=awaited.what,
+            id=self.id,
+            name=awaited.name,
+            deadline=self.deadline,
+            began=self.now if self.began is None else self.began,
+            why=self.why,
+        )
         where = {"part": scope.part, "visit": self._visit, "attempt": scope.attempt}
         return kind(scope.name, wait, **where, **fields)
+
+
+def _wait_of(awaited: Awaited[Any], scope: Scope, place: str, visit: int, ordinal: str) -> StepWait:
+    """Return a wait of the step at a place, with what is on record of it."""
+    log = log_of(scope) or Log(scope)  # outside of runs, as in a unit test of a step
+    names = (ordinal, awaited.what, awaited.name) if awaited.name else (ordinal, awaited.what)
+    wait = StepWait(scope, log, visit, awaited, wait_id(place, *names))
+    if known := log.waited.get(("wait", wait.id)):
+        wait.deadline, wait.began = known[0].wait.deadline, known[0].wait.began
+    return wait
+
+
+def state_of(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str) -> Literal["new", "open", "over"]:
+    """Return whether the step at a place waits for something, or has done so."""
+    wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
+    known = wait._log.waited.get(("wait", wait.id), ())
+    return "new" if not known else "over" if any(isinstance(one, WaitEnded) for one in known) else "open"
+
+
+def end_wait(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str, *, in_vain: bool = False) -> None:
+    """Note that the step at a place waits no longer for something that gives no value."""
+    wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
+    ended = wait._ended(None, in_vain=in_vain)
+    wait._log.waited["wait", wait.id].append(ended)
+    wait._log.note(ended)
 
 
 def deadline_of(until: Duration | datetime, now: float) -> float:

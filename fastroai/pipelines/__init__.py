@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fastroai.runtime import BudgetWaiting as BudgetWaiting
     from fastroai.runtime import BudgetWarning as BudgetWarning
     from fastroai.runtime import ContractViolated as ContractViolated
+    from fastroai.runtime import RequestWaited as RequestWaited
     from fastroai.runtime import RunEvent as RunEvent
     from fastroai.runtime import RunFinished as RunFinished
     from fastroai.runtime import RunStarted as RunStarted
@@ -125,6 +126,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "BudgetWaiting",
             "BudgetWarning",
             "ContractViolated",
+            "RequestWaited",
             "RunEvent",
             "RunFinished",
             "RunStarted",

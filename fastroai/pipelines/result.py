@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic
@@ -18,7 +19,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait
+from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait, first_until
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -156,6 +157,11 @@ class PipelineResult(RunCost, Generic[OutputT]):
     routes: tuple[str, ...] = ()
     """The variants that routers in the run tried, in order, by the names under which they are registered: of
     the router that runs, or of routers that are steps."""
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
 
     @property
     def route(self) -> str | None:

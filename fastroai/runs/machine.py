@@ -85,4 +85,4 @@ _ORDER: Final = {"question": 0, "message": 1, "sleep": 3}
 def why_paused(waits: Iterable[tuple[str, Wait]]) -> tuple[ReasonCode, str]:
     """Return the reason of a pause, for programs and for people, from the ids and waits of halted steps."""
     step_id, wait = min(waits, key=lambda one: _ORDER.get(one[1].what, 2))
-    return wait.what, f"{step_id!r} {wait}"
+    return wait.what, f"{step_id!r} {wait.in_full}"

@@ -12,6 +12,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime import RequestTerms, Scope, set_aside
 from fastroai.runtime.terms import AskedFor
+from fastroai.steps.spend_windows import or_wait
 from fastroai.store.memo import Memo
 from fastroai.usage import Quote, RequestBound
 
@@ -75,7 +76,7 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
     """
     bound = RequestBound(input_tokens=0, output_tokens=0, cost_usd=usd)
-    reservation = await set_aside(scope, RunTerms(model=scope.name, bound=bound))
+    reservation = await or_wait(scope, set_aside(scope, RunTerms(model=scope.name, bound=bound)), "run")
     try:
         yield
     except BaseException as error:

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.own_limits import limits_on_record, limits_to_json
@@ -139,6 +140,20 @@ class RunRequest(Generic[DepsT]):
         return replace(self.limiting(keeper), labels=labels)
 
     def limiting(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper with the budgets of this request, and with what it says of changed calls."""
+        """Return a keeper with the budgets of this request, and with what it says of changed calls.
+
+        Raises:
+            ConfigurationError: the caller, or a scope around, gives a spend limit that lets runs wait.
+        """
+        around = current_scope()
+        waiting = [] if self.limits is None else [*self.limits.spend_limits]
+        if around is not None:
+            waiting += (limit for ceiling in around.all_ceilings for limit in ceiling.limits)
+        if any(limit.on_limit == "wait" for limit in waiting):
+            expected = (
+                "a SpendLimit(on_limit='wait') in the config of what runs, or of a step or agent in it: "
+                "limits of this call are not on record, so whoever wakes the run later does not know them"
+            )
+            raise ConfigurationError("budget", ..., expected)
         on_changed = keeper.on_changed if self.on_changed is None else self.on_changed
         return replace(keeper, budgets=limits_to_json(self.limits), on_changed=on_changed)

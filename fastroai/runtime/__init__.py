@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import CircuitOpened as CircuitOpened
     from fastroai.runtime.events import ContractViolated as ContractViolated
     from fastroai.runtime.events import Listener as Listener
+    from fastroai.runtime.events import RequestWaited as RequestWaited
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
@@ -105,6 +106,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "CircuitOpened",
             "ContractViolated",
             "Listener",
+            "RequestWaited",
             "SpendRecorded",
             "TextChunk",
         ),

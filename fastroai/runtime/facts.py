@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -401,16 +401,31 @@ class Wait:
     """The name of the message, or of another thing."""
     deadline: float | None = None
     """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
+    began: float | None = None
+    """Time at which the step first waited, in seconds since 1970; `None` if it is not on record."""
+    why: Text[str] = ""
+    """The reason for the wait, for people, if there is more to say."""
 
     @property
     def until(self) -> datetime | None:
         """Time at which the wait ends by itself; `None` if it has no end."""
         return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
 
+    @property
+    def in_full(self) -> str:
+        """What it waits for, and why."""
+        return f"{self}: {self.why}" if self.why else str(self)
+
+    @property
+    def thing(self) -> str:
+        """What it waits for, in words: `file 'report.txt'`."""
+        what = self.what.replace("_", " ")
+        return f"{what} {self.name!r}" if self.name else what
+
     def __str__(self) -> str:
         if self.what == "sleep":
             return f"sleeps until {self.until:%Y-%m-%d %H:%M:%S} UTC"
-        waits = "waits for an answer" if self.what == "question" else f"waits for {self.what} {self.name!r}"
+        waits = "waits for an answer" if self.what == "question" else f"waits for {self.thing}"
         if self.what not in ("question", "message") and self.until is not None:
             return f"{waits}, and looks again at {self.until:%Y-%m-%d %H:%M:%S} UTC"
         return waits if self.until is None else f"{waits} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
@@ -856,6 +871,11 @@ def question_id(place: str, name: str = "") -> str:
     return wait_id(place, name)
 
 
+def first_until(waits: Iterable[Wait]) -> datetime | None:
+    """Return the time at which the first of some waits ends by itself; `None` if none does."""
+    return min((wait.until for wait in waits if wait.until is not None), default=None)
+
+
 def wait_id(place: str, *names: str) -> str:
     """Return the id of a wait, from the place of its step and from its names. Attempts make no difference."""
     return hashlib.sha256("\0".join((without_attempts(place), *names)).encode()).hexdigest()[:12]
@@ -939,7 +959,7 @@ class WaitStarted(StepFact, Begins):
     """A step sleeps, or waits for a message or anything else but an answer."""
 
     kind: ClassVar[str] = "wait_started"
-    says: ClassVar = "{0.place}: {0.wait}"
+    says: ClassVar = "{0.place}: {0.wait.in_full}"
     identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
@@ -963,12 +983,15 @@ class WaitEnded(StepFact, Ends):
     """Number of the message among all messages to the run, from 1; 0 if none came in time, and for others."""
     value: Payload[Any] = None
     """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
+    in_vain: bool = False
+    """Whether the step waits no longer although nothing has come. Of messages, `number` says it, too."""
     attempt: int = 1
 
     @property
     @override
     def outcome(self) -> Outcome:
-        return "failed" if self.wait.what == "message" and not self.number else "succeeded"
+        is_late = self.in_vain or (self.wait.what == "message" and not self.number)
+        return "failed" if is_late else "succeeded"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -976,8 +999,10 @@ class WaitEnded(StepFact, Ends):
             return (f"{self.place}: has received message {self.wait.name!r} (number {self.number})",)
         if self.wait.what == "sleep":
             return (f"{self.place}: has slept",)
-        came = "has come" if self.outcome == "succeeded" else "has not come in time"
-        return (f"{self.place}: {self.wait.what} {self.wait.name!r} {came}",)
+        if self.wait.what == "message":
+            return (f"{self.place}: {self.wait.thing} has not come in time",)
+        in_vain = "" if self.outcome == "succeeded" else " in vain"
+        return (f"{self.place}: has waited for {self.wait.thing}{in_vain}",)
 
 
 # --- what is declared for calls ---

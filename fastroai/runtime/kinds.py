@@ -9,6 +9,7 @@ from typing import Final
 from fastroai.runtime.facts import Fact, declared_facts
 
 DECLARED_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "fastroai.runtime.events": ("budget_refused", "budget_waiting", "request_waited"),
     "fastroai.graphs.facts": ("edges_resolved", "branch_timed_out", "value_written", "messages_added"),
     "fastroai.workflows.facts": (
         "skip_requested",
@@ -19,7 +20,7 @@ DECLARED_IN: Final[Mapping[str, tuple[str, ...]]] = {
         "checkpoint_restored",
     ),
 }
-"""The kinds of facts that are declared above this layer, by module.
+"""The kinds of facts that other modules than `fastroai.runtime.facts` declare, by module.
 
 The module is imported when a log has such a fact, so the log can be read although nobody has imported the
 package. A kind that is not listed here is known once its module is imported.

@@ -28,6 +28,7 @@ from fastroai.runtime import (
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
+from fastroai.steps.spend_windows import or_wait
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
@@ -175,7 +176,7 @@ class Spend:
         if self._reservation is not None:
             raise ConfigurationError("spend", self, "a new one for each time that something is bought")
         started = perf_counter()
-        reservation = await admit(self._scope, self._terms)
+        reservation = await or_wait(self._scope, admit(self._scope, self._terms), "spend")
         self._waited_ms = (perf_counter() - started) * 1000
         self._started_at, self._started = datetime.now(UTC), perf_counter()
         reservation.describe = self._unheard

@@ -26,6 +26,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
     WaitStarted,
+    first_until,
 )
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
 from fastroai.store.declarations import OnChanged
@@ -346,7 +347,7 @@ class DurableRun:
         return {
             "questions": questions,
             "receives": tuple((started[one], name) for one, name in names.items()),
-            "due_at": min((one.until for one in ended.waits if one.until is not None), default=None),
+            "due_at": first_until(ended.waits),
         }
 
     async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:

@@ -14,7 +14,7 @@ from fastroai.usage.report import UsageReport
 from fastroai.usage.report_rows import UsageRow
 from fastroai.usage.request_cost import RequestCost
 from fastroai.usage.spend_book import SpendBook
-from fastroai.usage.spend_limit import SpendLimit
+from fastroai.usage.spend_limit import OnLimit, SpendLimit
 from fastroai.usage.spend_store import (
     SpendAccount,
     SpendAdjustment,
@@ -42,6 +42,7 @@ __all__ = [
     "ModelFallback",
     "ModelReference",
     "NearMissWarning",
+    "OnLimit",
     "OnUncertain",
     "PriceTier",
     "PricingOverride",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -17,6 +17,8 @@ from pydantic_ai.usage import RequestUsage
 from fastroai import (
     AgentNode,
     BasePipeline,
+    Budget,
+    CostBudgetExceeded,
     CostCalculator,
     Edge,
     FastroAgent,
@@ -25,6 +27,7 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     Send,
+    SpendLimit,
     StepConfig,
     StepContext,
     Verdict,
@@ -34,7 +37,7 @@ from fastroai import (
     step,
 )
 from fastroai.functions import HumanReviewContext, await_human
-from fastroai.store import EncryptingCodec
+from fastroai.store import EncryptingCodec, MemorySpendStore
 from fastroai.workflows import BoundWorkflow, Workflow
 
 CODEC: Final = EncryptingCodec({"recorded": "dGhlc2UgcmVjb3JkZWQgcnVucyBoaWRlIG5vdGhpbmc="})
@@ -188,6 +191,41 @@ def two_at_once(world: World) -> Pipeline[Any, Any, Any]:
         {"last": ["waits", "works"]},
         config=CONFIG,
     )
+
+
+def crowded(world: World) -> Pipeline[Any, Any, Any]:
+    """Two steps at once, of which the budget pays for one: the other waits in line, and is refused."""
+    agent = world.agent("clerk")
+
+    def asking(name: str) -> Any:
+        @step
+        async def ask(ctx: StepContext[Any]) -> str:
+            await world.reach(f"ask {name}")
+            try:
+                return (await ctx.run(agent, name)).output
+            except CostBudgetExceeded:
+                return "refused"
+
+        return ask
+
+    return Pipeline(
+        "crowded",
+        {name: asking(name) for name in ("one", "other")},
+        output_step="other",
+        config=replace(CONFIG, budget=Budget(usd="0.0015")),
+    )
+
+
+def scarce(world: World) -> Pipeline[Any, Any, Any]:
+    """A step that asks twice, under a limit that pays for one request in an hour, and waits for the next."""
+    agent = world.agent("clerk")
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return [(await ctx.run(agent, name)).output for name in ("first", "second")]
+
+    limit = SpendLimit(usd="0.0015", window="hour", on_limit="wait", store=MemorySpendStore())
+    return Pipeline("scarce", {"ask": ask}, config=replace(CONFIG, budget=limit))
 
 
 def waiting(world: World, codec: EncryptingCodec | None = None) -> Pipeline[Any, Any, Any]:

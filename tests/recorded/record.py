@@ -30,9 +30,11 @@ from recorded.doors import (  # noqa: E402
     SPEC,
     World,
     changing,
+    crowded,
     graph,
     pipeline,
     router,
+    scarce,
     timed_graph,
     two_at_once,
     typed_flow,
@@ -43,7 +45,7 @@ from recorded.doors import (  # noqa: E402
 from fastroai import FastroAIError, Inbox, RunHistory, SQLiteRunStore, send_message  # noqa: E402
 from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
-from fastroai.runtime import owner  # noqa: E402
+from fastroai.runtime import in_line, owner  # noqa: E402
 from fastroai.runtime.facts import FORMAT, Fact  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402
 
@@ -139,6 +141,25 @@ async def driven_pipeline(store: SQLiteRunStore) -> None:
     runs = two_at_once(World()).driven(store=store)
     state = await runs.begin({}, run_id="pipeline-driven")
     await runs.report("pipeline-driven", StepFinished("waits", "waited"), expecting=state.revision)
+
+
+async def crowded_pipeline(store: SQLiteRunStore) -> None:
+    world, is_asked = World(), asyncio.Event()
+
+    async def think() -> None:
+        await is_asked.wait()
+        await asyncio.sleep(0.05)
+
+    async def note() -> None:
+        is_asked.set()
+
+    world.at |= {"clerk 1": think, "ask other": note}
+    in_line.TOLD_AFTER = 0.0  # type: ignore[misc]
+    await crowded(world).execute({}, run_id="pipeline-crowded", store=store)
+
+
+async def scarce_pipeline(store: SQLiteRunStore) -> None:
+    await scarce(World()).execute({}, run_id="pipeline-scarce", store=store)
 
 
 async def waiting_graph(store: SQLiteRunStore) -> None:
@@ -273,6 +294,7 @@ RECORDINGS: Final[tuple[Recording, ...]] = (
     *(finished_pipeline, failed_pipeline, interrupted_pipeline, before_diverging, diverged_pipeline),
     *(before_changing, changed_pipeline),
     *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline, driven_pipeline),
+    *(crowded_pipeline, scarce_pipeline),
     *(waiting_graph, finished_graph, failed_graph, interrupted_graph, cancelled_graph, forked_graph, timed),
     *(finished_router, interrupted_router, waiting_flow, finished_flow, interrupted_flow),
     *(waiting_workflow, revised_workflow, interrupted_workflow, driven_workflow),

@@ -105,6 +105,8 @@ class GraphMachine:
         """Visits that run no more and are not over. If their branches go on when the run is resumed, those
         without an open question start anew."""
         self._held: list[_Outcome] = []
+        self._undecided: list[tuple[Branch, tuple[facts.Wait, ...]]] = []
+        """The branches in which a decision waits, which are held, with the waits."""
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
         self._branches: dict[str, Branch] = {}
@@ -217,6 +219,10 @@ class GraphMachine:
                     self._held.append((*deciding, None))
                 else:
                     self._leave_running(fact, None)
+            case facts.StepHalted(step_id=step_id) if step_id in self.decisions:
+                held = self._deciding.pop(self._visit_of(fact))
+                self._held.append((*held, None))
+                self._undecided.append((held[0], fact.waits))
             case facts.StepHalted():
                 self._leave_running(fact, fact.waits)
             case BranchTimedOut(branch=identity):
@@ -255,6 +261,9 @@ class GraphMachine:
         for branch, left in self._left.values():
             if isinstance(left, tuple) and branch.state == "open":
                 yield from ((branch.node, wait) for wait in left)
+        for branch, waits in self._undecided:
+            if branch.state == "open":
+                yield from ((branch.node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.node
@@ -514,6 +523,7 @@ class GraphMachine:
             self.stopped = None
             self._go_on()
             held, self._held = self._held, []
+            self._undecided.clear()
             for one in held:
                 self._route(*one)
             self._go_on()

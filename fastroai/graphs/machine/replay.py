@@ -209,7 +209,9 @@ class GraphReplay(Replay):
                     raise self._reader.corrupt(str(error)) from error
             case facts.StepFailed():
                 return replace(entry, raised=entry.failure.as_error())
-            case facts.StepCancelled() | facts.StepHalted() | facts.QuestionAsked():
+            case facts.StepHalted():
+                return entry
+            case facts.StepCancelled() | facts.QuestionAsked():
                 return facts.StepCancelled(entry.step_id, "", visit=entry.visit)
             case _:
                 assert_never(entry)

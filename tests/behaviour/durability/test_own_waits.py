@@ -89,7 +89,7 @@ async def test_the_pause_has_its_reason_and_explain_tells_of_the_wait(tmp_path: 
     assert state.finish.reason_code == "file"
     assert f"ask: {waits}" in paused.trace.explain()
     (tmp_path / "report.txt").write_text("well")
-    assert "ask: file 'report.txt' has come" in (await woken(desk(tmp_path), store)).trace.explain()
+    assert "ask: has waited for file 'report.txt'" in (await woken(desk(tmp_path), store)).trace.explain()
 
 
 async def test_a_file_that_is_there_already_is_on_record_too_and_repeated_attempts_have_its_text(

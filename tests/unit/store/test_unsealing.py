@@ -57,6 +57,7 @@ def test_every_fact_has_a_sentence_or_says_that_it_has_none(fact: type[Fact]) ->
 OF_PROGRAMS = {
     *("run_id", "forked_from", "format", "id", "kind"),
     *("step_id", "place", "part", "branch", "cause", "resume_at", "target", "budget_of"),  # ids of steps
+    "scope_path",
     *("name", "wait", "waits"),  # names of questions and messages, by which they are answered and sent
     *("error_type", "failure_class", "when", "reason_code", "what"),
     *("declared", "changed"),  # names of what can be declared for calls
