@@ -1048,6 +1048,10 @@ class RequestSent(Begins):
 
     kind: ClassVar[str] = "request_sent"
     says: ClassVar = None
+    makes_values: ClassVar = True
+    holds: ClassVar = (
+        "the messages to model {0.record.model!r} (PipelineConfig(record_messages=False) leaves them out)"
+    )
     identity: ClassVar = ("request", "id")
     id: str
     request: RequestPlace
@@ -1055,6 +1059,14 @@ class RequestSent(Begins):
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
     """Whether it repeats the previous request of the same call, because that response was not usable."""
+    messages: Payload[Any] = None
+    """What the request adds to its conversation: the messages after the last response.
+
+    In a fact from a log, and in a trace, the JSON of a list of messages of PydanticAI. `None` if messages are
+    not on record, and if the same messages were just sent and not answered. No run needs them to go on.
+    """
+    history: int = 0
+    """Number of messages in the request before them: of earlier requests, or given to the agent."""
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 

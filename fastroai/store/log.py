@@ -35,9 +35,11 @@ class Log:
     when there are thousands of them. With a store, they are written to it.
     """
 
-    def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
+    def __init__(self, scope: Scope, run: DurableRun | None = None, *, records_messages: bool = True) -> None:
         """Open the log of the run of this scope. `run` keeps the log in a store."""
         self.scope, self.run = scope, run
+        self.records_messages = records_messages
+        """Whether what requests add to their conversations is in the log."""
         self.live = PackedFacts()
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
