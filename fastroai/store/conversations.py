@@ -31,7 +31,7 @@ class AgentConversation:
     history: int
     """Number of messages that the agent was given from before. They are not part of `messages`."""
     messages: tuple[dict[str, JsonValue], ...]
-    """The messages, in order, as PydanticAI stores them. `ModelMessagesTypeAdapter.validate_python` reads them.
+    """The messages in order, as JSON that PydanticAI's `ModelMessagesTypeAdapter.validate_python` reads.
 
     The instructions are in the first message, and again when they change. Images and files that were sent
     have their kind and size in place of their data. Empty if messages are not on record or are sealed.
