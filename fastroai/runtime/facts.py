@@ -158,7 +158,8 @@ class Fact(RunEvent):
     """An event that decides how a run goes on, or that the log of the run keeps.
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
-    in the run, or a note about it (`Notes`). A subclass with a `kind` is known to every reader of logs.
+    in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
+    something small, with its outcome and its cost. A subclass with a `kind` is known to every reader of logs.
     """
 
     kind: ClassVar[str]

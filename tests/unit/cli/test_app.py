@@ -335,8 +335,8 @@ def test_trace_explains_or_gives_everything(store: SQLiteRunStore) -> None:
 
 
 def test_transcript_shows_what_was_said(store: SQLiteRunStore) -> None:
-    asked = [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Where\x1b[31m?"}]}]
-    answered = {"kind": "response", "parts": [{"part_kind": "text", "content": "Here."}]}
+    asked: Any = [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Where\x1b[31m?"}]}]
+    answered: Any = {"kind": "response", "parts": [{"part_kind": "text", "content": "Here."}]}
     log = Log(SHAPE).start("a").start("b").request("a@1", asked=asked, answered=answered)
     write(store, log, Log(SHAPE, run_id="silent").start("a"))
     assert (
