@@ -25,6 +25,7 @@ from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.trace import RunTrace
+from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
 
@@ -84,12 +85,12 @@ class Log:
         for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 
-    def halt(self, fact: QuestionAsked | WaitStarted, stored: Fact | None, place: str) -> None:
-        """Keep the question or wait that halts the step at a place. From any thread."""
+    def halt(self, run: DurableRun, fact: QuestionAsked | WaitStarted, place: str) -> None:
+        """Keep the question or wait that halts the step at a place, in the run on record. From any thread."""
         self._waits[fact.wait.id] = place, fact.wait
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
-        self.note(fact, stored)
+        run.journal.note(seal_payloads(fact, run.codec))
 
     def add_sinks(self, place: str, sinks: Sequence[Callable[[Question], Awaitable[None] | None]]) -> None:
         """Have people told of questions that are asked at a place of the run, and inside that place."""
