@@ -72,6 +72,7 @@ def conversation_shape(conversation: AgentConversation) -> dict[str, JsonValue]:
         "place": conversation.place,
         "call": conversation.call,
         "attempt": conversation.attempt,
+        "tools": list(conversation.tools),
         "agent": conversation.agent,
         "history": conversation.history,
         "messages": list(conversation.messages),

@@ -26,6 +26,8 @@ class AgentConversation:
     """The agent call in that attempt: its number, or its name."""
     attempt: int
     """Number of the attempt at the call."""
+    tools: tuple[str, ...]
+    """The calls of tools inside which the call was made, outermost first: the name of each, and a hash."""
     agent: str | None
     """The name of the agent; `None` for a plain agent without one."""
     history: int
@@ -43,7 +45,8 @@ class AgentConversation:
         named = f"agent {self.agent!r}" if self.agent else "an agent"
         again = "" if self.attempt == 1 else f", attempt {self.attempt}"
         call = f", call {self.call}" if self.call else ""
-        lines = [f"{self.place}: {named}{call}{again}"]
+        inside = f", in tool {self.tools[-1].rpartition(':')[0] or self.tools[-1]}" if self.tools else ""
+        lines = [f"{self.place}: {named}{call}{again}{inside}"]
         if self.history:
             lines.append(f"(goes on from {self.history} earlier message{'s'[self.history == 1 :]})")
         lines += (f"{who}: {_indented(what)}" for message in self.messages for who, what in _lines(message))
@@ -57,6 +60,7 @@ class _Draft:
     place: str
     call: str
     attempt: int
+    tools: tuple[str, ...]
     agent: str | None
     history: int
     messages: list[dict[str, JsonValue]] = field(default_factory=list)
@@ -79,10 +83,10 @@ def conversations_in(entries: Iterable[Fact]) -> tuple[AgentConversation, ...]:
     for entry in entries:
         if isinstance(entry, RequestSent):
             request = entry.request
-            place, call, attempt = request.place, masked(request.call), request.attempt
-            key = place, call, attempt, tuple(map(masked, request.tools))
+            tools = tuple(map(masked, request.tools))
+            key = request.place, masked(request.call), request.attempt, tools
             if (draft := drafts.get(key)) is None:
-                draft = drafts[key] = _Draft(place, call, attempt, entry.record.agent, entry.history)
+                draft = drafts[key] = _Draft(*key, entry.record.agent, entry.history)
             sent_in[entry.id] = draft
             if entry.messages is not None and entry.history != draft.unanswered:
                 draft.add(entry.messages)
@@ -96,6 +100,7 @@ def conversations_in(entries: Iterable[Fact]) -> tuple[AgentConversation, ...]:
             place=draft.place,
             call=draft.call,
             attempt=draft.attempt,
+            tools=draft.tools,
             agent=draft.agent,
             history=draft.history,
             messages=tuple(draft.messages),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,40 @@ async def test_a_request_that_is_sent_again_is_told_once() -> None:
         result = await desk(clerk(model, tools=[], request_retries=1)).execute()
         assert result.trace.transcript().count("Where is it?") == 1
         assert result.trace.transcript().endswith("user: Where is it?\n  model: Here.")
+
+
+async def test_streams_and_agents_in_tools_have_conversations_of_their_own() -> None:
+    async def streams(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield "Bit by "
+        yield "bit."
+
+    async def answers(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("Sent.")])
+
+    streamed = clerk(FunctionModel(answers, stream_function=streams, model_name="paid"), tools=[])
+
+    async def look_up(order: int) -> str:
+        """Ask another agent."""
+        return (await streamed.run(f"order {order}?")).output
+
+    @step
+    async def reply(ctx: StepContext[None]) -> str:
+        async for _ in ctx.run_stream(streamed, "Slowly?"):
+            pass
+        return (await ctx.run(clerk(tools=[look_up]), "Where is it?")).output
+
+    store = MemoryRunStore()
+    await Pipeline("desk", {"reply": reply}).execute(run_id=RUN, store=store)
+    said = [str(one).splitlines() for one in (await store.trace(RUN)).conversations()]
+    assert [one[0] for one in said] == [
+        "reply@1: agent 'clerk', call 1",
+        "reply@1: agent 'clerk', call 2",
+        "reply@1: agent 'clerk', call 2/clerk#1, in tool look_up",
+        "reply@1: agent 'clerk', call 2/clerk#1, in tool look_up",
+    ]
+    assert said[0][2:] == ["  user: Slowly?", "  model: Bit by bit."]
+    assert said[2][2:] == ["  user: order 0?", "  model: Sent."]
+    assert "  tool look_up: Sent." in said[1]
 
 
 async def test_a_resumed_call_goes_on_with_its_conversation() -> None:
