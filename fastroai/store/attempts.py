@@ -131,8 +131,10 @@ class Attempts:
         """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
         self._charges = ChargesOnRecord()
-        self._inputs: dict[str, JsonValue] = {}
-        self._definition: JsonValue = None
+        self.inputs: dict[str, JsonValue] = {}
+        """The inputs of the run, with those that were given anew."""
+        self.definition: JsonValue = None
+        """The last definition."""
         self._outputs: dict[str, JsonValue] = {}
         for entry in entries:
             self._read(entry)
@@ -144,11 +146,11 @@ class Attempts:
     def _read(self, entry: facts.Fact) -> None:
         match entry:
             case facts.RunStarted():
-                self._inputs, self._definition = dict(entry.inputs), entry.definition
+                self.inputs, self.definition = dict(entry.inputs), entry.definition
             case facts.RunResumed():
                 self._end_all("interrupted", None)
-                self._inputs = {**self._inputs, **entry.inputs}
-                self._definition = entry.definition or self._definition
+                self.inputs = {**self.inputs, **entry.inputs}
+                self.definition = entry.definition or self.definition
             case facts.RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
                 self._end_all("cancelled", entry.at)
             case facts.StepStarted():
@@ -223,13 +225,13 @@ class Attempts:
 
     def _input_of(self, place: str) -> dict[str, JsonValue]:
         parent, slash, _ = place.rpartition("/")
-        needs = needs_of(definition_at(self._definition, place), step_name(place))
+        needs = needs_of(definition_at(self.definition, place), step_name(place))
         outputs = {
             before: self._outputs[key]
             for before in needs
             if (key := f"{parent}{slash}{quoted(before)}") in self._outputs
         }
-        return {"outputs": outputs} if slash else {"inputs": self._inputs, "outputs": outputs}
+        return {"outputs": outputs} if slash else {"inputs": self.inputs, "outputs": outputs}
 
     # --- attempts end ---
 

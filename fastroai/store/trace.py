@@ -156,20 +156,15 @@ class RunTrace:
         """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
 
-    @cached_property
+    @property
     def inputs(self) -> dict[str, JsonValue]:
         """The inputs of the run, with those that were given anew when it was resumed."""
-        inputs = dict(self.opened.inputs)
-        for entry in self.entries:
-            if isinstance(entry, facts.RunResumed):
-                inputs |= entry.inputs
-        return inputs
+        return dict(self._attempts.inputs)
 
-    @cached_property
+    @property
     def definition(self) -> JsonValue:
         """The last definition of the pipeline."""
-        changed = [e.definition for e in self.entries if isinstance(e, facts.RunResumed) and e.definition]
-        return changed[-1] if changed else self.opened.definition
+        return self._attempts.definition
 
     @property
     def output(self) -> JsonValue:
