@@ -32,6 +32,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json
 
 from fastroai.agent.fingerprint import fingerprint
+from fastroai.agent.new_messages import NewMessages
 from fastroai.agent.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
@@ -145,6 +146,8 @@ class RequestOnRecord:
     cut_at: int | None = None
     """The `max_tokens` of an answer on record that was cut there, as budgets could pay for no more."""
     _asked: Asked = None
+    _new: NewMessages | None = None
+    """The messages that the request adds, until they are on record."""
     _id: str = ""
 
     @classmethod
@@ -169,7 +172,8 @@ class RequestOnRecord:
             fingerprint="" if log.run is None else asked(),
             tools=current_tool_calls.get().names,
         )
-        return cls(log, scope, request, rejects, of_call, _asked=asked if log.run is None else None)
+        new = NewMessages.of(terms.messages) if log.records_messages else None
+        return cls(log, scope, request, rejects, of_call, _asked=asked if log.run is None else None, _new=new)
 
     async def replay(self) -> KnownResponse | None:
         """Return the response on record, if there is one, and count its cost in the account of this run.
@@ -223,18 +227,29 @@ class RequestOnRecord:
             run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
 
     async def sent(self, record: RequestRecord) -> None:
-        """Put the request on record before it is sent; `record` counts if nothing more is heard of it."""
-        self._id = secrets.token_hex(16)
-        await self.log.begin(
-            RequestSent(
-                id=self._id,
-                request=self.request,
-                record=record,
-                rejects=self.rejects,
-                asks=None if self.of_call is None else self.of_call.to_record(),
-                asked=self._asked,
-            )
+        """Put the request on record before it is sent; `record` counts if nothing more is heard of it.
+
+        Raises:
+            ValueNotStorable: its messages are larger than the store takes.
+        """
+        new, run = self._new, self.log.run
+        messages: object = new if new is None or run is None else seal(new.to_json(), run.codec)
+        begins = RequestSent(
+            id=secrets.token_hex(16),
+            request=self.request,
+            record=record,
+            rejects=self.rejects,
+            asks=None if self.of_call is None else self.of_call.to_record(),
+            messages=messages,
+            history=0 if new is None else new.history,
+            asked=self._asked,
         )
+        self._id, self._new = begins.id, None
+        try:
+            await self.log.begin(begins)
+        except ValueNotStorable:
+            self._id = ""  # it was never put on record as sent
+            raise
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """Put the end of the request on record.

@@ -187,6 +187,22 @@ def trace(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) 
 
 
 @runs.command()
+def transcript(
+    run: Run,
+    store: Store,
+    step: Annotated[
+        str | None, typer.Option(help="Only this step, as `runs show` names it, or a place in the run.")
+    ] = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what agents and models said to each other in a run."""
+    from fastroai.cli import reading
+
+    perform(reading.transcript(run, step, store, codec, as_json))
+
+
+@runs.command()
 def diff(
     run: Run,
     other: Annotated[

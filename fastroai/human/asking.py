@@ -22,7 +22,6 @@ from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
@@ -152,7 +151,7 @@ class Ask:
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.halt(asked, seal_payloads(asked, run.codec), place)
+        log.halt(run, asked, place)
         raise Halted
 
     def _asked(

@@ -24,7 +24,6 @@ from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
 from fastroai.store.mailbox import Message
 from fastroai.store.payloads import PayloadCodec, unseal
-from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
@@ -90,7 +89,7 @@ class Awaited(ABC, Generic[T_co]):
                 started = wait._started()
                 log, run = kept_log(scope, started.wait.thing)
                 known.append(started)
-                log.halt(started, seal_payloads(started, run.codec), place)
+                log.halt(run, started, place)
                 raise Halted
             known.append(ended)
             await log.commit(ended)

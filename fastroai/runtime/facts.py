@@ -158,7 +158,8 @@ class Fact(RunEvent):
     """An event that decides how a run goes on, or that the log of the run keeps.
 
     Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
-    in the run, or a note about it (`Notes`). A subclass with a `kind` is known to every reader of logs.
+    in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
+    something small, with its outcome and its cost. A subclass with a `kind` is known to every reader of logs.
     """
 
     kind: ClassVar[str]
@@ -1156,6 +1157,10 @@ class RequestSent(Begins):
 
     kind: ClassVar[str] = "request_sent"
     says: ClassVar = None
+    makes_values: ClassVar = True
+    holds: ClassVar = (
+        "the messages to model {0.record.model!r} (PipelineConfig(record_messages=False) leaves them out)"
+    )
     identity: ClassVar = ("request", "id")
     id: str
     request: RequestPlace
@@ -1166,6 +1171,14 @@ class RequestSent(Begins):
     asks: Asks | None = None
     """What the agent call asks for, with the first request that a process sends for it. `None` in a run
     without a store, and in a log of format 2."""
+    messages: Payload[Any] = None
+    """What the request adds to its conversation: the messages after the last response.
+
+    In a fact from a log, and in a trace, the JSON of a list of messages of PydanticAI. `None` if messages are
+    not on record, and if the same messages were just sent and not answered. No run needs them to go on.
+    """
+    history: int = 0
+    """Number of messages in the request before them: of earlier requests, or given to the agent."""
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 

@@ -171,6 +171,9 @@ class PipelineConfig(ExecutionConfig):
     """Seconds for which that thread goes on renewing while code of a step blocks the event loop."""
     codec: PayloadCodec | None = None
     """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
+    record_messages: bool = True
+    """Whether a run has on record which messages each request adds to its conversation, for
+    `RunTrace.conversations`. Going on needs none of them. It holds for nested runs, too."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
     """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own.
     Those of a nested run are called, too, for the questions that are asked in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -14,7 +15,7 @@ from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.definitions import definition_at, needs_of
-from fastroai.store.memo import ChargeOnRecord
+from fastroai.store.memo import ChargeOnRecord, ChargesOnRecord
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
@@ -129,10 +130,11 @@ class Attempts:
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
         """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
-        self._begun: dict[facts.Key, ChargeOnRecord] = {}
-        """Requests and reservations, whose ends say what they have cost."""
-        self._inputs: dict[str, JsonValue] = {}
-        self._definition: JsonValue = None
+        self._charges = ChargesOnRecord()
+        self.inputs: dict[str, JsonValue] = {}
+        """The inputs of the run, with those that were given anew."""
+        self.definition: JsonValue = None
+        """The last definition."""
         self._outputs: dict[str, JsonValue] = {}
         for entry in entries:
             self._read(entry)
@@ -144,11 +146,11 @@ class Attempts:
     def _read(self, entry: facts.Fact) -> None:
         match entry:
             case facts.RunStarted():
-                self._inputs, self._definition = dict(entry.inputs), entry.definition
+                self.inputs, self.definition = dict(entry.inputs), entry.definition
             case facts.RunResumed():
                 self._end_all("interrupted", None)
-                self._inputs = {**self._inputs, **entry.inputs}
-                self._definition = entry.definition or self._definition
+                self.inputs = {**self.inputs, **entry.inputs}
+                self.definition = entry.definition or self.definition
             case facts.RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
                 self._end_all("cancelled", entry.at)
             case facts.StepStarted():
@@ -165,7 +167,10 @@ class Attempts:
             case facts.AnswerGiven(name=""):
                 self._read_answer(entry)
             case facts.Begins() | facts.Ends() if entry.spending is not None:
-                self._read_spending(entry, entry.spending)
+                with suppress(KeyError):  # the end of what never began
+                    spent = self._charges.read(entry, entry.spending, len(self.spent))
+                    if spent is not None:
+                        self._spend(spent)
             case facts.PlacedFact() if not isinstance(entry, facts.CallEnded):
                 self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
             case _:
@@ -182,14 +187,6 @@ class Attempts:
                 self._end(asked, "succeeded", entry.at)
             self._outputs[entry.place] = asked.output = entry.answer
             asked.status, asked.ended_at = "succeeded", entry.at
-
-    def _read_spending(self, entry: facts.Begins | facts.Ends, record: RequestRecord) -> None:
-        if (known := self._begun.get(entry.about)) is not None:
-            known.record = record
-        elif isinstance(entry, facts.Begins):
-            spent = self._spend(entry, record)
-            if entry.about[-1]:  # all else that is spent has no end
-                self._begun[entry.about] = spent
 
     # --- attempts begin ---
 
@@ -228,13 +225,13 @@ class Attempts:
 
     def _input_of(self, place: str) -> dict[str, JsonValue]:
         parent, slash, _ = place.rpartition("/")
-        needs = needs_of(definition_at(self._definition, place), step_name(place))
+        needs = needs_of(definition_at(self.definition, place), step_name(place))
         outputs = {
             before: self._outputs[key]
             for before in needs
             if (key := f"{parent}{slash}{quoted(before)}") in self._outputs
         }
-        return {"outputs": outputs} if slash else {"inputs": self._inputs, "outputs": outputs}
+        return {"outputs": outputs} if slash else {"inputs": self.inputs, "outputs": outputs}
 
     # --- attempts end ---
 
@@ -273,13 +270,11 @@ class Attempts:
 
     # --- spending ---
 
-    def _spend(self, begins: facts.Begins, record: RequestRecord) -> ChargeOnRecord:
-        """Add a record to the spending of the attempt that made it, and of all attempts around that one."""
-        spent = ChargeOnRecord(begins, record, len(self.spent))
+    def _spend(self, spent: ChargeOnRecord) -> None:
+        """Add a charge to the spending of the attempt that made it, and of all attempts around that one."""
         self.spent.append(spent)
-        around: str | None = begins.where
+        around: str | None = spent.begins.where
         while around:
-            if (draft := self._at(around, begins.at)) is not None:
+            if (draft := self._at(around, spent.begins.at)) is not None:
                 draft.spent.append(spent)
             around = attempt_around(around)
-        return spent

@@ -25,6 +25,7 @@ from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.trace import RunTrace
+from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
 
@@ -35,9 +36,11 @@ class Log:
     when there are thousands of them. With a store, they are written to it.
     """
 
-    def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
+    def __init__(self, scope: Scope, run: DurableRun | None = None, *, records_messages: bool = True) -> None:
         """Open the log of the run of this scope. `run` keeps the log in a store."""
         self.scope, self.run = scope, run
+        self.records_messages = records_messages
+        """Whether what requests add to their conversations is in the log."""
         self.live = PackedFacts()
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
@@ -82,12 +85,12 @@ class Log:
         for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 
-    def halt(self, fact: QuestionAsked | WaitStarted, stored: Fact | None, place: str) -> None:
-        """Keep the question or wait that halts the step at a place. From any thread."""
+    def halt(self, run: DurableRun, fact: QuestionAsked | WaitStarted, place: str) -> None:
+        """Keep the question or wait that halts the step at a place, in the run on record. From any thread."""
         self._waits[fact.wait.id] = place, fact.wait
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
-        self.note(fact, stored)
+        run.journal.note(seal_payloads(fact, run.codec))
 
     def add_sinks(self, place: str, sinks: Sequence[Callable[[Question], Awaitable[None] | None]]) -> None:
         """Have people told of questions that are asked at a place of the run, and inside that place."""

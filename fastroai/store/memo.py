@@ -58,6 +58,34 @@ class ChargeOnRecord(Charge):
         return self.ends.response if isinstance(self.ends, facts.RequestEnded) else None
 
 
+class ChargesOnRecord:
+    """The charges in a log, which is read fact by fact."""
+
+    def __init__(self) -> None:
+        """Begin with no charges."""
+        self._last: dict[facts.Key, ChargeOnRecord] = {}
+        """The last charge of each thing that can end or can be settled."""
+
+    def read(
+        self, entry: facts.Begins | facts.Ends, record: RequestRecord, position: int
+    ) -> ChargeOnRecord | None:
+        """Return the charge that a fact at a position begins; `None` if it belongs to one that has begun.
+
+        A fact that is a beginning and an end is a charge of its own. Raises `KeyError` for the end of what
+        never began.
+        """
+        key = entry.about
+        known = self._last.get(key) if key[-1] else None
+        if isinstance(entry, facts.Begins) and (known is None or known.ends is not None):
+            charge = begun = self._last[key] = ChargeOnRecord(entry, record, position)
+        else:
+            charge, begun = self._last[key], None
+            charge.record = record
+        if isinstance(entry, facts.Ends):
+            charge.ends = entry
+        return begun
+
+
 class Memo:
     """The record of a run, by what its facts are about. It gives each response and tool result only once."""
 
@@ -77,6 +105,7 @@ class Memo:
         self.outputs_made: dict[str, tuple[facts.StepFinished, object]] = {}
         """Outputs that were converted already, by place."""
         self._about: dict[facts.Key, list[facts.Fact]] = defaultdict(list)
+        self._charges = ChargesOnRecord()
         self._inside: dict[Hashable, list[ChargeOnRecord]] = {}
         """Charges by the places, agent calls, tool calls and contents of requests that they belong to."""
         self._agent_calls: dict[_Call, AgentCharges] = {}
@@ -136,11 +165,10 @@ class Memo:
                     self._ask_anew(agent_call_key(failed.place, failed.call), failed.attempt)
             case facts.RunFact() if entry.reopens:
                 self.ended = None
-            case facts.Begins() if entry.spending is not None:
-                self._spend(entry, entry.spending)
-            case facts.Ends() if entry.spending is not None:
-                self._inside[entry.about][0].ends = entry
-                self._inside[entry.about][0].record = entry.spending
+            case facts.Begins() | facts.Ends() if entry.spending is not None:
+                charge = self._charges.read(entry, entry.spending, len(self.entries))
+                if charge is not None:
+                    self._spend(charge)
             case facts.StepStarted() if entry.part.place:
                 self._about["in", attempt_around(entry.part.place) or ""].append(entry)
             case facts.CallEnded():
@@ -384,13 +412,9 @@ class Memo:
 
     # --- spending ---
 
-    def _spend(self, begins: facts.Begins, record: RequestRecord) -> None:
+    def _spend(self, charge: ChargeOnRecord) -> None:
         """Count a charge in the whole run, and in everything that it is inside of."""
-        key = begins.about
-        if key[-1] and key in self._inside:  # a reservation that is settled
-            self._inside[key][0].record = record
-            return
-        charge = ChargeOnRecord(begins, record, len(self.entries))
+        begins = charge.begins
         if isinstance(begins, facts.RequestSent):
             call = _call_of(begins.request)
             if (before := self._inside.get(call)) and _is_repeated(before[-1], begins):
@@ -399,9 +423,9 @@ class Memo:
                 self._note_asked(call, begins.asks)
             charge.asks = self._asks[call][-1] if call in self._asks else None
             if begins.request.is_of_agent_call:
-                of_call = self._agent_calls.setdefault(call, AgentCharges(record.agent or ""))
+                of_call = self._agent_calls.setdefault(call, AgentCharges(charge.record.agent or ""))
                 of_call.add((charge,))
-        for around in (key, *_around(begins)):
+        for around in _around(begins):
             self._inside.setdefault(around, []).append(charge)
 
     def _note_asked(self, call: _Call, asks: facts.Asks) -> None:

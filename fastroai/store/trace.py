@@ -17,6 +17,7 @@ from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.call_records import call_record
+from fastroai.store.conversations import AgentConversation, conversations_in
 from fastroai.store.definitions import RunKind, kind_of, version_of
 from fastroai.store.entries import decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
@@ -165,20 +166,15 @@ class RunTrace:
         """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
 
-    @cached_property
+    @property
     def inputs(self) -> dict[str, JsonValue]:
         """The inputs of the run, with those that were given anew when it was resumed."""
-        inputs = dict(self.opened.inputs)
-        for entry in self.entries:
-            if isinstance(entry, facts.RunResumed):
-                inputs |= entry.inputs
-        return inputs
+        return dict(self._attempts.inputs)
 
-    @cached_property
+    @property
     def definition(self) -> JsonValue:
         """The last definition of the pipeline."""
-        changed = [e.definition for e in self.entries if isinstance(e, facts.RunResumed) and e.definition]
-        return changed[-1] if changed else self.opened.definition
+        return self._attempts.definition
 
     @property
     def output(self) -> JsonValue:
@@ -281,6 +277,26 @@ class RunTrace:
         """
         shown = self._shown
         return explain(shown.entries, shown.attempts)
+
+    def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
+        """Return what agents and models said to each other: for each attempt at an agent call, as they began.
+
+        `step` is as in `events_for`; without it, they are those of the whole run.
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return conversations_in(self.entries if step is None else self.events_for(step))
+
+    def transcript(self, step: str | None = None) -> str:
+        """Return `conversations` as text, for people.
+
+        Texts are redacted if the process redacts them (`fastroai.set_redaction`).
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return "\n\n".join(map(str, self._shown.conversations(step)))
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.

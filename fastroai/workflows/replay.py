@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import RunCorrupt
-from fastroai.records import EXACT, RequestRecord
+from fastroai.records import Usage
 from fastroai.runs.machine import Changed, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
@@ -42,24 +41,6 @@ logger: Final = logging.getLogger("fastroai.workflows")
 
 
 @dataclass(slots=True)
-class Account:
-    """Sums of the spending that was reported."""
-
-    usd: Decimal = Decimal(0)
-    """Known cost in US dollars."""
-    tokens: int = 0
-    is_complete: bool = True
-    """Whether all of the spending could be priced."""
-
-    def add(self, record: RequestRecord) -> None:
-        """Add a record to the sums."""
-        if record.cost_usd is not None:
-            self.usd = EXACT.add(self.usd, record.cost_usd)
-        self.tokens += record.tokens.total_tokens
-        self.is_complete &= record.cost_complete
-
-
-@dataclass(slots=True)
 class Clock:
     """When a flow began, in seconds since 1970, and how many seconds its gates have waited."""
 
@@ -69,12 +50,11 @@ class Clock:
 
 @dataclass(slots=True)
 class Took:
-    """When a unit began and ended, in seconds since 1970, and what it spent."""
+    """When a unit began and ended, and when it asked a person, in seconds since 1970."""
 
     began: float
     ended: float | None = None
     asked: float | None = None
-    spent: Account = field(default_factory=Account)
 
 
 class WorkflowReplay(Replay):
@@ -95,7 +75,7 @@ class WorkflowReplay(Replay):
         """Begin the replay with a new machine, which gets `width` and `fits`."""
         self._codec = codec
         self.took: dict[Unit, Took] = {}
-        self.spent: defaultdict[FlowKey | tuple[str, int], Account] = defaultdict(Account)
+        self.spent: defaultdict[FlowKey | tuple[str, int], Usage] = defaultdict(Usage)
         """Reported spending by flow, and by entry of a step, including work that was reverted since."""
         self.clocks: dict[FlowKey, Clock] = {}
         self.asked: dict[Unit, facts.QuestionAsked] = {}
@@ -216,7 +196,6 @@ class WorkflowReplay(Replay):
         if unit is None:
             return
         step_id = unit[0]
-        self.took[unit].spent.add(entry.record)
         self.spent[step_id, self.machine.step(step_id).entry].add(entry.record)
         for flow in self.machine.around(self.machine.flow_of(step_id)):
             self.spent[flow.key].add(entry.record)

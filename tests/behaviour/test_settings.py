@@ -172,6 +172,16 @@ async def stored(kind: str) -> list[object]:
     return [before, len(await listed(store))]
 
 
+async def said(kind: str) -> list[object]:
+    found: list[object] = []
+    for is_recorded in (True, False):
+        store = MemoryRunStore()
+        await ending(kind, pays, store=store, record_messages=is_recorded)
+        (run,) = await listed(store)
+        found.append("user: hello" in (await RunHistory(store).trace(run.run_id)).transcript())
+    return found
+
+
 async def listed(store: MemoryRunStore) -> list[Any]:
     return [*(await RunHistory(store).list())]
 
@@ -320,6 +330,7 @@ OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
     "lease": lambda kind: kept(kind, {}, {"lease": 7}),
     "max_stall": lambda kind: kept(kind, {}, {"max_stall": 7}),
     "codec": lambda kind: kept(kind, {}, {"codec": Reversing()}),
+    "record_messages": said,
     "sinks": asked,
     "provider_limits": limited,
 }
@@ -339,9 +350,10 @@ REFUSED = {
 }
 """Settings that a kind of run has no use for, with a part of the error."""
 
-OF_THE_RUN_AROUND = {"store", "durability", "on_changed", "lease", "max_stall", "codec"}
+OF_THE_RUN_AROUND = {"store", "durability", "on_changed", "lease", "max_stall", "codec", "record_messages"}
 """Settings of the record, which nested runs share with the run around them. Below is what becomes of a store.
-`test_options_of_declarations.py` shows that a codec is refused if the run around has none."""
+`test_options_of_declarations.py` shows that a codec is refused if the run around has none, and
+`durability/test_conversations.py` that a run cannot leave out messages which the run around records."""
 
 OF_ITS_NODES = {"retries", "retry_delay", "retry", "classifiers", "on_retry"}
 """Settings of the step of a graph, whose nodes make two extra attempts by default: when a node has given up,

@@ -334,6 +334,22 @@ def test_trace_explains_or_gives_everything(store: SQLiteRunStore) -> None:
     assert RunTrace.from_json(call("trace", "r1", "--json").stdout) == log.trace
 
 
+def test_transcript_shows_what_was_said(store: SQLiteRunStore) -> None:
+    asked: Any = [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Where\x1b[31m?"}]}]
+    answered: Any = {"kind": "response", "parts": [{"part_kind": "text", "content": "Here."}]}
+    log = Log(SHAPE).start("a").start("b").request("a@1", asked=asked, answered=answered)
+    write(store, log, Log(SHAPE, run_id="silent").start("a"))
+    assert (
+        call("transcript", "r1").stdout == "a@1: an agent, call 1\n  user: Where\\x1b[31m?\n  model: Here.\n"
+    )
+    assert call("transcript", "r1", "--step", "b").stdout == "no messages on record\n"
+    assert call("transcript", "silent").stdout == "no messages on record\n"
+    (conversation,) = json_of("transcript", "r1", "--step", "a")
+    assert conversation["messages"] == [*asked, answered]
+    assert (conversation["place"], conversation["sealed"]) == ("a@1", False)
+    assert "'c'" in line_of(call("transcript", "r1", "--step", "c"), 2)
+
+
 def test_diff_exits_with_1_if_the_runs_differ(store: SQLiteRunStore) -> None:
     write(store, support_desk(), support_desk("r2"), Log(SHAPE, run_id="r3"))
     same = call("diff", "r1", "r2")
