@@ -25,13 +25,13 @@ OF_TIME = re.compile(
     r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d|os\.fork|os\.kill"
     r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess|multiprocessing"
 )
-"""In the source of a test that depends on real time, or does things in parallel, or of what it uses."""
+"""Found in the source of what depends on real time, or does several things at once."""
 HAVE_COMMANDS = ("durability", "properties", "versions", "workflows")
 """Folders whose tests have commands: `make kill-sweep`, `make faults`, `make fuzz`, `make test-versions`."""
 
 
 def tests_of_time() -> list[str]:
-    """The tests that depend on real time, threads or processes, also by what they use of `support`."""
+    """Return the tests that depend on real time, threads or processes, themselves or by what they use."""
     return [
         f"{file.relative_to(ROOT)}::{test}"
         for file in sorted(TESTS.rglob("test_*.py"))
@@ -43,7 +43,7 @@ def tests_of_time() -> list[str]:
 
 @cache
 def _of_time_in(file: Path) -> list[str]:
-    """The names in a file, in their order, whose code matches, or uses other names that do."""
+    """Return the names that a file defines, in their order, whose code matches or uses such a name."""
     source, found, chosen = file.read_text("utf-8"), dict[str, ast.stmt](), set[str]()
     waiting = list[str]()
     for one in ast.parse(source).body:
@@ -51,8 +51,8 @@ def _of_time_in(file: Path) -> list[str]:
             found[one.name] = one
         elif isinstance(one, ast.Assign):
             found |= {target.id: one for target in one.targets if isinstance(target, ast.Name)}
-        elif isinstance(one, ast.ImportFrom) and (one.module or "").startswith("support."):
-            of_time = _of_time_in(TESTS.joinpath(*(one.module or "").split(".")).with_suffix(".py"))
+        elif isinstance(one, ast.ImportFrom) and one.module and one.module.startswith("support."):
+            of_time = _of_time_in(TESTS.joinpath(*one.module.split(".")).with_suffix(".py"))
             waiting += [alias.asname or alias.name for alias in one.names if alias.name in of_time]
     waiting += [
         name for name, one in found.items() if OF_TIME.search(ast.get_source_segment(source, one) or "")
@@ -86,18 +86,13 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--busy", type=int, default=0)
-    options.add_argument("--workers", type=int, default=3 * (os.cpu_count() or 1), help="of pytest-xdist")
+    options.add_argument(
+        "--workers", type=int, default=3 * (os.cpu_count() or 1), help="how many tests run at once"
+    )
     options.add_argument("tests", nargs="*", help="tests, instead of those that depend on time")
     given = options.parse_args()
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        str(given.workers),
-        *(given.tests or tests_of_time()),
-    ]
+    tests = given.tests or tests_of_time()
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(given.workers), *tests]
     failed = 0
     with busy(given.busy):
         for number in range(1, given.times + 1):
