@@ -43,7 +43,7 @@ def tests_of_time() -> list[str]:
 
 @cache
 def _of_time_in(file: Path) -> list[str]:
-    """Return the names that a file defines, in their order, whose code matches or uses such a name."""
+    """Return the names that a file defines whose code matches `OF_TIME`, itself or by what it uses."""
     source, found, chosen = file.read_text("utf-8"), dict[str, ast.stmt](), set[str]()
     waiting = list[str]()
     for one in ast.parse(source).body:
