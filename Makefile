@@ -129,8 +129,8 @@ fuzz: $(VENV)/dev.stamp ## random search: every property test with 200 times as 
 	FASTROAI_FUZZ=$(or $(TIMES),200) $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
 		$(or $(TESTS),$$(grep -rlE '@given|run_state_machine_as_test' tests --include='test_*.py'))
 
-stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, beside 4 busy processes; TIMES=3 BUSY=8 TESTS=files for others
-	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),4) --workers $(WORKERS) $(TESTS)
+stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, three at once on each core; TIMES=3 BUSY=4 TESTS=files for others
+	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),0) $(TESTS)
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=2 for twice as many
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto

@@ -1,59 +1,66 @@
-"""Runs the tests of time, threads and processes many times, beside processes that keep the machine busy.
+"""Runs the tests of time, threads and processes many times, on a machine that is far too busy for them.
 
-    python tests/stress.py --times 20 --busy 4 --workers auto [tests]
+    python tests/stress.py --times 20 [--workers 6] [--busy 4] [tests]
 
-What such a test says must not depend on how busy the machine is. Each failure is printed when it happens.
+What such a test says must not depend on how busy the machine is. There are three workers for each core, which
+keep each other waiting; `--busy` adds processes that only compute. Each failure is printed when it happens.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 OF_TIME = re.compile(
-    r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d"
-    r"|threading\.Thread|ThreadPoolExecutor|to_thread|Popen|create_subprocess|multiprocessing"
+    r"perf_counter|monotonic\(\)|time\.sleep|sleep\(0?\.\d|timeout=0?\.\d|os\.fork|os\.kill"
+    r"|threading\.Thread|ThreadPoolExecutor|to_thread|subprocess|multiprocessing"
 )
-"""In the source of a test that depends on real time, or does things in parallel. A program that is run to
-its end, and does nothing else beside the test, does neither."""
+"""Found in the source of what depends on real time, or does several things at once."""
 HAVE_COMMANDS = ("durability", "properties", "versions", "workflows")
 """Folders whose tests have commands: `make kill-sweep`, `make faults`, `make fuzz`, `make test-versions`."""
 
 
 def tests_of_time() -> list[str]:
-    """The tests that depend on real time, threads or processes, also by what they call in their file."""
+    """Return the tests that depend on real time, threads or processes, themselves or by what they use."""
     return [
         f"{file.relative_to(ROOT)}::{test}"
         for file in sorted(TESTS.rglob("test_*.py"))
         if file.relative_to(TESTS).parts[0] not in HAVE_COMMANDS
-        for test in _of_time_in(file.read_text("utf-8"))
+        for test in _of_time_in(file)
+        if test.startswith("test_")
     ]
 
 
-def _of_time_in(source: str) -> list[str]:
-    """The names of the tests in a file, in their order, that match or use something of the file that does."""
-    found: dict[str, ast.stmt] = {}
+@cache
+def _of_time_in(file: Path) -> list[str]:
+    """Return the names that a file defines whose code matches `OF_TIME`, itself or by what it uses."""
+    source, found, chosen = file.read_text("utf-8"), dict[str, ast.stmt](), set[str]()
+    waiting = list[str]()
     for one in ast.parse(source).body:
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[one.name] = one
         elif isinstance(one, ast.Assign):
             found |= {target.id: one for target in one.targets if isinstance(target, ast.Name)}
-    chosen: set[str] = set()
-    waiting = [
+        elif isinstance(one, ast.ImportFrom) and one.module and one.module.startswith("support."):
+            of_time = _of_time_in(TESTS.joinpath(*one.module.split(".")).with_suffix(".py"))
+            waiting += [alias.asname or alias.name for alias in one.names if alias.name in of_time]
+    waiting += [
         name for name, one in found.items() if OF_TIME.search(ast.get_source_segment(source, one) or "")
     ]
     while waiting:
         chosen.add(used := waiting.pop())
         waiting += [name for name, one in found.items() if name not in chosen and used in _names_in(one)]
-    return [name for name in found if name in chosen and name.startswith("test_")]
+    return [name for name in found if name in chosen]
 
 
 def _names_in(statement: ast.stmt) -> set[str]:
@@ -78,11 +85,14 @@ def busy(count: int) -> Iterator[None]:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--times", type=int, default=20)
-    options.add_argument("--busy", type=int, default=4)
-    options.add_argument("--workers", default="auto", help="processes of pytest-xdist; 0 for none")
+    options.add_argument("--busy", type=int, default=0)
+    options.add_argument(
+        "--workers", type=int, default=3 * (os.cpu_count() or 1), help="how many tests run at once"
+    )
     options.add_argument("tests", nargs="*", help="tests, instead of those that depend on time")
     given = options.parse_args()
-    command = [sys.executable, "-m", "pytest", "-q", "-n", given.workers, *(given.tests or tests_of_time())]
+    tests = given.tests or tests_of_time()
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(given.workers), *tests]
     failed = 0
     with busy(given.busy):
         for number in range(1, given.times + 1):

@@ -177,7 +177,7 @@ class RequestAttempt:
         """Wait until the request may be sent. Admission may have changed it to another request by then."""
         warn_if_untested()
         await load_response_types(self.terms.wrapped, streamed=self.terms.streamed)
-        self.started = perf_counter()  # to load them is no wait for a provider or a budget
+        self.started = perf_counter()  # loading them is no wait for a provider or a budget
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):

@@ -1,4 +1,4 @@
-"""Time that passes at once, when a test says so, on an event loop that waits for something real."""
+"""Moves the clock of an event loop forward, in tests that wait for something real, such as a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 def time_passes(seconds: float) -> None:
-    """Let so many seconds pass for all timers of the event loop that runs."""
+    """Move the clock of the running event loop forward: timers that are due by then go off."""
     loop = asyncio.get_running_loop()
     before = loop.time
     loop.time = lambda: before() + seconds  # type: ignore[method-assign]

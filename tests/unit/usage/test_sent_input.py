@@ -84,10 +84,12 @@ def test_a_text_that_was_counted_by_its_bytes_leaves_room_for_its_rendering() ->
 
 
 async def test_what_pydantic_ai_says_of_its_tags_is_counted_once() -> None:
-    model = claude_model("claude-sonnet-4-6")  # PydanticAI 2.68 adds it for this model
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Hi")])]
+    """PydanticAI adds it for this model: 2.68 to the instructions, 2.64 to the messages."""
+    model = claude_model("claude-sonnet-4-6")
+    prompt: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Hi")])]
     parameters = ModelRequestParameters(instruction_parts=[InstructionPart("Be kind.")])
-    body = await body_of(model, messages, None, parameters)
+    messages = model.prepare_messages(prompt, parameters)
+    body = await body_of(model, prompt, None, parameters)
     body.pop("extra_headers", None)
     assert input_besides(CostCalculator(), model, messages, None, parameters, body) == Unseen(0)
     bound = request_bound(CostCalculator(), model, messages, None, parameters)
@@ -95,4 +97,5 @@ async def test_what_pydantic_ai_says_of_its_tags_is_counted_once() -> None:
     system = body["system"]
     told = [system] if isinstance(system, str) else [each["text"] for each in system]
     allowances = ANTHROPIC.request + ANTHROPIC.message * (len(told) + 1)
-    assert bound.input_tokens == len("\n\n".join(told).encode()) + len(b"Hi") + allowances
+    once = len("".join(told).encode()) + len(b"Hi") + allowances
+    assert bound.input_tokens in (once, once + len("\n\n"))  # instructions have an empty line between them
