@@ -6,7 +6,8 @@ from typing import Any
 import httpx2
 import pytest
 from pydantic_ai import Agent, capabilities
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -137,11 +138,17 @@ class TestTransports:
             await usage({"openai_transport": "websocket"}, budget=Budget(usd=1))
 
 
+def is_filtered(response: ModelResponse) -> bool:
+    """Say to fall back after an answer that a filter cut, which not every version does by itself."""
+    return response.finish_reason == "content_filter"
+
+
 @pytest.mark.skipif(not hasattr(capabilities, "ModelFallback"), reason="of a later PydanticAI")
 class TestModelFallback:
     async def test_each_candidate_is_in_the_account_once(self) -> None:
         down, refuses, serves = OpenAI(fails=True), OpenAI(cut=True), OpenAI()
-        fallback = capabilities.ModelFallback(refuses.model("gpt-5.6-sol"), serves.model())
+        candidates = (refuses.model("gpt-5.6-sol"), serves.model())
+        fallback = capabilities.ModelFallback(*candidates, fallback_on=[ModelAPIError, is_filtered])
         agent = FastroAgent(down.model(), max_tokens=50, capabilities=[fallback])
         async with budget_scope(Budget(usd=1)) as scope:
             await agent.run("Hi")
@@ -155,7 +162,8 @@ class TestModelFallback:
 
     async def test_a_budget_of_requests_holds_for_its_candidates(self) -> None:
         refuses, serves = OpenAI(cut=True), OpenAI()
-        agent = Agent(refuses.model(), capabilities=[capabilities.ModelFallback(serves.model("gpt-5.6-sol"))])
+        fallback = capabilities.ModelFallback(serves.model("gpt-5.6-sol"), fallback_on=is_filtered)
+        agent = Agent(refuses.model(), capabilities=[fallback])
         async with budget_scope(Budget(requests=1)) as scope:
             with pytest.raises(Exception, match="budget"):
                 await FastroAgent(agent=agent).run("Hi")

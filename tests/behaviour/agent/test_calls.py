@@ -136,7 +136,7 @@ async def test_dependencies_reach_tools_and_instructions(server: ModelServer, mo
     agent = FastroAgent(model, deps_type=str, instructions=instruct, tools=[whoami])
     await agent.run("?", deps="Ada")
     last = requests_of(server)[-1]
-    assert last.system == "Serve Ada."
+    assert last.system.endswith("Serve Ada.")  # some versions of PydanticAI say more before it
     assert [result.text for result in last.tool_results] == ["Ada"]
 
 
