@@ -150,7 +150,7 @@ promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and
 		$$(grep -oh 'tests/[a-z_0-9/]*\.py::test_[a-z_0-9]*' docs/guides/promises.md | sort -u)
 
 record: $(VENV)/dev.stamp ## record the runs of the current format of stores anew (tests/recorded); never after its release
-	$(BIN)/python tests/recorded/format_2/record.py
+	$(BIN)/python tests/recorded/record.py
 
 power-loss: $(VENV)/dev.stamp ## runs on SQLite whose power is lost at every write; needs a C compiler
 	FASTROAI_POWER_LOSS=1 $(BIN)/python -m pytest tests/durability/test_power_loss.py -o timeout=0 -q -rP

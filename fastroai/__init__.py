@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastroai.contracts import ContractRegistry as ContractRegistry
     from fastroai.errors import AnswerCutError as AnswerCutError
     from fastroai.errors import BudgetExceeded as BudgetExceeded
+    from fastroai.errors import CallChangedError as CallChangedError
     from fastroai.errors import CircuitOpenError as CircuitOpenError
     from fastroai.errors import ConfigurationError as ConfigurationError
     from fastroai.errors import ContractViolation as ContractViolation
@@ -152,6 +153,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".errors": (
             "AnswerCutError",
             "BudgetExceeded",
+            "CallChangedError",
             "CircuitOpenError",
             "ConfigurationError",
             "ContractViolation",

@@ -53,9 +53,11 @@
     ├── RunTakenOver                         another process has taken up the run, or it is gone
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
+    ├── CallChangedError                     a call is not declared as it was when it was put on record
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
+    ├── UnknownFactKind                      ... or has a fact that no imported module declares
     ├── AnswerRejected (ValueError)          an answer is not what a question asks for
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
@@ -86,7 +88,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from types import MappingProxyType
 from typing import (
@@ -110,6 +112,7 @@ __all__ = [
     "AnswerCutError",
     "AnswerRejected",
     "BudgetExceeded",
+    "CallChangedError",
     "CircuitOpenError",
     "CompileError",
     "ConfigurationError",
@@ -168,6 +171,7 @@ __all__ = [
     "RunStoreUnavailable",
     "RunStatusConflict",
     "RunTakenOver",
+    "UnknownFactKind",
     "NoRunningLoopError",
     "RunningLoopError",
     "ScopeClosedError",
@@ -973,15 +977,22 @@ class FlowStopped(FastroAIError):
     """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
 
     `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
+    `waits_until` is the time at which `wake` goes on with it, if it waits for one.
     `await flow.resume(run_id)` goes on with the run.
     """
 
     def __init__(
-        self, flow: str, run_id: str, status: str, reason: str, questions: tuple[object, ...] = ()
+        self,
+        flow: str,
+        run_id: str,
+        status: str,
+        reason: str,
+        questions: tuple[object, ...] = (),
+        waits_until: datetime | None = None,
     ) -> None:
-        super().__init__(flow, run_id, status, reason, questions)
+        super().__init__(flow, run_id, status, reason, questions, waits_until)
         self.flow, self.status, self.reason, self.questions = flow, status, reason, questions
-        self.run_id = run_id
+        self.run_id, self.waits_until = run_id, waits_until
 
     def __str__(self) -> str:
         asked = ", ".join(str(getattr(one, "id", one)) for one in self.questions)
@@ -994,6 +1005,9 @@ class FlowStopped(FastroAIError):
 
 class FlowDiverged(FastroAIError):
     """A resumed flow makes other calls than before, so results on record cannot be given back to it.
+
+    After an answer that was asked anew, because the declaration of its call has changed, calls of functions
+    that ask a model may differ. Those of `@compute` functions may not.
 
     `recorded` is the call on record that was not made again, and `called` the one that was made instead. In
     both, the values of opaque inputs are left out.
@@ -1165,6 +1179,8 @@ class BudgetExceeded(FastroAIError):
         """The answer that was cut, if the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
         """The agent runs that the budget stopped, innermost first: an agent called by a tool, its caller."""
+        self.may_wait = False
+        """Whether a run that a store keeps waits instead of failing: `SpendLimit(on_limit="wait")`."""
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -1345,6 +1361,10 @@ class SpendLimitExceeded(CostBudgetExceeded):
     window: str = ""
     resets_at: datetime | None = None
     """Time at which the next window starts from zero; `None` for a total."""
+    resets_in: timedelta | None = None
+    """Time until then, by the clock of the store."""
+    deadline: timedelta | None = None
+    """The longest that a run waits for it: that of the `SpendLimit`."""
 
     @property
     def _name(self) -> str:
@@ -1560,6 +1580,36 @@ class RunDefinitionChanged(FastroAIError):
         )
 
 
+class CallChangedError(FastroAIError):
+    """A call is not declared as it was when its answer was put on record, so that answer is not used.
+
+    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+    """
+
+    def __init__(
+        self, run_id: str, step: str, call: str, changed: tuple[str, ...], misfit: str | None = None
+    ) -> None:
+        super().__init__(run_id, step, call, changed, misfit)
+        self.run_id, self.step, self.call, self.changed, self.misfit = run_id, step, call, changed, misfit
+
+    def __str__(self) -> str:
+        what = ", ".join(self.changed)
+        changed = (
+            f"step {self.step!r} of run {self.run_id!r}: the declaration of {self.call} has changed ({what})"
+        )
+        if self.misfit is None:
+            return (
+                f"{changed} since its answer was put on record, and on_changed='fail'; nothing was sent. "
+                "Resume the run with the declaration as it was, with on_changed='ask' to ask the model anew, "
+                "or with on_changed='keep' to use the answer on record"
+            )
+        return (
+            f"{changed}, and the answer on record, which on_changed='keep' is to use, does not fit it: "
+            f"{self.misfit}. Resume the run with on_changed='ask' to ask the model anew, or with the "
+            "declaration as it was"
+        )
+
+
 class RunCorrupt(FastroAIError):
     """The record of a run cannot be read: entry `position` of its log, or another part if that is 0."""
 
@@ -1599,8 +1649,23 @@ class RunFromOlderVersion(FastroAIError):
     def __str__(self) -> str:
         return (
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
-            f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
+            f"format {self.known} and later ones; nothing was run. Resume it with the version that wrote it, "
             "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
+        )
+
+
+class UnknownFactKind(FastroAIError):
+    """A run cannot go on: entry `position` of its log is a fact that no imported module declares."""
+
+    def __init__(self, run_id: str, position: int, kind: str) -> None:
+        super().__init__(run_id, position, kind)
+        self.run_id, self.position, self.kind = run_id, position, kind
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} cannot go on: entry {self.position} of its log is a {self.kind!r}, a kind "
+            "of fact that no imported module declares; nothing was run. Import the module with that subclass "
+            "of fastroai.pipelines.Fact, and try again; the trace of the run can be read without it"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
@@ -40,3 +41,11 @@ def without_attempts(place: str) -> str:
 def is_in(place: str, outer: str) -> bool:
     """Return whether a place is `outer`, an attempt at it, or beneath it."""
     return place == outer or place.startswith((f"{outer}@", f"{outer}/"))
+
+
+def outwards(place: str) -> Iterator[str]:
+    """Yield a place, the same without its attempt, and so each place around it."""
+    while place:
+        yield place
+        yield split_attempt(place)[0]
+        place = place.rpartition("/")[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_ai import models
 
@@ -148,3 +148,51 @@ async def _select_and_lend(
         return model, model_id
     await facts.enter_model(model)
     return lend(model), model_id
+
+
+class DeclaredByAgent(NamedTuple):
+    """What an agent declares, or what overrides it here."""
+
+    instructions: Sequence[object]
+    """Texts and functions."""
+    system_prompts: Sequence[object]
+    """Texts and functions."""
+    model: Any
+    """The model that overrides the agent's own; `None` without any."""
+    model_settings: object
+
+
+def declared_by(agent: object) -> DeclaredByAgent:
+    """Return what an agent declares besides its public `model` and `output_type`.
+
+    Without the names its instructions and overrides are missing: runs that are resumed do not see that they
+    have changed.
+    """
+    overridden = _overridden(agent, "_override_instructions")
+    sourced = _listed(agent, "_instructions") if overridden is None else overridden
+    prompts = [*_listed(agent, "_system_prompts"), *_listed(agent, "_system_prompt_functions")]
+    settings = _overridden(agent, "_override_model_settings")
+    return DeclaredByAgent(
+        [getattr(one, "instruction", one) for one in sourced],
+        [getattr(one, "function", one) for one in prompts],
+        _overridden(agent, "_override_model"),
+        getattr(agent, "model_settings", None) if settings is None else settings,
+    )
+
+
+def template_of(instruction: object) -> str | None:
+    """Return the source of a template of instructions; `None` for anything else, and without the name."""
+    source = getattr(instruction, "_source", None)
+    return source if isinstance(source, str) else None
+
+
+def _listed(agent: object, name: str) -> Sequence[object]:
+    found = getattr(agent, name, ())
+    return found if isinstance(found, list | tuple) else ()  # pyright: ignore[reportUnknownVariableType]
+
+
+def _overridden(agent: object, name: str) -> Any:
+    """Return the value that overrides one of an agent in this context; `None` without any."""
+    variable: Any = getattr(agent, name, None)
+    found = None if variable is None else variable.get()
+    return None if found is None else getattr(found, "value", None)

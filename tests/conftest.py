@@ -17,6 +17,7 @@ from support.failures import FailuresAtOnce
 from support.servers import postgres_dsn, redis_url
 
 from fastroai.errors import ValueNotStorable
+from fastroai.graphs.facts import ValueWritten
 from fastroai.graphs.machine.replay import first_divergence as divergence_of_graph
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.run import GraphRun
@@ -28,7 +29,7 @@ from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.execution import OpenRun
 from fastroai.runs.machine import Decision, Told
 from fastroai.runs.nesting import NestedStep
-from fastroai.runtime.facts import NOWHERE, Fact, RunFinished, RunStarted, StepFinished, ValueWritten
+from fastroai.runtime.facts import NOWHERE, Fact, RunFinished, RunStarted, StepFinished
 from fastroai.runtime.ledger import Account
 from fastroai.store.entries import entry_in_store, entry_to_store, located
 from fastroai.store.log import Log

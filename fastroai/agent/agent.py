@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
@@ -782,6 +782,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         `None` if code of the agent answers it without a model, or if code that prepares it calls a model.
         """
         return await fingerprint_call(self._dispatcher, call)
+
+    def declared_for(self, call: AgentCall) -> Mapping[str, str]:
+        """Return hashes of what is declared for a call, by name, such as the `instructions` and the `model`.
+
+        Internal to the library.
+        """
+        return self._dispatcher.declaration.of(call)
 
     @overload
     def as_step(

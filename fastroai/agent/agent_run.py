@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.messages import ModelMessage
 
+    from fastroai.agent.replay import CallOnRecord
+
 
 class ToolCallsBeside:
     """Calls of tools that run side by side. One that waits for a person ends after the others.
@@ -62,6 +64,8 @@ class AgentRun:
     """The name of this call among those of the same attempt at a step, in a run that is on record."""
     attempt: int = 1
     """The number of the attempt at this call."""
+    on_record: CallOnRecord | None = None
+    """This call, compared with what is on record of it; `None` if no store keeps the run."""
     retry_delay: float | None = None
     """Base of the backoff between attempts at a request, in seconds, if the step around sets it."""
     retry: RetryPolicies | None = None

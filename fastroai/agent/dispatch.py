@@ -28,19 +28,20 @@ from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import AgentConfig
+from fastroai.agent.declared import AgentDeclaration, has_history, inputs_of
 from fastroai.agent.hooks import Dispatch, call_hook
 from fastroai.agent.learned import PastCalls
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
-from fastroai.agent.replay import count_agent_call
+from fastroai.agent.replay import CallOnRecord, count_agent_call, note_end_of_call
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
-from fastroai.errors import BudgetExceeded, StoppedRun
+from fastroai.errors import BudgetExceeded, CallChangedError, StoppedRun
 from fastroai.records import in_seconds
 from fastroai.runtime import Clock, Scope, Send, current_scope
-from fastroai.runtime.facts import FailedAgentCall
+from fastroai.runtime.facts import Asks, FailedAgentCall
 from fastroai.runtime.failures import note_agent_call
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
@@ -49,6 +50,7 @@ from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of, run_of
+from fastroai.store.memo import agent_call_key
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
 
@@ -113,6 +115,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         )
         retries = call.request_retries
         name, number = dispatcher.identity(call, parent)
+        durable = run_of(scope)
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
             dispatcher.request_retries if retries is None else retries,
@@ -122,6 +125,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             retry=call.retry,
             classifiers=call.classifiers,
             circuit_breaker=dispatcher.config.circuit_breaker,
+            on_record=None if durable is None else CallOnRecord(dispatcher.asks(call), has_history(call)),
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
         self._span: AbstractAsyncContextManager[None] | None = None
@@ -177,6 +181,9 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         dispatcher, dispatch = self._dispatcher, self.dispatch
         if dispatch.response is not None:
             dispatcher.learned.learn(dispatch.response)
+            if self.run.on_record is not None and self.run.last is not None:
+                calls_tools = bool(self.run.last.record.tool_calls)
+                note_end_of_call(self.scope, self.run.call, self.run.attempt, calls_tools=calls_tools)
         elif dispatch.error is None:
             return  # a cancelled call has no outcome for a hook
         if dispatcher.config.on_after_dispatch is not None:
@@ -198,11 +205,12 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     def _note_in_flow(self, error: Exception) -> None:
         """Note on a failure that this call raised it: a resumed flow that it ended makes the call anew.
 
-        A call that a budget has stopped goes on instead. A call of `ctx.run` is not known by its place alone.
+        A call that a budget has stopped, or that has changed, goes on instead. A call of `ctx.run` is not
+        known by its place alone.
         """
         scope, log = self.scope, log_of(self.scope)
         is_direct = scope.flow_run is not None and self._call.call is None
-        if log is not None and is_direct and not isinstance(error, BudgetExceeded):
+        if log is not None and is_direct and not isinstance(error, BudgetExceeded | CallChangedError):
             failed = FailedAgentCall(log.place(scope), self.run.call, self.run.attempt)
             note_agent_call(error, failed)
 
@@ -290,6 +298,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     limits: Limits | None
     learned: PastCalls = field(default_factory=PastCalls)
     """Its past answered calls, from which quotes expect the next one."""
+    declaration: AgentDeclaration = field(init=False)
+    """What the agent declares for its calls."""
+
+    def __post_init__(self) -> None:
+        self.declaration = AgentDeclaration(self.agent, self.deferred_model)
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """Make one attempt at a call, and return its response."""
@@ -356,8 +369,14 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if outer is not None and outer.call:
             own, attempt = f"{outer.call}/{own}", outer.attempt
         if parent.flow_run is not None and (run := run_of(parent)) is not None:
-            attempt = max(attempt, run.recorded.call_progress(run.place(parent), own).attempt)
+            attempt = max(attempt, run.recorded.used(agent_call_key(run.place(parent), own)).attempt)
         return own, attempt
+
+    def asks(self, call: AgentCall) -> Asks:
+        """Return what is declared for a call, and what it is given, as hashes."""
+        if call.asks is not None:
+            return call.asks
+        return Asks(declared=self.declaration.of(call), inputs=inputs_of(self.name, call))
 
     def build_fallbacks(self, account: Account) -> None:
         """Build the models that budgets may step down to, so that errors come now and not when needed."""

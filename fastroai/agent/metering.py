@@ -122,7 +122,7 @@ class Metered(AbstractCapability[Any]):
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
         """
         super().__init__()
-        self.calculator = calculator_of(cost_calculator)
+        self.calculator = calculator_of(cost_calculator, CostCalculator())
         self.request_retries = request_retries
         self.past_requests = PastRequests()
         self.unanswered = Unanswered()
@@ -359,6 +359,7 @@ class Metered(AbstractCapability[Any]):
             scope,
             agent_call="" if run is None else run.call,
             attempt=1 if run is None else run.attempt,
+            anew="" if run is None or run.on_record is None else run.on_record.anew,
             call=call,
             tool=tool_def,
             args=args,
@@ -807,14 +808,15 @@ class MeteredModel(FollowedMethods, OwnedModel):
             call=call,
             attempt=1 if run is None else run.attempt,
             rejects=own is not None and own.rejects_answer,
+            of_call=None if own is None else own.on_record,
         )
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
         """Return a response that was paid for before, and note it as if it had just come."""
         if (run := self._run(current_scope())) is not None:
-            run.call = known.call
+            run.call = known.sent.request.call
             if terms.kind != "compaction":
-                run.last = known.charge
+                run.last = known.sent
         if known.response.usage.cost is not None:
             known.response.usage.cost = ExactUsd(known.response.usage.cost)
         return known.response

@@ -19,6 +19,7 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelRequestPart,
@@ -31,12 +32,17 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json
 
 from fastroai.agent.fingerprint import fingerprint
+from fastroai.agent.new_messages import NewMessages
 from fastroai.agent.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
-from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.runtime import FailureClass, RetriesUsed, Scope
 from fastroai.runtime.facts import (
+    AgentCallEnded,
     Asked,
+    Asks,
+    Begins,
+    Ends,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
@@ -44,12 +50,14 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.runtime.scope import current_tool_calls
-from fastroai.store.log import Log, run_of
+from fastroai.store.changes import call_changed, keeps_answer
+from fastroai.store.declarations import digest
+from fastroai.store.effect import effect
+from fastroai.store.log import Log, log_of, run_of
+from fastroai.store.memo import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.payloads import seal, unseal
-from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
-from fastroai.store.values import value_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +65,69 @@ class KnownResponse:
     """A response that is on record."""
 
     response: ModelResponse
-    charge: Charge
-    """The charge of the response in this run."""
-    call: str
-    """The name of the agent call that got the response: another call, if calls have changed places."""
+    sent: ChargeOnRecord
+    """The request, perhaps of another agent call, if calls have changed places."""
+
+
+@dataclass(slots=True)
+class CallOnRecord:
+    """One attempt at an agent call, compared with what is on record of it when it sends its first request.
+
+    A call that has finished is found by what is declared for it and by its inputs. It gets the responses on
+    record in order, whatever its requests say. Any other call is found request by request.
+    """
+
+    asks: Asks
+    has_history: bool
+    """Whether the call goes on with a conversation."""
+    anew: str = ""
+    """A text that tells the tool calls of a call that is asked anew from those on record; else empty."""
+    _known: KnownCall | None = None
+    """The call on record whose responses are given, in order."""
+    _is_compared: bool = False
+    _is_on_record: bool = False
+
+    def take(self, run: DurableRun, scope: Scope, request: RequestPlace) -> list[ChargeOnRecord]:
+        """Return what is on record for a request, as `Memo.take_requests` does.
+
+        Raises:
+            CallChangedError: the call has changed, with `on_changed="fail"`; or it keeps an answer that does
+                not fit any more.
+        """
+        found: list[ChargeOnRecord] = []
+        if not self._is_compared:
+            self._compare(run, scope, request)
+            found = run.recorded.take_requests(request, self.asks)
+            if found and found[-1].response is not None:
+                known = run.recorded.call_of(found[-1])
+                self._known = known if known is not None and known.has_finished else None
+                return found
+        if (known := self._known) is None:
+            return found or run.recorded.take_requests(request, self.asks)
+        found += run.recorded.take_next(known, request)
+        if not found and known.changed and known.has_finished:
+            misfit = "the model would be asked for another answer"
+            raise call_changed(run, request.place, known.name, known.changed, misfit)
+        return found or run.recorded.take_requests(request, self.asks)
+
+    def _compare(self, run: DurableRun, scope: Scope, request: RequestPlace) -> None:
+        self._is_compared = True
+        recorded = run.recorded
+        known = recorded.find_call(request, self.asks)
+        if known is not None and known.changed:
+            if keeps_answer(run, scope, request.place, known.changed, call=known.name, attempt=known.attempt):
+                self.asks, self._known = known.asks, known
+        elif known is not None and known.has_finished:
+            # The conversation may hold an answer that was asked anew. Then only the requests can tell.
+            is_other = self.has_history and recorded.has_asked_anew(request.place)
+            self._known = None if is_other else known
+        if recorded.was_asked_otherwise(request, self.asks):
+            self.anew = digest(*self.asks.declared.values())
+
+    def to_record(self) -> Asks | None:
+        """Return what the call asks for, to be put on record with the first request that is sent."""
+        is_first, self._is_on_record = not self._is_on_record, True
+        return self.asks if is_first else None
 
 
 @dataclass(slots=True)
@@ -72,16 +139,28 @@ class RequestOnRecord:
     request: RequestPlace
     rejects: bool
     """Whether it rejects the response before it, and asks again for the same answer."""
+    of_call: CallOnRecord | None = None
+    """The agent call that sends it; `None` for other code, such as plain agents in tools."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
     """Attempts at this request that are on record and brought no response."""
     cut_at: int | None = None
     """The `max_tokens` of an answer on record that was cut there, as budgets could pay for no more."""
     _asked: Asked = None
+    _new: NewMessages | None = None
+    """The messages that the request adds, until they are on record."""
     _id: str = ""
 
     @classmethod
     def of(
-        cls, log: Log, scope: Scope, terms: Terms, *, call: str, attempt: int, rejects: bool
+        cls,
+        log: Log,
+        scope: Scope,
+        terms: Terms,
+        *,
+        call: str,
+        attempt: int,
+        rejects: bool,
+        of_call: CallOnRecord | None,
     ) -> RequestOnRecord:
         """Return the request for attempt number `attempt` at the agent call named `call`."""
         asked = partial(fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
@@ -93,66 +172,84 @@ class RequestOnRecord:
             fingerprint="" if log.run is None else asked(),
             tools=current_tool_calls.get().names,
         )
-        return cls(log, scope, request, rejects, _asked=asked if log.run is None else None)
+        new = NewMessages.of(terms.messages) if log.records_messages else None
+        return cls(log, scope, request, rejects, of_call, _asked=asked if log.run is None else None, _new=new)
 
     async def replay(self) -> KnownResponse | None:
         """Return the response on record, if there is one, and count its cost in the account of this run.
 
         Raises:
             RunTakenOver: another process has the run.
+            CallChangedError: as raised by `CallOnRecord.take`.
         """
         if (run := self.log.run) is None:
             return None
         await run.check_held()
-        found = run.recorded.take(self.request)
+        if not run.recorded.charges():  # no earlier process has sent anything
+            return None
+        if self.of_call is None:
+            found = run.recorded.take_requests(self.request)
+        else:
+            found = self.of_call.take(run, self.scope, self.request)
         if not found:
             self._diverge(run)
             return None
-        self.scope.recount([exchange.charge for exchange in found])
+        self.scope.recount(found)
         last = found[-1]
         if last.response is not None:
-            return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
-        last.charge.mark("retried")  # this run asks again
-        for exchange in found:
-            if exchange.charge.record.was_cut_short:
-                self.cut_at = exchange.charge.record.lowered_to
-            elif exchange.has_ended:
-                self.used = self.used.after(_failure_of(exchange))
+            response = _message(run, last.response, f"a response in {self.request.place!r}")
+            assert isinstance(response, ModelResponse)
+            return KnownResponse(response, last)
+        last.mark("retried")  # this run asks again
+        for sent in found:
+            if sent.record.was_cut_short:
+                self.cut_at = sent.record.lowered_to
+            elif sent.ends is not None:
+                self.used = self.used.after(_failure_of(sent))
         return None
 
     def count_earlier(self) -> None:
         """Count earlier requests in this place. The request is sent anew, as their answers were not kept."""
         if self.log.run is None:
             return
-        found = self.log.run.recorded.take(self.request)
-        for exchange in found:
-            exchange.charge.mark("retried")
-        self.scope.recount([exchange.charge for exchange in found])
+        found = self.log.run.recorded.take_requests(self.request)
+        for sent in found:
+            sent.mark("retried")
+        self.scope.recount(found)
 
     def _diverge(self, run: DurableRun) -> None:
         """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
-        left, is_sure = run.recorded.left_over(self.request)
+        asks = None if self.of_call is None else self.of_call.asks
+        left, is_sure = run.recorded.left_over(self.request, asks)
         if is_sure:
-            self.scope.recount([exchange.charge for exchange in left])
-        if any(exchange.response is not None for exchange in left):
+            self.scope.recount(left)
+        if any(sent.response is not None for sent in left):
             run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
 
-    def _response(self, run: DurableRun, stored: JsonValue) -> ModelResponse:
-        try:
-            (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, run.codec)])
-        except ValidationError as error:
-            raise RunCorrupt(run.run_id, 0, f"a response in {self.request.place!r}: {error}") from error
-        assert isinstance(message, ModelResponse)
-        return message
-
     async def sent(self, record: RequestRecord) -> None:
-        """Put the request on record before it is sent; `record` counts if nothing more is heard of it."""
-        self._id = secrets.token_hex(16)
-        await self.log.announce(
-            RequestSent(
-                id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked
-            )
+        """Put the request on record before it is sent; `record` counts if nothing more is heard of it.
+
+        Raises:
+            ValueNotStorable: its messages are larger than the store takes.
+        """
+        new, run = self._new, self.log.run
+        messages: object = new if new is None or run is None else seal(new.to_json(), run.codec)
+        begins = RequestSent(
+            id=secrets.token_hex(16),
+            request=self.request,
+            record=record,
+            rejects=self.rejects,
+            asks=None if self.of_call is None else self.of_call.to_record(),
+            messages=messages,
+            history=0 if new is None else new.history,
+            asked=self._asked,
         )
+        self._id, self._new = begins.id, None
+        try:
+            await self.log.begin(begins)
+        except ValueNotStorable:
+            self._id = ""  # it was never put on record as sent
+            raise
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """Put the end of the request on record.
@@ -200,19 +297,39 @@ class _ToolResult:
             return as_json(self.result)
 
 
+def _message(run: DurableRun, stored: JsonValue, what: str) -> ModelMessage:
+    """Return a message that is on record. Raises `RunCorrupt`, which says `what` it is."""
+    try:
+        (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, run.codec)])
+    except ValidationError as error:
+        raise RunCorrupt(run.run_id, 0, f"{what}: {error}") from error
+    return message
+
+
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run. A run that is on record counts already in the steps around it."""
     run, tools = run_of(scope), current_tool_calls.get().names
-    known = None if run is None else run.recorded.comes_by(run.place(scope), call, attempt, tools)
+    known = None if run is None else run.recorded.take_agent_call(run.place(scope), call, attempt, tools)
     if known is None:
         scope.count_agent_call()
     else:
         scope.count_known_agent_call(known)
 
 
-def _failure_of(exchange: Exchange) -> FailureClass:
+def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:
+    """Put on record that an agent call has ended, unless its last answer says so, which calls no tool."""
+    log = log_of(scope)
+    if not calls_tools or log is None or log.run is None or current_tool_calls.get().names:
+        return
+    place = log.place(scope)
+    known = log.run.recorded.last(agent_call_key(place, call), AgentCallEnded)
+    if known is None or known.attempt != attempt:
+        log.note(AgentCallEnded(place=place, call=call, attempt=attempt))
+
+
+def _failure_of(sent: ChargeOnRecord) -> FailureClass:
     """Return the failure class of an attempt on record: recoverable if it was released, else ambiguous."""
-    released = exchange.charge.record.outcome == "released"
+    released = sent.record.outcome == "released"
     return FailureClass.RECOVERABLE if released else FailureClass.AMBIGUOUS
 
 
@@ -222,12 +339,15 @@ async def execute_tool(
     *,
     agent_call: str,
     attempt: int,
+    anew: str,
     call: ToolCallPart,
     tool: ToolDefinition,
     args: ValidatedToolArgs,
     handler: WrapToolExecuteHandler,
 ) -> Any:
     """Call a tool, unless its result is on record; one that is `repeatable` is called each time.
+
+    `anew` tells the calls of an agent call that is asked anew from those on record.
 
     Raises:
         ModelRetry: the tool asks the model to try again, or did so on record.
@@ -237,56 +357,82 @@ async def execute_tool(
         ValueNotStorable: its result cannot be stored.
         RunTakenOver: another process has the run.
     """
-    key = _tool_call_key(scope, agent_call, attempt, call)
-    place, name, run = log.place(scope), _tool_call_name(call, key), log.run
-    if run is not None:
-        await run.check_held()
-    repeatable = bool((tool.metadata or {}).get("repeatable"))
-    known = None if repeatable or run is None else run.recorded.take_tool(place, name)
-    if run is not None and known is not None:
-        ended, inside = known
-        scope.recount(*run.recorded.count(inside))
-        if ended.deferred is not None:
-            raise _deferral(run, ended)
-        if ended.retry is not None:
-            raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
-        return _tool_result(run, ended)
-    calls = current_tool_calls.get()
-    token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, name)))
-    try:
-        result = await handler(args)
-    except (CallDeferred, ApprovalRequired) as deferral:
-        if not repeatable:  # work that the tool has begun, such as a job elsewhere, is not begun again
-            await log.commit(_deferred(deferral, place, name, run))
-        raise
-    except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
-        told = _told(error)
-        if told is not None and not repeatable:
-            retry = told.message if run is None else seal(told.message, run.codec)
-            is_final = isinstance(told, ToolFailed)
-            await log.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
-        raise
-    finally:
-        current_tool_calls.reset(token)
-    if not repeatable:
-        stored: object = _ToolResult(call.tool_name, result)
-        if run is not None:
-            stored = seal(_stored_result(call.tool_name, result), run.codec)
-        await log.commit(ToolEnded(place=place, tool=name, result=stored))
-    return result
+    key = _tool_call_key(scope, f"{agent_call} {anew}" if anew else agent_call, attempt, call)
+    tool_call = _ToolCall(log, scope, log.place(scope), _tool_call_name(call, key), call.tool_name)
+
+    async def call_it() -> Any:
+        calls = current_tool_calls.get()
+        token = current_tool_calls.set(calls._replace(key=key, names=(*calls.names, tool_call.name)))
+        try:
+            return await handler(args)
+        finally:
+            current_tool_calls.reset(token)
+
+    if (tool.metadata or {}).get("repeatable"):
+        if log.run is not None:
+            await log.run.check_held()
+        return await call_it()
+    return await effect(
+        log,
+        ("tool", tool_call.place, tool_call.name),
+        call_it,
+        given=tool_call.given,
+        done=tool_call.done,
+        failed=tool_call.failed,
+    )
 
 
-def _deferred(
-    deferral: CallDeferred | ApprovalRequired, place: str, tool: str, run: DurableRun | None
-) -> ToolEnded:
-    """Return the fact of a deferred tool call, with its metadata. Raises `ValueNotStorable`."""
-    if run is None:
-        metadata = as_json(deferral.metadata)
-    else:
-        what = f"the metadata of the deferred tool call {tool!r}"
-        metadata = seal(value_to_json(deferral.metadata, None, what), run.codec)
-    kind: Literal["approval", "call"] = "call" if isinstance(deferral, CallDeferred) else "approval"
-    return ToolEnded(place=place, tool=tool, result=metadata, deferred=kind)
+@dataclass(frozen=True, slots=True)
+class _ToolCall:
+    """One call of a tool in the log of a run."""
+
+    log: Log
+    scope: Scope
+    place: str
+    name: str
+    tool: str
+
+    def given(self, known: Begins | Ends) -> tuple[object] | None:
+        """Return the result on record, or raise what the tool raised for the model."""
+        run = self.log.run
+        if run is None or not isinstance(known, ToolEnded):
+            return None
+        inside = run.recorded.in_tool(self.place, self.name)
+        self.scope.recount(inside, run.recorded.agent_calls(inside))
+        if known.deferred is not None:
+            raise _deferral(run, known)
+        if known.retry is not None:
+            raise (ToolFailed if known.is_final else ModelRetry)(str(unseal(known.retry, run.codec)))
+        return (_tool_result(run, known),)
+
+    def done(self, result: object) -> ToolEnded:
+        """Return the fact of a result. Raises `ValueNotStorable`."""
+        stored: object = _ToolResult(self.tool, result)
+        if (run := self.log.run) is not None:
+            stored = seal(_stored_result(self.tool, result), run.codec)
+        return ToolEnded(place=self.place, tool=self.name, result=stored)
+
+    def failed(self, error: Exception) -> ToolEnded | None:
+        """Return the fact of what the tool raised for the model; `None` for other errors.
+
+        A deferral counts, so that work that the tool has begun, such as a job elsewhere, is not begun again.
+
+        Raises:
+            ValueNotStorable: the metadata of a deferral cannot be stored.
+        """
+        run = self.log.run
+        if isinstance(error, CallDeferred | ApprovalRequired):
+            metadata: object = as_json(error.metadata) if run is None else error.metadata
+            metadata = self.log.stored(
+                metadata, None, f"the metadata of the deferred tool call {self.name!r}"
+            )
+            deferred: Literal["approval", "call"] = "call" if isinstance(error, CallDeferred) else "approval"
+            return ToolEnded(place=self.place, tool=self.name, result=metadata, deferred=deferred)
+        if (told := _told(error)) is None:
+            return None
+        retry = told.message if run is None else seal(told.message, run.codec)
+        is_final = isinstance(told, ToolFailed)
+        return ToolEnded(place=self.place, tool=self.name, retry=retry, is_final=is_final)
 
 
 def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequired:
@@ -336,12 +482,7 @@ def _stored_result(tool_name: str, result: object) -> JsonValue:
 
 
 def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
-    try:
-        (message,) = ModelMessagesTypeAdapter.validate_python([unseal(ended.result, run.codec)])
-    except ValidationError as error:
-        what = f"the result of {ended.tool!r} in {ended.place!r}: {error}"
-        raise RunCorrupt(run.run_id, 0, what) from error
-    part, *more = message.parts
+    part, *more = _message(run, ended.result, f"the result of {ended.tool!r} in {ended.place!r}").parts
     assert isinstance(part, ToolReturnPart)
     if part.metadata is None and not more:
         return part.content

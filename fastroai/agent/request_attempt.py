@@ -23,11 +23,10 @@ from fastroai.agent.request_terms import Terms
 from fastroai.agent.stated_cost import stated_cost
 from fastroai.agent.wire import AttemptOnWire, StatedInHeaders, listening, note_sight, tell_once, watch
 from fastroai.calls.response import tool_calls_in
-from fastroai.errors import AnswerCutError, UnmeteredRequestError
+from fastroai.errors import AnswerCutError, BudgetExceeded, UnmeteredRequestError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
     NO_RETRIES_USED,
-    BudgetRefused,
     BudgetView,
     Charge,
     CircuitBreaker,
@@ -38,6 +37,8 @@ from fastroai.runtime import (
     billing_of,
     record_spending,
 )
+from fastroai.runtime.stops import refused
+from fastroai.steps.spend_windows import or_wait
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.money import ExactUsd
@@ -180,7 +181,11 @@ class RequestAttempt:
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
-            self.reservation = await admit(self.scope, self.terms)  # pyright: ignore[reportArgumentType]
+            self.reservation = await or_wait(
+                self.scope,
+                admit(self.scope, self.terms),  # pyright: ignore[reportArgumentType]
+                "request",
+            )
         else:
             self.reservation = await self._admit_in_turn(breaker)
         self.terms, self.reservation.describe = self.reservation.terms, self._unheard
@@ -222,7 +227,11 @@ class RequestAttempt:
             permit = RequestPermit(self.scope, breaker, terms)
             await permit.wait()
             try:
-                reservation = await admit(self.scope, terms)  # pyright: ignore[reportArgumentType]
+                reservation = await or_wait(
+                    self.scope,
+                    admit(self.scope, terms),  # pyright: ignore[reportArgumentType]
+                    "request",
+                )
             except BaseException:
                 permit.give_back()
                 raise
@@ -390,8 +399,8 @@ class RequestAttempt:
     async def check_paid(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for only the beginning of an answer."""
         if (stop := self._stop_in(response)) is not None:
-            await self.scope.emit(stop)
-            raise stop.error
+            await self.scope.emit(refused(self.scope, stop))
+            raise stop
 
     async def check_whole(self, response: ModelResponse) -> None:
         """Raise if an answer is only a beginning: a budget paid for no more, or the answer broke off."""
@@ -403,16 +412,16 @@ class RequestAttempt:
     def check_whole_at_once(self, response: ModelResponse) -> None:
         """Do `check_whole` without waiting for listeners, who are told with the next event."""
         if (stop := self._stop_in(response)) is not None:
-            self.scope.note(stop)
-            raise stop.error
+            self.scope.note(refused(self.scope, stop))
+            raise stop
         self._check_cut(response)
 
-    def _stop_in(self, response: ModelResponse) -> BudgetRefused | None:
+    def _stop_in(self, response: ModelResponse) -> BudgetExceeded | None:
         stop = None if self.reservation is None else self.reservation.short
         if stop is None or response.finish_reason != "length":
             return None
         stop.partial_response = response
-        return BudgetRefused(part=self.scope.part, error=stop)
+        return stop
 
     def _check_cut(self, response: ModelResponse) -> None:
         refused = self.run is not None and self.run.refuses_cut_answers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 from fastroai.errors import ConfigurationError
 from fastroai.records import Duration
 from fastroai.runtime import Classifier, RetryPolicies
+from fastroai.runtime.facts import Asks
 from fastroai.runtime.labels import NO_LABELS, Labels
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class AgentCall:
     call: str | None = None
     """Name or number of this call within the attempt at a step; `None` if no step makes the call."""
     attempt: int = 1
+    asks: Asks | None = None
+    """What a typed function declares for the call; `None` for what the agent declares."""
     before: Callable[[AgentCall], Awaitable[AgentCall]] | None = None
     """Function that prepares a streamed call when its stream is first read."""
     after: Callable[[Sequence[ModelMessage]], None] | None = None

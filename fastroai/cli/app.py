@@ -187,6 +187,22 @@ def trace(run: Run, store: Store, codec: Codec = None, as_json: AsJson = False) 
 
 
 @runs.command()
+def transcript(
+    run: Run,
+    store: Store,
+    step: Annotated[
+        str | None, typer.Option(help="Only this step, as `runs show` names it, or a place in the run.")
+    ] = None,
+    codec: Codec = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what agents and models said to each other in a run."""
+    from fastroai.cli import reading
+
+    perform(reading.transcript(run, step, store, codec, as_json))
+
+
+@runs.command()
 def diff(
     run: Run,
     other: Annotated[
@@ -220,13 +236,22 @@ def resume(
         bool,
         typer.Option("--force", help="Go on even if the pipeline has changed or a process has the run."),
     ] = False,
+    on_changed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ask|keep|fail",
+            help="What to do with answers on record whose prompt, model or output type has changed.",
+        ),
+    ] = None,
     codec: Codec = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
-    perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, codec, as_json))
+    perform(
+        running.resume(run, store, pipeline, deps, inputs, answer, node, force, on_changed, codec, as_json)
+    )
 
 
 @runs.command()

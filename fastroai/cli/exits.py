@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastroai.errors import (
+    CallChangedError,
     FastroAIError,
     QuestionClosed,
     RunConflict,
@@ -48,6 +49,7 @@ _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...],
             RunExists,
             RunStatusConflict,
             RunDefinitionChanged,
+            CallChangedError,
             RunTakenOver,
             RunConflict,
             QuestionClosed,

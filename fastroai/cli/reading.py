@@ -1,4 +1,4 @@
-"""`runs list`, `show`, `trace` and `diff`."""
+"""`runs list`, `show`, `trace`, `transcript` and `diff`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
-from fastroai.cli.shapes import difference_shape, run_shape, step_shape
+from fastroai.cli.shapes import conversation_shape, difference_shape, run_shape, step_shape
 from fastroai.plain_text import plain, plain_json
 from fastroai.store.snapshot import RunState
 
@@ -68,6 +68,17 @@ async def trace(run_id: str, store: str, codec: str | None, as_json: bool) -> in
     async with opened_history(store, codec) as history:
         found = await history.trace(run_id)
     print(plain_json(found.to_json()) if as_json else plain(found.explain()))
+    return OK
+
+
+async def transcript(run_id: str, step: str | None, store: str, codec: str | None, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_history(store, codec) as history:
+        found = await history.trace(run_id)
+    if as_json:
+        print_json([conversation_shape(one) for one in found.conversations(step)])
+    else:
+        print(plain(found.transcript(step)) or "no messages on record")
     return OK
 
 

@@ -67,12 +67,15 @@ async def resume(
     answer: str | None,
     node: str | None,
     force: bool,
+    on_changed: str | None,
     codec: str | None,
     as_json: bool,
 ) -> int:
     """See `app`."""
     target = _target(pipeline)
     options = _of_graph(inputs, answer, node) if _is_graph(target) else _of_pipeline(inputs, answer, node)
+    if on_changed is not None:
+        options["on_changed"] = on_changed
     made = await made_by(deps)
     async with opened_store(store) as opened:
         return await _run(

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 if TYPE_CHECKING:
     from fastroai.runtime.facts import FailureFacts
+    from fastroai.store.conversations import AgentConversation
     from fastroai.store.history import RunSummary
     from fastroai.store.open_questions import Question
     from fastroai.store.step_summaries import StepSummary
@@ -62,6 +63,20 @@ def question_shape(question: Question) -> dict[str, JsonValue]:
             "at": _time(given.given_at),
         },
         "closed": question.closed,
+    }
+
+
+def conversation_shape(conversation: AgentConversation) -> dict[str, JsonValue]:
+    """Return what an agent and a model said to each other."""
+    return {
+        "place": conversation.place,
+        "call": conversation.call,
+        "attempt": conversation.attempt,
+        "tools": list(conversation.tools),
+        "agent": conversation.agent,
+        "history": conversation.history,
+        "messages": list(conversation.messages),
+        "sealed": conversation.is_sealed,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,9 +23,13 @@ from fastroai.functions.conditions import Postcondition
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
 from fastroai.records import RequestRecord
+from fastroai.runtime import current_scope
+from fastroai.runtime.facts import Asks
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import tell_not_accepted
+from fastroai.store.declarations import digest
+from fastroai.store.log import run_of
 from fastroai.usage import Quote
 
 T = TypeVar("T")
@@ -51,6 +55,8 @@ class Asker(Generic[T]):
     """Extra attempts."""
     model: Model | str | None = None
     """The model to ask, if the agent has none."""
+    declares: Callable[[], Mapping[str, str]]
+    """Function that returns hashes of what the function declares."""
     _shapes: list[str] = field(default_factory=list[str], init=False, repr=False, compare=False)
 
     async def ask(
@@ -68,9 +74,9 @@ class Asker(Generic[T]):
         history: list[ModelMessage] | None = None
         while True:
             draft.attempts += 1
-            attempt = Attempt(self)
             number = len(failed) + 1
             called = f"{name}attempt {number}"
+            attempt = Attempt(self, draft.call.key)
             try:
                 await context.run(attempt, prompt, message_history=history, model=self.model, name=called)
             except ParseFailure:
@@ -153,8 +159,9 @@ class Asker(Generic[T]):
 class Attempt(Generic[T]):
     """One attempt. `StepContext.run` takes it for the agent; it accepts any answer as the output."""
 
-    def __init__(self, asker: Asker[T]) -> None:
-        self._asker = asker
+    def __init__(self, asker: Asker[T], key: str) -> None:
+        """`key` is the hash of the arguments of the function."""
+        self._asker, self._key = asker, key
         self._messages: list[ModelMessage] = []
         self.text = ""
         """The text of the answer."""
@@ -200,6 +207,9 @@ class Attempt(Generic[T]):
             ParseFailure: the answer is no output. Other errors concern the request, and not the answer.
         """
         asker, self.is_output = self._asker, True
+        if run_of(current_scope()) is not None:
+            inputs = digest(self._key, call.call or "")
+            call = replace(call, asks=Asks(declared=asker.declares(), inputs=inputs))
         with capture_run_messages() as messages:
             try:
                 response = await asker.agent.dispatch(asker.call(call))

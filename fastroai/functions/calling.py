@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
     BudgetExceeded,
+    CallChangedError,
     ConsensusFailure,
     ConvergenceFailure,
     ParseFailure,
@@ -28,6 +29,7 @@ from fastroai.errors import (
 )
 from fastroai.functions.configuring import configuration
 from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
+from fastroai.functions.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
@@ -41,6 +43,8 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
+from fastroai.store.changes import call_changed, keeps_answer
+from fastroai.store.declarations import changed_parts
 from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
@@ -81,6 +85,8 @@ class FunctionCall(Generic[T]):
     """The type by which the output is stored and read."""
     config: ResolvedConfig
     """Budget, time limits, retries of transport failures."""
+    declares: Callable[[], Mapping[str, str]] = dict
+    """Function that returns hashes of what is declared for the call; nothing for a function with a body."""
 
 
 @dataclass(slots=True)
@@ -182,6 +188,8 @@ def perform(
 
     Raises:
         FlowDiverged: the flow around the call made other calls before it was resumed.
+        CallChangedError: it is declared differently than on record, with `on_changed="fail"`; or the answer
+            that it keeps does not fit any more.
     """
     outer = current_scope()
     if outer is None:  # then it is in no run, whose record could have it
@@ -195,7 +203,7 @@ async def _perform_inside(
     scope = _scope_of(call, around, outer)
     restore_spending(scope)
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
-    known = None if run is None else run.recorded.calls.get(place)
+    known = None if run is None else run.recorded.last(("call", place), CallEnded)
     calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
         calls.make(place, call.name, call.inputs)
@@ -203,7 +211,10 @@ async def _perform_inside(
             await calls.turn(place)
     try:
         if run is not None and known is not None and known.failure is None and known.is_stored:
-            return _given_back(call, known, run)
+            changed = changed_parts(known.declared, call.declares()) if known.declared else ()
+            if not changed or keeps_answer(run, scope, place, changed, attempt=known.attempt):
+                return _given_back(call, known, changed, run)
+            CallsOnRecord.of(run.recorded).attempts[place] = known.attempt + 1
         restored = 0 if run is None else scope.charge_count
         return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
     finally:
@@ -230,11 +241,16 @@ def _is_pausing(scope: Scope) -> bool:
     return log is not None and log.is_pausing
 
 
-def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
-    """Return the output on record. The process keeps no record of this, because no call is made."""
+def _given_back(call: FunctionCall[T], known: CallEnded, changed: tuple[str, ...], run: DurableRun) -> T:
+    """Return the output on record. The process keeps no record of this, because no call is made.
+
+    `changed` is what has changed of the declaration, although the output is to be kept.
+    """
     try:
         return cast("T", stored_value(known.output, call.returns, run.codec))
     except ValueError as error:
+        if changed:
+            raise call_changed(run, known.place, "", changed, str(error)) from error
         reason = (
             f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
             "declare the type that it had"
@@ -315,13 +331,11 @@ class _Performance(BaseStep[Any, T]):
         shared = Shared() if around is None else around.shared
         used = NO_RETRIES_USED
         if run is not None:
-            used = RetriesUsed(attempt=run.recorded.call_attempt(self.place))
+            used = RetriesUsed(attempt=CallsOnRecord.of(run.recorded).attempts.get(self.place, 1))
         return run_step(
             self,
             scope=scope,
-            data=StepData(
-                RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
-            ),
+            data=StepData(RunData(part.name, part.path, shared), call.inputs, Outputs({call.name: ()})),
             deps=None if around is None else around.deps,
             config=call.config,
             used=used,
@@ -353,16 +367,22 @@ class _Performance(BaseStep[Any, T]):
         # The time limit of a scope around has cancelled this call, and raises where that scope ends.
         limits = (one.out_of_time for one in self.scope.lineage())
         error = next(filter(None, limits), raised)
-        if self.flow is not None:  # then this call is made anew, and not an agent call around it
+        has_changed = any(isinstance(leaf, CallChangedError) for leaf in leaves(error))
+        if (
+            self.flow is not None and not has_changed
+        ):  # then this call is made anew, and not an agent call around it
             note_agent_call(error, FailedAgentCall(f"{self.place}@{self.scope.attempt}", "", 1))
         outcome = outcome_of(error)
         if isinstance(error, Exception):
             self.draft.failure = failure_of(self.scope, self.call.config, error)
         else:
             self.draft.failure = failure_facts(error, "terminal")
-        await self._end(outcome, None)
+        goes_on = has_changed or outcome in ("budget_exceeded", "cancelled")
+        await self._end(outcome, None, goes_on=goes_on)
 
-    async def _end(self, outcome: CallOutcome, stored: JsonValue, *, is_stored: bool = True) -> None:
+    async def _end(
+        self, outcome: CallOutcome, stored: JsonValue, *, is_stored: bool = True, goes_on: bool = False
+    ) -> None:
         scope, draft = self.scope, self.draft
         draft.outcome, draft.duration_ms = outcome, (perf_counter() - self.began) * 1000
         if scope.has_spent:
@@ -380,10 +400,11 @@ class _Performance(BaseStep[Any, T]):
             call=replace(draft.record, output=None, **self._sums_for_log()),
             output=draft.output,
             failure=draft.failure,
-            goes_on=outcome in ("budget_exceeded", "cancelled"),
+            goes_on=goes_on,
             is_code=self.call.kind == "compute",
             in_line=self.calls is None or self.calls.is_in_line(),
             is_stored=is_stored,
+            declared={} if log is None or log.run is None else self.call.declares(),
         )
         if log is not None and not self._is_on_record(ended):
             if log.run is None:
@@ -406,7 +427,8 @@ class _Performance(BaseStep[Any, T]):
         run = run_of(self.scope)
         if not self.restored or run is None:
             return _sums(self.draft.spent or _NOTHING_SPENT)
-        return _sums(self._spent_since(run.recorded.charges_told(self.place)))
+        told = 0 if self.known is None else run.recorded.position_of(self.known)
+        return _sums(self._spent_since(sum(one.position < told for one in run.recorded.charges(self.place))))
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.

@@ -11,9 +11,10 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import FlowDiverged
-from fastroai.places import step_name
+from fastroai.functions.on_record import CallsOnRecord
+from fastroai.places import is_in, outwards, step_name
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.facts import CallEnded, StepStarted
+from fastroai.runtime.facts import CallEnded, Fact, OnceStarted, StepStarted
 from fastroai.store.log import run_of
 from fastroai.store.payloads import unseal
 from fastroai.store.runs import DurableRun
@@ -23,6 +24,9 @@ IN_ORDER: Final = 0.25
 
 Those come at once, unless the body waits for something else before it makes them.
 """
+
+BODY: Final = "body"
+"""The id of a flow's only step."""
 
 _SHOWN: Final = 200
 """Most characters of a call in an error."""
@@ -86,7 +90,7 @@ class CallsOfBody:
     """The calls that one body makes, compared with the calls that are on record for it."""
 
     def __init__(self, flow: str, scope: Scope) -> None:
-        self._flow = flow
+        self._flow, self._place = flow, ""
         self._task = asyncio.current_task()
         self._run: DurableRun | None = run_of(scope)
         self._known: dict[str, CallEnded] = {}
@@ -99,15 +103,24 @@ class CallsOfBody:
         self.were_cancelled = False
         """Whether the body cancelled calls that it did not need, so that calls on record may be missing."""
         self._diverged: FlowDiverged | None = None
+        self._excused: set[str] = set()
+        """Calls on record that need not come again, because an answer was asked anew since they were made."""
+        self._excused_until = 0
+        """The position in the log before which such calls were made."""
+        self._compared = 0
+        """Number of answers that were asked anew anywhere in the run, as far as this has looked at them."""
         if self._run is not None:
-            place = self._run.place(scope)
-            recorded = self._run.recorded
-            self._known = recorded.calls_in.get(place, {})
-            on_record: dict[str, CallEnded | StepStarted] = {**recorded.runs_in.get(place, {}), **self._known}
+            self._place = self._run.place(scope)
+            within = self._run.recorded.within(self._place)
+            runs = {one.part.place: one for one in within if isinstance(one, StepStarted)}
+            last = {one.place: one for one in reversed(within) if isinstance(one, CallEnded)}
+            self._known = dict(reversed(last.items()))
+            unsure = CallsOnRecord.of(self._run.recorded).unsure
+            on_record: dict[str, CallEnded | StepStarted] = {**runs, **self._known}
             self._left = {
                 one: fact
                 for one, fact in on_record.items()
-                if _is_by_hash(one) and one not in recorded.unsure and not _was_cancelled(fact)
+                if _is_by_hash(one) and one not in unsure and not _was_cancelled(fact)
             }
 
     def is_in_line(self) -> bool:
@@ -122,9 +135,10 @@ class CallsOfBody:
         """
         if self._diverged is not None:
             raise self._diverged
-        if place in self._known or place in self._left:
+        if place in self._known or place in self._left or place in self._excused:
             return
         self._new = name, inputs
+        self._excuse()
         if self.is_in_line():
             for known, fact in self._left.items():
                 if fact.in_line:
@@ -162,8 +176,30 @@ class CallsOfBody:
         """Raise `FlowDiverged` if calls on record were not made, and others were made instead."""
         if self._diverged is not None:
             raise self._diverged
+        self._excuse()
         if self._new is not None and self._left and not self.were_cancelled:
             raise self._divergence(*next(iter(self._left.items())), self._new)
+
+    def _excuse(self) -> None:
+        """Expect those calls on record no more that were made before an answer was asked anew.
+
+        Calls that have done something in the world must come again: those of `@compute` functions, and runs
+        that have made such calls or have other code.
+        """
+        if self._run is None or not self._left:
+            return
+        memo = self._run.recorded
+        new, self._compared = memo.asked_anew[self._compared :], len(memo.asked_anew)
+        until = max((position for position, place in new if is_in(place, self._place)), default=0)
+        if until <= self._excused_until:
+            return
+        self._excused_until = until
+        made = {id(entry): position for position, entry in enumerate(memo.entries, 1)}
+        working = {place for entry in memo.entries if _does_work(entry) for place in outwards(entry.where)}
+        for place, fact in [*self._left.items()]:
+            if made[id(fact)] < until and place not in working:
+                del self._left[place]
+                self._excused.add(place)
 
     def _divergence(
         self, place: str, recorded: CallEnded | StepStarted, called: tuple[str, Mapping[str, JsonValue]]
@@ -190,6 +226,17 @@ def _inputs_of(record: JsonValue) -> Any:
 
 def _is_by_hash(place: str) -> bool:
     return _BY_HASH.fullmatch(place.rpartition("/")[2]) is not None
+
+
+def _does_work(entry: Fact) -> bool:
+    """Return whether a fact shows that code has run which may have done something in the world."""
+    match entry:
+        case CallEnded():
+            return entry.is_code
+        case StepStarted():
+            return entry.step_id != BODY
+        case _:
+            return isinstance(entry, OnceStarted)
 
 
 def _was_cancelled(fact: CallEnded | StepStarted) -> bool:

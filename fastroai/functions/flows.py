@@ -24,7 +24,7 @@ from fastroai.errors import (
 )
 from fastroai.functions.calling import kept_records
 from fastroai.functions.configuring import configuration, tell_reviewers
-from fastroai.functions.flow_run import FlowRun, flow_run_of
+from fastroai.functions.flow_run import BODY, FlowRun, flow_run_of
 from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
 from fastroai.pipelines import Pipeline, PipelineConfig
@@ -55,9 +55,6 @@ from fastroai.usage.limits import limits_of
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True, default=Any)
-
-BODY: Final = "body"
-"""The id of a flow's only step."""
 
 _OPTIONS: Final = frozenset(
     {
@@ -354,7 +351,9 @@ class _Front(Pipeline[Any, Any, Any]):
             raise failure_inside(error) from error.original_error.__cause__
         result: PipelineResult[Any] = run.result()
         if result.status != "finished":
-            raise FlowStopped(self.name, result.run_id, result.status, result.reason, result.questions)
+            raise FlowStopped(
+                self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
+            )
         return result.output
 
     def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:

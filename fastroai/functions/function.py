@@ -195,8 +195,13 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
             key="" if current_scope() is None else self.signature.inputs_hash(arguments),
             returns=self._returns,
             config=config,
+            declares=self._declares,
         )
         return perform(call, functools.partial(self._checked_run, arguments), around=around)
+
+    def _declares(self) -> Mapping[str, str]:
+        """Return hashes of what is declared for calls, by name; nothing for a function that has a body."""
+        return {}
 
     def _checked_run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft

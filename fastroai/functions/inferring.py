@@ -7,11 +7,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, get_args, overload
 
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent import FastroAgent
+from fastroai.agent.declared import model_name, settings_as_json
 from fastroai.callers import warn_caller
+from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.answers import AnswerType
@@ -24,7 +27,7 @@ from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, D
 from fastroai.functions.function import FindArguments, Function, plain_function, without_options
 from fastroai.functions.inference import Inference
 from fastroai.functions.probabilistic import Probabilistic, with_usage
-from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems
+from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems, texts_of
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature, body_problems
@@ -32,6 +35,7 @@ from fastroai.other_names import other_names
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
+from fastroai.store.declarations import digest
 from fastroai.usage import BudgetLike, Quote
 
 P = ParamSpec("P")
@@ -78,6 +82,9 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         self._contract_hash = hash_of(returns)
         self._quorum = declaration.voting()
         self._askers: dict[int | str | None, Asker[Any]] = {}
+        brought = declaration.agent
+        self._brought = FastroAgent(agent=brought) if isinstance(brought, AbstractAgent) else brought
+        self._declared: dict[int | str | None, Mapping[str, str]] = {}
         self._warned = False
 
     def compile(self, *args: P.args, **kwargs: P.kwargs) -> CompiledPrompt:
@@ -171,13 +178,10 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
 
     def _asker(self) -> Asker[Any]:
         """Return the asker for the model of this function. It is made once for each model."""
-        declared = self._declaration
-        model = declared.model
-        if model is None and (declared.agent is None or _model_of(declared.agent) is None):
-            model = configuration().default_model
-            if model is None:
-                expected = "a model: infer(model=...) or configure(default_model=...)"
-                raise ConfigurationError("model", None, expected)
+        declared, model = self._declaration, self._model()
+        if model is None and (self._brought is None or self._brought.agent.model is None):
+            expected = "a model: infer(model=...) or configure(default_model=...)"
+            raise ConfigurationError("model", None, expected)
         known_as = model if model is None or isinstance(model, str) else id(model)  # its asker keeps it alive
         if known_as not in self._askers:
             self._askers[known_as] = Asker(
@@ -188,14 +192,38 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
                 ensure=self._ensure,
                 retries=declared.retries,
                 model=None if declared.agent is None else model,
+                declares=self._declares,
             )
         return self._askers[known_as]
 
+    def _model(self) -> Model | str | None:
+        """Return the model to ask, if it is known here; `None` also if the agent that was brought has one."""
+        if self._declaration.model is None and (self._brought is None or self._brought.agent.model is None):
+            return configuration().default_model
+        return self._declaration.model
+
+    def _declares(self) -> Mapping[str, str]:
+        model, declared = self._model(), self._declaration
+        texts = {
+            "intent": digest(declared.intent.strip()),
+            "context": digest(*texts_of(declared.context)),
+            "output": self._contract_hash,
+        }
+        if self._brought is not None:  # whose instructions and model can be overridden for a while
+            return {**self._brought.declared_for(AgentCall(prompt=None, model=model)), **texts}
+        known_as = model if model is None or isinstance(model, str) else id(model)
+        if (known := self._declared.get(known_as)) is None:
+            heat = None if declared.temperature is None else {"temperature": declared.temperature}
+            known = {**texts, "settings": digest(settings_as_json(model, heat))}
+            if model is not None:
+                known["model"] = digest(model_name(model))
+            self._declared[known_as] = known
+        return known
+
     def _agent(self, model: Model | str | None) -> FastroAgent[Any, Any]:
         declared = self._declaration
-        if declared.agent is not None:
-            brought = declared.agent
-            return brought if isinstance(brought, FastroAgent) else FastroAgent(agent=brought)
+        if self._brought is not None:
+            return self._brought
         return FastroAgent(
             model,
             output_type=self._answers.output_type,
@@ -226,10 +254,6 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
                         FastroAIWarning,
                     )
                 return process_cache()
-
-
-def _model_of(agent: AnyAgent) -> object:
-    return agent.agent.model if isinstance(agent, FastroAgent) else agent.model
 
 
 class _Infer(Protocol):

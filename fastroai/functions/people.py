@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
@@ -37,7 +37,7 @@ from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration
 from fastroai.runs.openings import store_of
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.facts import question_id
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.scope import RUNS, current_tool_calls, make_current
 from fastroai.runtime.tasks import end_task
 from fastroai.steps import StepContext, step
@@ -47,7 +47,6 @@ from fastroai.store.headers import read_header
 from fastroai.store.log import run_of
 from fastroai.store.run_memory import process_run_store
 from fastroai.store.run_store import RunStore
-from fastroai.store.values import value_to_json
 
 T = TypeVar("T")
 
@@ -171,7 +170,17 @@ async def await_human(
         if isinstance(options, str) or not isinstance(options, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("options", options, "a list of the answers that can be given")
         options = [_checked("options", one, decision_type) for one in options]
-    review: _Review[Any] = _Review(context.as_question(), decision_type, options, timeout, after, to)
+    review: _Review[Any] = _Review(
+        Ask(
+            question=context.as_question(),
+            answer_type=decision_type,
+            options=options,
+            timeout=timeout,
+            on_timeout=after,
+            to=to,
+            name="await_human",
+        )
+    )
     scope = current_scope()
     if scope is not None and (prepared := PreparedAnswers.around(scope)) is not None:
         return review.prepared(prepared)
@@ -194,14 +203,9 @@ def _checked(option: str, value: object, decision_type: Any) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _Review(Generic[T]):
-    """A question to a person, with its options."""
+    """A question to a person."""
 
-    question: JsonValue
-    decision_type: Any
-    options: Sequence[T] | None
-    timeout: Duration | None
-    on_timeout: object
-    to: str
+    ask: Ask
 
     def decided(self, scope: Scope) -> HumanDecision[T]:
         """Return the decision on record. Without one, put the question on record, and halt the step."""
@@ -210,7 +214,7 @@ class _Review(Generic[T]):
         step_scope = next(
             one for one in scope.lineage() if one.parent is not None and one.parent.kind in RUNS
         )
-        ask = self._ask(self._name(scope))
+        ask = replace(self.ask, name=self._name(scope))
         place = step_place(step_scope)
         key = question_id(place, ask.name)
         review_id = question_ref(scope.run_id, key)
@@ -219,37 +223,27 @@ class _Review(Generic[T]):
             value: Any = ask.answered(step_scope, place, step_scope.ordinal)
         except QuestionTimedOut as error:
             raise HumanTimeoutError(error.question_id, error.deadline) from None
-        given, asked = run.recorded.answers.get(key), run.recorded.asked.get(key)
+        given = run.recorded.last(("question", key), AnswerGiven)
+        asked = run.recorded.first(("question", key), QuestionAsked)
         if given is not None:
             return HumanDecision(value, given.reviewer, given.rationale, given.at, review_id)
         deadline = 0.0 if asked is None or asked.deadline is None else asked.deadline
         return HumanDecision(value, "", "", datetime.fromtimestamp(deadline, UTC), review_id)
 
-    def _ask(self, name: str) -> Ask:
-        return Ask(
-            question=self.question,
-            answer_type=self.decision_type,
-            options=self.options,
-            timeout=self.timeout,
-            on_timeout=self.on_timeout,
-            to=self.to,
-            name=name,
-        )
-
     def _name(self, scope: Scope) -> str:
         """Return a name for the question that does not depend on order. Equal questions are numbered."""
         asks = next(one for one in scope.lineage() if one.kind == "step")
         around = without_attempts(step_place(asks))
-        schema = json_schema_of("decision_type", self.decision_type)
-        what, kind = "an option of the question", self.decision_type
-        options = None if self.options is None else [value_to_json(one, kind, what) for one in self.options]
-        name = digest([current_tool_calls.get().key, around, self.question, schema, options, self.to])
+        schema = json_schema_of("decision_type", self.ask.answer_type)
+        options = self.ask.options_in_json("the question")
+        asked: Any = [self.ask.question, schema, None if options is None else [*options], self.ask.to]
+        name = digest([current_tool_calls.get().key, around, *asked])
         number = asks.count_child(f"question {name}")
         return name if number == 1 else f"{name}.{number}"
 
     def prepared(self, answers: PreparedAnswers) -> HumanDecision[T]:
         """Return the decision that a test has prepared."""
-        value: Any = answers.answer(self._ask("await_human"))
+        value: Any = answers.answer(self.ask)
         return HumanDecision(value, "", "", datetime.now(UTC), "")
 
     async def in_process(self, scope: Scope | None) -> HumanDecision[T]:

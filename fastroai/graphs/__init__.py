@@ -1,74 +1,107 @@
 """Graphs: state machines whose nodes are steps, and whose edges say which node comes next."""
 
-from fastroai.graphs.agents.agent_node import AgentNode
-from fastroai.graphs.agents.judging import Ruling, Verdict
-from fastroai.graphs.conversation.conversation import GraphConversation
-from fastroai.graphs.graph import Graph
-from fastroai.graphs.machine.branches import GraphPath
-from fastroai.graphs.machine.events import Ending
-from fastroai.graphs.machine.routing import EdgeOutcome
-from fastroai.graphs.machine.sends import Send
-from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage
-from fastroai.graphs.shape.edge import Edge, When
-from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
-from fastroai.runs.driving import DrivenRuns, DrivenState, Due
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    BranchTimedOut,
-    EdgesResolved,
-    FailureFacts,
-    QuestionAsked,
-    ReasonCode,
-    RunFinished,
-    RunStarted,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    Wait,
-)
-from fastroai.steps.visits import NodeFailure
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AgentNode",
-    "AnswerGiven",
-    "BranchTimedOut",
-    "GraphConversation",
-    "DrivenRuns",
-    "DrivenState",
-    "Due",
-    "Edge",
-    "EdgeOutcome",
-    "EdgesResolved",
-    "Ending",
-    "FailureFacts",
-    "Graph",
-    "GraphPath",
-    "GraphQuality",
-    "GraphResult",
-    "GraphStream",
-    "GraphUsage",
-    "Node",
-    "NodeFailure",
-    "OnBranchFailure",
-    "OnConflict",
-    "QuestionAsked",
-    "ReasonCode",
-    "Reducer",
-    "Ruling",
-    "RunFinished",
-    "RunStarted",
-    "Send",
-    "StepCancelled",
-    "StepFailed",
-    "StepFinished",
-    "StepHalted",
-    "StepSkipped",
-    "StepStarted",
-    "Verdict",
-    "Wait",
-    "When",
-]
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.graphs.agents.agent_node import AgentNode as AgentNode
+    from fastroai.graphs.agents.judging import Ruling as Ruling
+    from fastroai.graphs.agents.judging import Verdict as Verdict
+    from fastroai.graphs.conversation.conversation import GraphConversation as GraphConversation
+    from fastroai.graphs.facts import BranchTimedOut as BranchTimedOut
+    from fastroai.graphs.facts import EdgesResolved as EdgesResolved
+    from fastroai.graphs.facts import MessagesAdded as MessagesAdded
+    from fastroai.graphs.facts import ValueWritten as ValueWritten
+    from fastroai.graphs.graph import Graph as Graph
+    from fastroai.graphs.machine.branches import GraphPath as GraphPath
+    from fastroai.graphs.machine.events import Ending as Ending
+    from fastroai.graphs.machine.routing import EdgeOutcome as EdgeOutcome
+    from fastroai.graphs.machine.sends import Send as Send
+    from fastroai.graphs.result import GraphQuality as GraphQuality
+    from fastroai.graphs.result import GraphResult as GraphResult
+    from fastroai.graphs.result import GraphStream as GraphStream
+    from fastroai.graphs.result import GraphUsage as GraphUsage
+    from fastroai.graphs.shape.edge import Edge as Edge
+    from fastroai.graphs.shape.edge import When as When
+    from fastroai.graphs.shape.node import Node as Node
+    from fastroai.graphs.shape.plan import OnBranchFailure as OnBranchFailure
+    from fastroai.graphs.shape.plan import OnConflict as OnConflict
+    from fastroai.graphs.shape.plan import Reducer as Reducer
+    from fastroai.runs.driving import DrivenRuns as DrivenRuns
+    from fastroai.runs.driving import DrivenState as DrivenState
+    from fastroai.runs.driving import Due as Due
+    from fastroai.runtime.facts import AnswerGiven as AnswerGiven
+    from fastroai.runtime.facts import FailureFacts as FailureFacts
+    from fastroai.runtime.facts import QuestionAsked as QuestionAsked
+    from fastroai.runtime.facts import ReasonCode as ReasonCode
+    from fastroai.runtime.facts import RunFinished as RunFinished
+    from fastroai.runtime.facts import RunStarted as RunStarted
+    from fastroai.runtime.facts import StepCancelled as StepCancelled
+    from fastroai.runtime.facts import StepFailed as StepFailed
+    from fastroai.runtime.facts import StepFinished as StepFinished
+    from fastroai.runtime.facts import StepHalted as StepHalted
+    from fastroai.runtime.facts import StepSkipped as StepSkipped
+    from fastroai.runtime.facts import StepStarted as StepStarted
+    from fastroai.runtime.facts import Wait as Wait
+    from fastroai.steps.visits import NodeFailure as NodeFailure
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".agents.agent_node": ("AgentNode",),
+        ".agents.judging": (
+            "Ruling",
+            "Verdict",
+        ),
+        ".conversation.conversation": ("GraphConversation",),
+        ".facts": (
+            "BranchTimedOut",
+            "EdgesResolved",
+            "MessagesAdded",
+            "ValueWritten",
+        ),
+        ".graph": ("Graph",),
+        ".machine.branches": ("GraphPath",),
+        ".machine.events": ("Ending",),
+        ".machine.routing": ("EdgeOutcome",),
+        ".machine.sends": ("Send",),
+        ".result": (
+            "GraphQuality",
+            "GraphResult",
+            "GraphStream",
+            "GraphUsage",
+        ),
+        ".shape.edge": (
+            "Edge",
+            "When",
+        ),
+        ".shape.node": ("Node",),
+        ".shape.plan": (
+            "OnBranchFailure",
+            "OnConflict",
+            "Reducer",
+        ),
+        "fastroai.runs.driving": (
+            "DrivenRuns",
+            "DrivenState",
+            "Due",
+        ),
+        "fastroai.runtime.facts": (
+            "AnswerGiven",
+            "FailureFacts",
+            "QuestionAsked",
+            "ReasonCode",
+            "RunFinished",
+            "RunStarted",
+            "StepCancelled",
+            "StepFailed",
+            "StepFinished",
+            "StepHalted",
+            "StepSkipped",
+            "StepStarted",
+            "Wait",
+        ),
+        "fastroai.steps.visits": ("NodeFailure",),
+    },
+)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.graphs.facts import ValueWritten
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
@@ -20,8 +20,8 @@ from fastroai.runs.machine import Unit, unit_of
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output
 from fastroai.runtime import facts
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import seal
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
 
@@ -32,7 +32,7 @@ class DrivenGraph:
     def __init__(
         self,
         setup: GraphSetup,
-        recorded: RecordedRun,
+        recorded: Memo,
         keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
@@ -61,20 +61,14 @@ class DrivenGraph:
         needs = {node: branch.outputs[node] for node in branch.sources if node in branch.outputs}
         return dict(branch.memory), needs
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[facts.PlanFact]:
         """See `Driven`."""
-        match fact:
-            case facts.AnswerGiven():
-                asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
-                return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
-            case facts.PauseRequested() | facts.StopRequested():
-                return (fact,)
-            case facts.StepFinished() | facts.QuestionAsked() | facts.StepFailed() | facts.StepCancelled():
-                return self._stored_outcome(fact)
-            case _:
-                assert_never(fact)
+        if isinstance(fact, facts.AnswerGiven):
+            asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
+            return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
+        return (fact,) if isinstance(fact, facts.RunFact) else self._stored_outcome(fact)
 
-    def _stored_outcome(self, fact: Outcome) -> Sequence[PartEntry]:
+    def _stored_outcome(self, fact: Outcome) -> Sequence[facts.PlanFact]:
         setup, node = self._setup, fact.step_id
         fact.branch = self.replay.due[unit_of(fact)].branch
         if isinstance(fact, facts.StepFinished) and self.replay.machine.decided_after(fact) is not None:
@@ -94,11 +88,11 @@ class DrivenGraph:
             stored.id, stored.answer_schema = facts.question_id(fact.place), setup.answer_schema(node)
         return (*written, seal_payloads(stored, self._codec))
 
-    def _written(self, fact: Outcome) -> list[facts.ValueWritten]:
+    def _written(self, fact: Outcome) -> list[ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"
         what = f"which node {fact.step_id!r} wrote,"
         return [
-            facts.ValueWritten(
+            ValueWritten(
                 place=place, key=key, value=seal(value_to_json(value, None, f"{key!r}, {what}"), self._codec)
             )
             for key, value in fact.written.items()

@@ -17,6 +17,7 @@ from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
+from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
@@ -51,6 +52,7 @@ from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.declarations import OnChanged
 from fastroai.store.headers import check_run_id, read_header
 from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.run_store import RunStore, RunStoreLike
@@ -355,6 +357,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
         busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
@@ -380,6 +383,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             context: As in `run`; it is not stored.
             force: Go on although the graph has changed, and take the run from the process that has it,
                 whatever its lease says; as in `Pipeline.resume`.
+            on_changed: What to do if what is declared for a call on record has changed: `"ask"`, `"keep"` or
+                `"fail"`; as in `Pipeline.resume`.
             on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
                 `Pipeline.resume`.
             busy_timeout: Seconds for which `on_busy` waits.
@@ -408,6 +413,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            on_changed=on_changed,
         )
         answered = self._answered(answers, input, node, force)
         busy = WhenBusy(on_busy, busy_timeout)
@@ -429,6 +435,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
         busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
@@ -448,6 +455,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            on_changed=on_changed,
         )
         answered, busy = (
             self._answered(answers, input, node, force),
@@ -560,8 +568,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             input_types=self._setup.input_types,
             output_types=self._setup.declared,
             check_output=lambda node, output: _check_writes(self._plan, node, output),
+            needed=needed_by_graph,
             store=store,
             durability=self.config.durability,
+            on_changed=self.config.on_changed,
             codec=self.config.codec,
             terms=self.config.lease_terms,
             kind="graph",

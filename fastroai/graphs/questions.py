@@ -20,8 +20,8 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStatus,
 )
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.values import value_to_json
 
 
@@ -33,7 +33,7 @@ def question_as_json(setup: GraphSetup, asked: QuestionAsked) -> QuestionAsked:
 
 def answer_entry(
     setup: GraphSetup,
-    recorded: RecordedRun,
+    recorded: Memo,
     inputs: Mapping[str, object],
     answer: object,
     node: str | None,
@@ -89,7 +89,7 @@ def answer_to(
     return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked.id)
 
 
-def _asks(recorded: RecordedRun) -> bool:
+def _asks(recorded: Memo) -> bool:
     return any(isinstance(entry, QuestionAsked) for entry in recorded.entries)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, Wait
+from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -137,6 +138,11 @@ class GraphResult(RunCost, Generic[OutputT]):
     """The facts of the run, from which `trace` is made."""
 
     @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
+
+    @property
     def ok(self) -> bool:
         """Whether a terminal was reached."""
         return self.status == "finished"
@@ -145,6 +151,16 @@ class GraphResult(RunCost, Generic[OutputT]):
     def was_resumed(self) -> bool:
         """Whether the run was interrupted, paused or failed before, and was taken up again."""
         return self.trace.was_resumed
+
+    @property
+    def changed_calls(self) -> tuple[CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return self.trace.changed_calls
+
+    @property
+    def left_over_calls(self) -> tuple[CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return self.trace.left_over_calls
 
     def model_dump(self) -> dict[str, Any]:
         """Return the result as values of JSON, without `log`."""

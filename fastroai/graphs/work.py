@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -12,6 +12,7 @@ from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.graphs.agents.decider import DecideStep
 from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.machine import GraphMachine
@@ -57,7 +58,7 @@ class GraphWork:
         self._codec = None if log.run is None else log.run.codec
         self._visits: dict[Unit, OpenVisit] = {}
         """Visits that go on, by unit."""
-        self._as_stored: dict[Unit, facts.MessagesAdded | None] = {}
+        self._as_stored: dict[Unit, MessagesAdded | None] = {}
         """Messages of visits that are about to end, in their stored form."""
         self._times: BranchTimes | None = None
 
@@ -121,14 +122,12 @@ class GraphWork:
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value that a node has written on record, and return the copy that is kept."""
         place = f"{visit.started.place}@{visit.scope.attempt}"
-        stored: facts.AnyFact | None = None
+        stored: facts.Fact | None = None
         if self._log.run is not None:
             as_stored = value_to_json(value, None, f"{key!r}, which node {visit.started.step_id!r} wrote,")
-            stored = facts.ValueWritten(
-                place=place, key=key, value=seal(as_stored, self._codec), part=self._part
-            )
+            stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)
         own = own_copy(value)
-        self._log.note(facts.ValueWritten(place=place, key=key, value=own, part=self._part), stored)
+        self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
         return own
 
     # --- outcomes ---
@@ -204,8 +203,8 @@ class GraphWork:
 
     def _said(
         self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed, phase: Phase
-    ) -> facts.MessagesAdded:
-        return facts.MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
+    ) -> MessagesAdded:
+        return MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
 
     # --- stored form ---
 
@@ -228,10 +227,8 @@ class GraphWork:
                 question = self._as_json(fact, fact.question, "question")
                 self._store_messages(fact)
                 return seal_payloads(replace(fact, question=question), self._codec)
-            case facts.StepFailed() | facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
-                return None
             case _:
-                assert_never(fact)
+                return None
 
     def _as_json(self, fact: facts.StepFact, value: object, what: str) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)
@@ -245,7 +242,7 @@ class GraphWork:
             if said is not None and self._log.run is not None:
                 self._log.run.journal.check(said)
 
-    def _stored_messages(self, said: facts.MessagesAdded) -> facts.MessagesAdded | None:
+    def _stored_messages(self, said: MessagesAdded) -> MessagesAdded | None:
         if self._log.run is None:
             return None
         return replace(said, messages=seal(said.messages.to_json(), self._codec))
@@ -271,7 +268,7 @@ class GraphWork:
             if branch in ended and branch.state == "open":
                 error = TimeLimitExceeded(f"branch {identity!r}", seconds)
                 failure = failure_facts(error, "ambiguous")
-                tell(facts.BranchTimedOut(branch=identity, failure=failure, raised=error))
+                tell(BranchTimedOut(branch=identity, failure=failure, raised=error))
 
 
 def decision_as_json(decision: Choice) -> JsonValue:

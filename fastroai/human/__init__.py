@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fastroai.human.inbox import Inbox as Inbox
     from fastroai.human.messages import send_message as send_message
     from fastroai.human.sinks import to_console as to_console
+    from fastroai.human.waiting import Awaited as Awaited
+    from fastroai.human.waiting import StepWait as StepWait
     from fastroai.store.open_questions import Answer as Answer
     from fastroai.store.open_questions import Question as Question
 
@@ -20,6 +22,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".inbox": ("Inbox",),
         ".messages": ("send_message",),
         ".sinks": ("to_console",),
+        ".waiting": ("Awaited", "StepWait"),
         "fastroai.store.open_questions": ("Answer", "Question"),
     },
 )

@@ -11,8 +11,8 @@ from pydantic_core import to_jsonable_python
 from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
 from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec, is_sealed, seal
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.unsealing import unseal_payloads
 
 
@@ -31,7 +31,7 @@ def split_ref(question_id: str) -> tuple[str, str]:
 
 
 def answer_to(
-    recorded: RecordedRun,
+    recorded: Memo,
     key: str,
     value: object,
     *,
@@ -67,7 +67,7 @@ def answer_to(
 
 
 def answers_to(
-    recorded: RecordedRun, answers: Mapping[str, object] | None, now: datetime, *, codec: PayloadCodec | None
+    recorded: Memo, answers: Mapping[str, object] | None, now: datetime, *, codec: PayloadCodec | None
 ) -> list[AnswerGiven]:
     """Return the answers with which a run is resumed, given by question. Raises as `answer_to`.
 
@@ -84,16 +84,14 @@ def answers_to(
     return given
 
 
-def last_asked(recorded: RecordedRun, key: str) -> QuestionAsked:
+def last_asked(recorded: Memo, key: str) -> QuestionAsked:
     """Return a question as it was last asked. Raises `QuestionClosed` if the run has not asked it."""
-    if key not in recorded.asked:
+    if (asked := recorded.last(("question", key), QuestionAsked)) is None:
         raise QuestionClosed(question_ref(recorded.opened.run_id, key), "the run has not asked it")
-    return next(
-        entry for entry in reversed(recorded.entries) if isinstance(entry, QuestionAsked) and entry.id == key
-    )
+    return asked
 
 
-def why_closed(recorded: RecordedRun, asked: QuestionAsked, now: datetime) -> str:
+def why_closed(recorded: Memo, asked: QuestionAsked, now: datetime) -> str:
     """Return why a question takes no answer; empty if it takes one."""
     ended = recorded.ended
     if (given := last_answer(recorded, asked.id)) is not None:
@@ -108,7 +106,7 @@ def why_closed(recorded: RecordedRun, asked: QuestionAsked, now: datetime) -> st
     return ""
 
 
-def last_answer(recorded: RecordedRun, key: str) -> AnswerGiven | None:
+def last_answer(recorded: Memo, key: str) -> AnswerGiven | None:
     """Return the answer that holds for a question: the run has not asked again since it was given."""
     for entry in reversed(recorded.entries):
         if isinstance(entry, AnswerGiven) and entry.id == key:

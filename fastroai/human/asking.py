@@ -22,7 +22,6 @@ from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
@@ -137,9 +136,9 @@ class Ask:
             return prepared.answer(self)
         log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
-        before = run.recorded.asked.get(key)
+        before = run.recorded.first(("question", key), QuestionAsked)
         asked = self._asked(scope, key, visit, before, run.now)
-        given = run.recorded.answers.get(key)
+        given = run.recorded.last(("question", key), AnswerGiven)
         if given is not None:
             try:
                 return self._taken(given, asked, run.codec)
@@ -152,7 +151,7 @@ class Ask:
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.halt(asked, seal_payloads(asked, run.codec), place)
+        log.halt(run, asked, place)
         raise Halted
 
     def _asked(

@@ -8,15 +8,15 @@ from typing import Final
 
 from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
+from fastroai.runtime.facts import AnswerGiven, Fact, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
+from fastroai.store.memo import Memo
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import process_run_store
 from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
 from fastroai.store.runs import append_own, change_header, foresee
@@ -101,7 +101,7 @@ class Inbox:
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
-        recorded = RecordedRun(run_id, await read_log(self._store, found.header))
+        recorded = Memo(run_id, await read_log(self._store, found.header))
         asked, given = last_asked(recorded, key), last_answer(recorded, key)
         return replace(
             Question.of(unseal_entry(asked, self._codec), found.header),
@@ -138,12 +138,12 @@ class Inbox:
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
-        entries: list[AnyFact] = []
+        entries: list[Fact] = []
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             found.check_not_running()
             entries = await read_log(self._store, found.header)
-            recorded = RecordedRun(run_id, entries)
+            recorded = Memo(run_id, entries)
             given = answer_to(
                 recorded,
                 key,
@@ -157,7 +157,7 @@ class Inbox:
                 stored = [entry_for(largest_value(self._store), given, self._codec)]
             except ValueNotStorable as error:
                 raise AnswerRejected(question_id, str(error)) from error
-            is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
+            is_due = recorded.ended is None or recorded.ended.is_waiting
             with suppress(RevisionConflict):
                 if is_due and found.header.owner is None:
                     await foresee(self._store, found)

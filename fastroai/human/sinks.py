@@ -12,7 +12,7 @@ from typing import TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.places import is_in
 from fastroai.plain_text import plain, plain_line, quoted
-from fastroai.runtime.facts import QuestionAsked
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked
 from fastroai.runtime.threads import run_in_thread
 from fastroai.store.log import Log
 from fastroai.store.open_questions import Question
@@ -48,9 +48,10 @@ async def tell_people(log: Log, run: DurableRun) -> None:
     is logged. The question is in the inbox even then.
     """
     waits_for = () if log.finished is None else log.finished.questions
-    known = run.recorded.asked.keys() - run.recorded.answers.keys()
     for entry in run.journal.halting.values() if waits_for else ():
-        if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
+        before = run.recorded.about(entry.about)
+        is_open = bool(before) and not any(isinstance(one, AnswerGiven) for one in before)
+        if isinstance(entry, QuestionAsked) and entry.id in waits_for and not is_open:
             asked = Question.of(unseal_payloads(entry, run.codec), run.header)
             for sink in _sinks_for(entry.place, log):
                 await _tell(sink, asked)

@@ -1,13 +1,18 @@
-"""Waits in the middle of a step, for a time or a message: the wait goes on record, and the step halts."""
+"""Waits in the middle of a step, such as for a time or a message: the wait goes on record, the step halts."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, Literal, cast
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar, override
 
 from fastroai.errors import ConfigurationError, MessageTimedOut
 from fastroai.human.asking import Halted, check_deadline, json_schema_of, kept_log
@@ -19,8 +24,6 @@ from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
 from fastroai.store.mailbox import Message
 from fastroai.store.payloads import PayloadCodec, unseal
-from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
@@ -29,6 +32,156 @@ SHORT_SLEEP: Final = 10.0
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 logger = logging.getLogger("fastroai.human")
+
+T_co = TypeVar("T_co", covariant=True, default=Any)
+FactT = TypeVar("FactT", WaitStarted, WaitEnded)
+
+
+class Awaited(ABC, Generic[T_co]):
+    """Something that a step waits for with `ctx.wait_for`. A subclass adds a kind of wait.
+
+        @dataclass(frozen=True, kw_only=True)
+        class FileAppears(Awaited[str]):
+            name: str
+            what = "file"
+
+            async def look(self, wait: StepWait) -> WaitEnded | None:
+                if Path(self.name).exists():
+                    return wait.over(Path(self.name).read_text())
+                wait.look_again(timedelta(minutes=1))
+                return None
+
+    Its value is on record when the step gets it.
+    """
+
+    what: ClassVar[str]
+    """What it is, in one word. It is also the `reason_code` of a run that waits for it."""
+    name: str = ""
+    """Tells it from others of the kind, for people and in the record."""
+    value_type: Any = Any
+    """The type of the value that the wait gives."""
+
+    @abstractmethod
+    async def look(self, wait: StepWait) -> WaitEnded | None:
+        """Return the end of the wait; `None` if it is not over, so that the step halts.
+
+        This is called when the step first waits, and each time that it runs again until the wait is over.
+        """
+
+    def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
+        """Return what the step gets when the wait is over. The end may come from the record."""
+        return cast("T_co", value_from_json(unseal(ended.value, wait._codec), self.value_type))
+
+    async def waited(self, scope: Scope, place: str, visit: int, ordinal: str) -> T_co:
+        """Wait in the step at a place, or return what the wait on record has given.
+
+        Raises:
+            Halted: the wait is not over.
+            ConfigurationError: the wait is not over, and no store keeps the run.
+        """
+        wait = _wait_of(self, scope, place, visit, ordinal)
+        log = wait._log
+        known = log.waited.setdefault(("wait", wait.id), [])
+        ended = next((one for one in reversed(known) if isinstance(one, WaitEnded)), None)
+        if ended is None:
+            ended = await self.look(wait)
+            if ended is None:
+                started = wait._started()
+                log, run = kept_log(scope, started.wait.thing)
+                known.append(started)
+                log.halt(run, started, place)
+                raise Halted
+            known.append(ended)
+            await log.commit(ended)
+        return self.result(ended, wait)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class StepWait:
+    """One wait of a step, for `Awaited.look`."""
+
+    _scope: Scope
+    _log: Log
+    _visit: int
+    _awaited: Awaited[Any]
+    id: str
+    deadline: float | None = None
+    """Time at which the step looks again, in seconds since 1970: at first, as it is on record."""
+    began: float | None = None
+    """Time at which the step first waited, in seconds since 1970; `None` if it does so now."""
+    why: str = ""
+    """The reason for the wait, for people. It is on record, so it must be safe to show."""
+    _value_schema: dict[str, JsonValue] | None = None
+    _seen: int = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970, by the clock of the store, if one keeps the run."""
+        return time() if self._log.run is None else self._log.run.now
+
+    @property
+    def _codec(self) -> PayloadCodec | None:
+        """The codec of the run."""
+        return None if self._log.run is None else self._log.run.codec
+
+    def look_again(self, after: Duration) -> None:
+        """Let `wake` resume the run after some time, given as a `timedelta` or in seconds."""
+        self.deadline = self.now + in_seconds(after)
+
+    def over(self, value: object = None) -> WaitEnded:
+        """Return the end of the wait, with the value that it gives.
+
+        Raises:
+            ValueNotStorable: the value cannot be stored.
+        """
+        what = f"the {self._awaited.what} that step {self._scope.name!r} has waited for"
+        return self._ended(self._log.stored(value, self._awaited.value_type, what))
+
+    def _started(self) -> WaitStarted:
+        """Return the beginning of the wait."""
+        return self._fact(WaitStarted, value_schema=self._value_schema, seen=self._seen)
+
+    def _ended(self, value: object, number: int = 0, *, in_vain: bool = False) -> WaitEnded:
+        """Return the end of the wait. `value` is as the log keeps it."""
+        return self._fact(WaitEnded, number=number, value=value, in_vain=in_vain)
+
+    def _fact(self, kind: Callable[..., FactT], **fields: object) -> FactT:
+        scope, awaited = self._scope, self._awaited
+        wait = Wait(
+            what=awaited.what,
+            id=self.id,
+            name=awaited.name,
+            deadline=self.deadline,
+            began=self.now if self.began is None else self.began,
+            why=self.why,
+        )
+        where = {"part": scope.part, "visit": self._visit, "attempt": scope.attempt}
+        return kind(scope.name, wait, **where, **fields)
+
+
+def _wait_of(awaited: Awaited[Any], scope: Scope, place: str, visit: int, ordinal: str) -> StepWait:
+    """Return a wait of the step at a place, with what is on record of it."""
+    log = log_of(scope) or Log(scope)  # outside of runs, as in a unit test of a step
+    names = (ordinal, awaited.what, awaited.name) if awaited.name else (ordinal, awaited.what)
+    wait = StepWait(scope, log, visit, awaited, wait_id(place, *names))
+    if known := log.waited.get(("wait", wait.id)):
+        wait.deadline, wait.began = known[0].wait.deadline, known[0].wait.began
+    return wait
+
+
+def state_of(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str) -> Literal["new", "open", "over"]:
+    """Return whether the step at a place waits for something, or has done so."""
+    wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
+    known = wait._log.waited.get(("wait", wait.id), ())
+    return "new" if not known else "over" if any(isinstance(one, WaitEnded) for one in known) else "open"
+
+
+def end_wait(awaited: Awaited[Any], scope: Scope, place: str, ordinal: str, *, in_vain: bool = False) -> None:
+    """Note that the step at a place waits no longer for something that gives no value."""
+    wait = _wait_of(awaited, scope, place, scope.ordinal, ordinal)
+    ended = wait._ended(None, in_vain=in_vain)
+    wait._log.waited["wait", wait.id].append(ended)
+    wait._log.note(ended)
 
 
 def deadline_of(until: Duration | datetime, now: float) -> float:
@@ -45,42 +198,35 @@ def deadline_of(until: Duration | datetime, now: float) -> float:
     return deadline
 
 
-async def sleep(scope: Scope, place: str, visit: int, name: str, until: Duration | datetime) -> None:
-    """Sleep in the step at a place. Halt the step, unless no store keeps the run or little time is left.
+@dataclass(frozen=True)
+class Sleep(Awaited[None]):
+    """A wait for a time. It halts the step, unless no store keeps the run or little time is left."""
 
-    Raises:
-        Halted: the time is not over.
-        ConfigurationError: `until` is no time.
-    """
-    log, key = log_of(scope), wait_id(place, name, "sleep")
-    now = time() if log is None or log.run is None else log.run.now
-    deadline = deadline_of(until, now)
-    if log is None:  # outside of runs, as in a unit test of a step
-        await asyncio.sleep(max(0.0, deadline - now))
-        return
-    if key in log.waited:
-        return
-    if (before := log.waiting.get(key)) is not None and before.wait.deadline is not None:
-        deadline = before.wait.deadline
-    wait = Wait(what="sleep", id=key, deadline=deadline)
-    started = _started(scope, wait, visit)
-    left = deadline - now
-    if log.run is not None and left > SHORT_SLEEP:
-        log.halt(started, None, place)
-        raise Halted
-    if before is None:
-        log.waiting[key] = started
-        log.note(started)
-    with scope.in_line():
-        await asyncio.sleep(max(0.0, left))
-    log.waited[key] = ended = _ended(scope, wait, visit)
-    log.note(ended)
+    what = "sleep"
+    until: Duration | datetime
+
+    def __post_init__(self) -> None:
+        deadline_of(self.until, time())
+
+    @override
+    async def look(self, wait: StepWait) -> WaitEnded | None:
+        is_new, now = wait.deadline is None, wait.now
+        deadline = deadline_of(self.until, now) if wait.deadline is None else wait.deadline
+        wait.deadline, left = deadline, deadline - now
+        if wait._log.run is not None and left > SHORT_SLEEP:
+            return None
+        if is_new:
+            wait._log.note(wait._started())
+        with wait._scope.in_line():
+            await asyncio.sleep(max(0.0, left))
+        return wait._ended(None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receive:
-    """A wait of a step for a message."""
+@dataclass(frozen=True, kw_only=True)
+class Receive(Awaited[Any]):
+    """A wait for a message."""
 
+    what = "message"
     name: str
     """The name of the message."""
     value_type: Any
@@ -93,72 +239,39 @@ class Receive:
         check_name(self.name)
         check_deadline("ctx.receive", self.timeout, self.on_timeout)
 
-    async def received(self, scope: Scope, place: str, visit: int, ordinal: str) -> object:
-        """Return the recorded message for the step at a place, or else the next message of its name.
-
-        Raises:
-            Halted: there is no message yet.
-            MessageTimedOut: there is no message, the time is over, and `on_timeout` is not given.
-            ConfigurationError: no store keeps the run, or there is no JSON Schema of the value.
-        """
-        log, run = kept_log(scope, f"message {self.name!r}")
-        key = wait_id(place, ordinal, "message", self.name)
-        ended = log.waited.get(key)
-        if ended is None:
-            ended = await self._taken(scope, place, visit, key, log, run)
+    @override
+    def result(self, ended: WaitEnded, wait: StepWait) -> Any:
         if ended.number:
-            return value_from_json(unseal(ended.value, run.codec), self.value_type)
+            return super().result(ended, wait)
         if not isinstance(self.on_timeout, NotGiven):
             return self.on_timeout
         deadline = datetime.fromtimestamp(ended.wait.deadline or 0.0, UTC)
-        raise MessageTimedOut(scope.run_id, self.name, deadline)
+        raise MessageTimedOut(wait._scope.run_id, self.name, deadline)
 
-    async def _taken(
-        self, scope: Scope, place: str, visit: int, key: str, log: Log, run: DurableRun
-    ) -> WaitEnded:
-        schema, before = json_schema_of("value_type", self.value_type), log.waiting.get(key)
-        deadline = None if self.timeout is None else run.now + in_seconds(self.timeout)
-        if before is not None:
-            deadline = before.wait.deadline
-        wait = Wait(what="message", id=key, name=self.name, deadline=deadline)
-        seen = log.received.get(self.name, 0)
+    @override
+    async def look(self, wait: StepWait) -> WaitEnded | None:
+        log, run = kept_log(wait._scope, f"message {self.name!r}")
+        wait._value_schema = json_schema_of("value_type", self.value_type)
+        if self.timeout is not None and not log.waited["wait", wait.id]:
+            wait.look_again(self.timeout)
+        deadline, wait._seen = wait.deadline, log.received.get(self.name, 0)
         is_over = deadline is not None and run.now >= deadline  # checked before the mail, to miss no message
-        ended = _ended(scope, wait, visit) if is_over else None
-        for number, message in await run.mail(after=seen):
-            seen = number
+        for number, message in await run.mail(after=wait._seen):
+            wait._seen = number
             is_taken = message.name != self.name or number <= log.received.get(self.name, 0)
             is_late = deadline is not None and message.sent_at.timestamp() >= deadline
-            if not is_taken and not is_late and self._fits(message, number, scope, run.codec):
+            if not is_taken and not is_late and self._fits(message, number, wait):
                 log.received[self.name] = number
-                ended = _ended(scope, wait, visit, number, message.value)
-                break
-        if ended is None:
-            started = _started(scope, wait, visit)
-            started.value_schema, started.seen = schema, seen
-            log.waiting[key] = started
-            log.halt(started, seal_payloads(started, run.codec), place)
-            raise Halted
-        log.waited[key] = ended
-        await log.commit(ended)
-        return ended
+                return wait._ended(message.value, number)
+        return wait._ended(None) if is_over else None
 
-    def _fits(self, message: Message, number: int, scope: Scope, codec: PayloadCodec | None) -> bool:
+    def _fits(self, message: Message, number: int, wait: StepWait) -> bool:
         try:
-            value_from_json(unseal(message.value, codec), self.value_type)
+            value_from_json(unseal(message.value, wait._codec), self.value_type)
         except ValueError as error:
             logger.warning(
                 "run %r passes over message %r (number %d), which step %r cannot take: %s",
-                *(scope.run_id, self.name, number, scope.name, error),
+                *(wait._scope.run_id, self.name, number, wait._scope.name, error),
             )
             return False
         return True
-
-
-def _started(scope: Scope, wait: Wait, visit: int) -> WaitStarted:
-    return WaitStarted(scope.name, wait, part=scope.part, visit=visit, attempt=scope.attempt)
-
-
-def _ended(scope: Scope, wait: Wait, visit: int, number: int = 0, value: object = None) -> WaitEnded:
-    return WaitEnded(
-        scope.name, wait, part=scope.part, visit=visit, attempt=scope.attempt, number=number, value=value
-    )

@@ -3,152 +3,196 @@
 The names of `fastroai.steps` are here too.
 """
 
-from fastroai.pipelines.fallbacks import FallbackOn
-from fastroai.pipelines.pipeline import Pipeline
-from fastroai.pipelines.result import PipelineResult, PipelineUsage
-from fastroai.pipelines.router import BasePipeline, SplitPipeline
-from fastroai.pipelines.stream import PipelineStream
-from fastroai.runs.driving import DrivenRuns, DrivenState, Due
-from fastroai.runs.openings import OnExisting
-from fastroai.runs.serving import Service
-from fastroai.runs.turns import OnBusy
-from fastroai.runs.usage import StepTiming
-from fastroai.runtime import (
-    BudgetRefused,
-    BudgetWaiting,
-    BudgetWarning,
-    ContractViolated,
-    RunEvent,
-    RunFinished,
-    RunStarted,
-    SpendRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    TextChunk,
-)
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    CallEnded,
-    CheckpointRestored,
-    CheckpointSet,
-    EdgesResolved,
-    Fact,
-    FailureFacts,
-    IterationAborted,
-    IterationReported,
-    IterationStarted,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReasonCode,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    RunResumed,
-    SkipRequested,
-    SpendingRecorded,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    Wait,
-    WaitEnded,
-    WaitStarted,
-)
-from fastroai.steps import (
-    BaseStep,
-    ConversationState,
-    ConversationStatus,
-    ExecutionConfig,
-    FunctionStep,
-    PipelineConfig,
-    ResolvedConfig,
-    StepConfig,
-    StepContext,
-    StepUsage,
-    step,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CallEnded",
-    "CheckpointRestored",
-    "CheckpointSet",
-    "IterationAborted",
-    "IterationReported",
-    "IterationStarted",
-    "SkipRequested",
-    "OnBusy",
-    "OnExisting",
-    "AnswerGiven",
-    "AnyFact",
-    "BasePipeline",
-    "BaseStep",
-    "BranchTimedOut",
-    "BudgetRefused",
-    "BudgetWaiting",
-    "BudgetWarning",
-    "ContractViolated",
-    "ConversationState",
-    "ConversationStatus",
-    "DrivenRuns",
-    "DrivenState",
-    "Due",
-    "EdgesResolved",
-    "ExecutionConfig",
-    "Fact",
-    "FailureFacts",
-    "FallbackOn",
-    "FunctionStep",
-    "MessagesAdded",
-    "OnceDone",
-    "OnceFailed",
-    "OnceStarted",
-    "PauseRequested",
-    "Pipeline",
-    "PipelineConfig",
-    "PipelineResult",
-    "PipelineStream",
-    "PipelineUsage",
-    "QuestionAsked",
-    "ReasonCode",
-    "ReplayDiverged",
-    "RequestEnded",
-    "RequestSent",
-    "ResolvedConfig",
-    "RunEvent",
-    "RunFinished",
-    "RunResumed",
-    "RunStarted",
-    "SpendRecorded",
-    "SpendingRecorded",
-    "Service",
-    "SplitPipeline",
-    "StepCancelled",
-    "StepConfig",
-    "StepContext",
-    "StepFailed",
-    "StepFinished",
-    "StepHalted",
-    "StepRetried",
-    "StepSkipped",
-    "StepStarted",
-    "StepTiming",
-    "StepUsage",
-    "StopRequested",
-    "TextChunk",
-    "ToolEnded",
-    "ValueWritten",
-    "Wait",
-    "WaitEnded",
-    "WaitStarted",
-    "step",
-]
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.graphs.facts import BranchTimedOut as BranchTimedOut
+    from fastroai.graphs.facts import EdgesResolved as EdgesResolved
+    from fastroai.graphs.facts import MessagesAdded as MessagesAdded
+    from fastroai.graphs.facts import ValueWritten as ValueWritten
+    from fastroai.pipelines.fallbacks import FallbackOn as FallbackOn
+    from fastroai.pipelines.pipeline import Pipeline as Pipeline
+    from fastroai.pipelines.result import PipelineResult as PipelineResult
+    from fastroai.pipelines.result import PipelineUsage as PipelineUsage
+    from fastroai.pipelines.router import BasePipeline as BasePipeline
+    from fastroai.pipelines.router import SplitPipeline as SplitPipeline
+    from fastroai.pipelines.stream import PipelineStream as PipelineStream
+    from fastroai.runs.driving import DrivenRuns as DrivenRuns
+    from fastroai.runs.driving import DrivenState as DrivenState
+    from fastroai.runs.driving import Due as Due
+    from fastroai.runs.openings import OnExisting as OnExisting
+    from fastroai.runs.serving import Service as Service
+    from fastroai.runs.turns import OnBusy as OnBusy
+    from fastroai.runs.usage import StepTiming as StepTiming
+    from fastroai.runtime import BudgetRefused as BudgetRefused
+    from fastroai.runtime import BudgetWaiting as BudgetWaiting
+    from fastroai.runtime import BudgetWarning as BudgetWarning
+    from fastroai.runtime import ContractViolated as ContractViolated
+    from fastroai.runtime import RequestWaited as RequestWaited
+    from fastroai.runtime import RunEvent as RunEvent
+    from fastroai.runtime import RunFinished as RunFinished
+    from fastroai.runtime import RunStarted as RunStarted
+    from fastroai.runtime import SpendRecorded as SpendRecorded
+    from fastroai.runtime import StepCancelled as StepCancelled
+    from fastroai.runtime import StepFailed as StepFailed
+    from fastroai.runtime import StepFinished as StepFinished
+    from fastroai.runtime import StepHalted as StepHalted
+    from fastroai.runtime import StepRetried as StepRetried
+    from fastroai.runtime import StepSkipped as StepSkipped
+    from fastroai.runtime import StepStarted as StepStarted
+    from fastroai.runtime import TextChunk as TextChunk
+    from fastroai.runtime.facts import AgentCallEnded as AgentCallEnded
+    from fastroai.runtime.facts import AnswerGiven as AnswerGiven
+    from fastroai.runtime.facts import AnyFact as AnyFact
+    from fastroai.runtime.facts import Begins as Begins
+    from fastroai.runtime.facts import CallChanged as CallChanged
+    from fastroai.runtime.facts import CallEnded as CallEnded
+    from fastroai.runtime.facts import CallLeftOver as CallLeftOver
+    from fastroai.runtime.facts import Ends as Ends
+    from fastroai.runtime.facts import Fact as Fact
+    from fastroai.runtime.facts import FailureFacts as FailureFacts
+    from fastroai.runtime.facts import Notes as Notes
+    from fastroai.runtime.facts import OnceDone as OnceDone
+    from fastroai.runtime.facts import OnceFailed as OnceFailed
+    from fastroai.runtime.facts import OnceStarted as OnceStarted
+    from fastroai.runtime.facts import PauseRequested as PauseRequested
+    from fastroai.runtime.facts import QuestionAsked as QuestionAsked
+    from fastroai.runtime.facts import ReasonCode as ReasonCode
+    from fastroai.runtime.facts import ReplayDiverged as ReplayDiverged
+    from fastroai.runtime.facts import RequestEnded as RequestEnded
+    from fastroai.runtime.facts import RequestSent as RequestSent
+    from fastroai.runtime.facts import RunFact as RunFact
+    from fastroai.runtime.facts import RunResumed as RunResumed
+    from fastroai.runtime.facts import SpendingRecorded as SpendingRecorded
+    from fastroai.runtime.facts import StepFact as StepFact
+    from fastroai.runtime.facts import StopRequested as StopRequested
+    from fastroai.runtime.facts import ToolEnded as ToolEnded
+    from fastroai.runtime.facts import UnknownFact as UnknownFact
+    from fastroai.runtime.facts import Wait as Wait
+    from fastroai.runtime.facts import WaitEnded as WaitEnded
+    from fastroai.runtime.facts import WaitStarted as WaitStarted
+    from fastroai.steps import BaseStep as BaseStep
+    from fastroai.steps import ConversationState as ConversationState
+    from fastroai.steps import ConversationStatus as ConversationStatus
+    from fastroai.steps import ExecutionConfig as ExecutionConfig
+    from fastroai.steps import FunctionStep as FunctionStep
+    from fastroai.steps import PipelineConfig as PipelineConfig
+    from fastroai.steps import ResolvedConfig as ResolvedConfig
+    from fastroai.steps import StepConfig as StepConfig
+    from fastroai.steps import StepContext as StepContext
+    from fastroai.steps import StepUsage as StepUsage
+    from fastroai.steps import step as step
+    from fastroai.store.declarations import OnChanged as OnChanged
+    from fastroai.workflows.facts import CheckpointRestored as CheckpointRestored
+    from fastroai.workflows.facts import CheckpointSet as CheckpointSet
+    from fastroai.workflows.facts import IterationAborted as IterationAborted
+    from fastroai.workflows.facts import IterationReported as IterationReported
+    from fastroai.workflows.facts import IterationStarted as IterationStarted
+    from fastroai.workflows.facts import SkipRequested as SkipRequested
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "fastroai.graphs.facts": (
+            "BranchTimedOut",
+            "EdgesResolved",
+            "MessagesAdded",
+            "ValueWritten",
+        ),
+        ".fallbacks": ("FallbackOn",),
+        ".pipeline": ("Pipeline",),
+        ".result": (
+            "PipelineResult",
+            "PipelineUsage",
+        ),
+        ".router": (
+            "BasePipeline",
+            "SplitPipeline",
+        ),
+        ".stream": ("PipelineStream",),
+        "fastroai.runs.driving": (
+            "DrivenRuns",
+            "DrivenState",
+            "Due",
+        ),
+        "fastroai.runs.openings": ("OnExisting",),
+        "fastroai.runs.serving": ("Service",),
+        "fastroai.runs.turns": ("OnBusy",),
+        "fastroai.runs.usage": ("StepTiming",),
+        "fastroai.runtime": (
+            "BudgetRefused",
+            "BudgetWaiting",
+            "BudgetWarning",
+            "ContractViolated",
+            "RequestWaited",
+            "RunEvent",
+            "RunFinished",
+            "RunStarted",
+            "SpendRecorded",
+            "StepCancelled",
+            "StepFailed",
+            "StepFinished",
+            "StepHalted",
+            "StepRetried",
+            "StepSkipped",
+            "StepStarted",
+            "TextChunk",
+        ),
+        "fastroai.runtime.facts": (
+            "AgentCallEnded",
+            "AnswerGiven",
+            "AnyFact",
+            "Begins",
+            "CallChanged",
+            "CallLeftOver",
+            "Ends",
+            "Notes",
+            "RunFact",
+            "StepFact",
+            "UnknownFact",
+            "CallEnded",
+            "Fact",
+            "FailureFacts",
+            "OnceDone",
+            "OnceFailed",
+            "OnceStarted",
+            "PauseRequested",
+            "QuestionAsked",
+            "ReasonCode",
+            "ReplayDiverged",
+            "RequestEnded",
+            "RequestSent",
+            "RunResumed",
+            "SpendingRecorded",
+            "StopRequested",
+            "ToolEnded",
+            "Wait",
+            "WaitEnded",
+            "WaitStarted",
+        ),
+        "fastroai.steps": (
+            "BaseStep",
+            "ConversationState",
+            "ConversationStatus",
+            "ExecutionConfig",
+            "FunctionStep",
+            "PipelineConfig",
+            "ResolvedConfig",
+            "StepConfig",
+            "StepContext",
+            "StepUsage",
+            "step",
+        ),
+        "fastroai.store.declarations": ("OnChanged",),
+        "fastroai.workflows.facts": (
+            "CheckpointRestored",
+            "CheckpointSet",
+            "IterationAborted",
+            "IterationReported",
+            "IterationStarted",
+            "SkipRequested",
+        ),
+    },
+)

@@ -12,9 +12,9 @@ from fastroai.runs.driving import Reported
 from fastroai.runs.machine import Unit
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.storing import checked_output, stored_finish
-from fastroai.runtime.facts import AnswerGiven, QuestionAsked, StepFinished, StepStarted, Wait
+from fastroai.runtime.facts import AnswerGiven, PlanFact, QuestionAsked, StepFinished, StepStarted, Wait
 from fastroai.steps import ConversationState
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo
 
 
 class DrivenPipeline:
@@ -25,7 +25,7 @@ class DrivenPipeline:
     def __init__(
         self,
         setup: PipelineSetup,
-        recorded: RecordedRun,
+        recorded: Memo,
         keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine."""
@@ -45,7 +45,7 @@ class DrivenPipeline:
         inputs = keeper.restored(recorded.opened.run_id, recorded.inputs)
         return inputs, {step_id: outputs[step_id] for step_id in needs}
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[PlanFact]:
         """See `Driven`."""
         if isinstance(fact, QuestionAsked | AnswerGiven):
             raise ConfigurationError(

@@ -11,10 +11,9 @@ import heapq
 from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
-from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
-from fastroai.runs.machine import Cancel, Decision, OfWorkflow, Told, why_paused
+from fastroai.runs.machine import Cancel, Decision, Told, why_paused
 from fastroai.runtime import facts
 
 
@@ -100,12 +99,8 @@ class PipelineMachine:
                 self._pausing = True
             case facts.StopRequested():
                 self._end(self._ending("cancelled", "cancelled", fact.reason))
-            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
-                raise TypeError(f"a pipeline has no {type(fact).__name__}")
-            case _ if isinstance(fact, OfWorkflow):
-                raise TypeError(f"a pipeline has no {type(fact).__name__}")
             case _:
-                assert_never(fact)
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
         self._start_ready()
         if not self.running and not self._finished:
             self._finish()

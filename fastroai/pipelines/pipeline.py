@@ -50,7 +50,7 @@ from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
-from fastroai.usage import CostCalculator, Quote
+from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
 
 
@@ -237,7 +237,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         """
         check_mapping(inputs)
         data = StepData(
-            RunData(self.name, (self.name,), self._setup.calculator),
+            RunData(self.name, (self.name,)),
             MappingProxyType({} if inputs is None else inputs),
             OutputsToCome(self._plan.dependencies),
         )
@@ -274,6 +274,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             output_types=self._setup.declared,
             store=store,
             durability=self.config.durability,
+            on_changed=self.config.on_changed,
             codec=self.config.codec,
             terms=self.config.lease_terms,
         )
@@ -297,7 +298,6 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             exempt=self._exempt,
             max_concurrency=self.config.max_concurrency,
             said=self.contracts,
-            calculator=CostCalculator(),
         )
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:

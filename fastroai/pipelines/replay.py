@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, assert_never, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
-from fastroai.runs.machine import Changed, OfWorkflow
+from fastroai.runs.machine import Changed
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 
 
@@ -29,7 +29,7 @@ class PipelineReplay(Replay):
         """Facts of the steps that have finished, by step id."""
         super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         """See `Replay`. Outputs stay on record, and are decoded when they are read."""
         match entry:
             case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
@@ -39,18 +39,10 @@ class PipelineReplay(Replay):
                     self.over(entry, entry)
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
-            case facts.StepStarted() | facts.StepSkipped() | facts.RunFinished():
-                pass  # the new machine decides this, too
-            case facts.QuestionAsked() | facts.AnswerGiven():
-                pass  # the step asks anew when the run is resumed, and finds the answer
-            case facts.BranchTimedOut() | facts.EdgesResolved():
-                pass  # of a graph that was at this place, and was replaced by force
-            case facts.ValueWritten() | facts.MessagesAdded() | facts.SpendingRecorded():
+            case (
+                _
+            ):  # the machine decides it, too; a step asks again for it; or it is of a graph that was here
                 pass
-            case _ if isinstance(entry, OfWorkflow):
-                pass  # of a workflow, likewise
-            case _:
-                assert_never(entry)
 
     def resumed(self, entry: facts.RunResumed) -> None:
         """See `Replay`. Skips are decided anew."""
@@ -63,9 +55,7 @@ class PipelineReplay(Replay):
     def follow(self, change: Changed) -> None:
         """Do nothing: a pipeline has no forks."""
 
-    def outputs(
-        self, setup: PipelineSetup, recorded: RecordedRun, codec: PayloadCodec | None
-    ) -> ValuesOnRecord:
+    def outputs(self, setup: PipelineSetup, recorded: Memo, codec: PayloadCodec | None) -> ValuesOnRecord:
         """Return the outputs of the steps that have finished, by step id."""
         held: dict[str, object] = {}
         for step_id, entry in self.finished.items():
@@ -76,7 +66,7 @@ class PipelineReplay(Replay):
         return ValuesOnRecord(held)
 
 
-def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:
+def replayed(setup: PipelineSetup, recorded: Memo, part: facts.Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
     return replay_log(PipelineReplay(setup, part), recorded, part.place)
 
@@ -107,7 +97,7 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     """
     if (other := other_run(trace, "pipeline", orchestration.setup.name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, trace.entries)
+    recorded = Memo(trace.run_id, trace.entries)
     part, around = recorded.opened.part, _places_inside(trace)
     found: list[Divergence] = []
     waiting = [("", [orchestration])]

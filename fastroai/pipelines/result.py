@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic
@@ -18,7 +19,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, StepTiming, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
+from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, RunStatus, Wait, first_until
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -158,6 +159,11 @@ class PipelineResult(RunCost, Generic[OutputT]):
     the router that runs, or of routers that are steps."""
 
     @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
+
+    @property
     def route(self) -> str | None:
         """The last of `routes`: for a router, the pipeline that gave the result."""
         return self.routes[-1] if self.routes else None
@@ -184,6 +190,16 @@ class PipelineResult(RunCost, Generic[OutputT]):
     def was_resumed(self) -> bool:
         """Whether the run was interrupted, paused or failed before, and was taken up again."""
         return self.trace.was_resumed
+
+    @property
+    def changed_calls(self) -> tuple[CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return self.trace.changed_calls
+
+    @property
+    def left_over_calls(self) -> tuple[CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return self.trace.left_over_calls
 
     def model_dump(self) -> dict[str, Any]:
         """Return the result as values of JSON, without `log` and `plan`."""

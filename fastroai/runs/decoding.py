@@ -6,20 +6,17 @@ type is raised before the run begins again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
 
 from pydantic import JsonValue
 
 from fastroai.places import quoted
-from fastroai.runtime.facts import EdgesResolved, ResolvedEdge, StepFinished, StepStarted
+from fastroai.runtime.facts import StepFinished
 from fastroai.steps.durability import stored_output
 from fastroai.store.definitions import needs_of, steps_in
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import RecordedRun
-
-_BY_OUTPUT: Final = ("conditional", "send")
-"""Kinds of edges for which the output of their node decides whether they are taken."""
 
 
 class OnRecord:
@@ -102,49 +99,19 @@ class ValuesOnRecord(MutableMapping[str, object]):
 
 
 def output_on_record(
-    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
+    recorded: Memo, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
     """Return an output, which is decoded only once. Raises `RunCorrupt`."""
-    if recorded.outputs.get(entry.place) is not entry:  # the step has run again
-        return stored_output(recorded, entry, declared, codec)
-    if entry.place not in recorded.values:
-        recorded.values[entry.place] = stored_output(recorded, entry, declared, codec)
-    return recorded.values[entry.place]
+    last, output = recorded.outputs_made.get(entry.place, (None, None))
+    if last is not entry:
+        output = stored_output(recorded, entry, declared, codec)
+        recorded.outputs_made[entry.place] = entry, output
+    return output
 
 
-def needed_by_pipeline(recorded: RecordedRun, definition: JsonValue) -> Iterable[StepFinished]:
+def needed_by_pipeline(recorded: Memo, definition: JsonValue) -> Iterable[StepFinished]:
     """Return the outputs that steps need which have not finished."""
-    left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in recorded.outputs]
+    outputs = recorded.outputs
+    left = [step_id for step_id in steps_in(definition) if quoted(step_id) not in outputs]
     needed = {quoted(before) for step_id in left for before in needs_of(definition, step_id)}
-    return [entry for place, entry in recorded.outputs.items() if place in needed]
-
-
-def needed_by_graph(recorded: RecordedRun) -> Iterable[StepFinished]:
-    """Return the latest outputs that a graph is sure to read.
-
-    These are outputs of terminals, of nodes whose taken edges lead to nodes that have not finished, and of
-    nodes whose output decides which edges are taken.
-    """
-    latest: dict[str, StepFinished] = {}
-    edges: dict[str, Sequence[ResolvedEdge]] = {}
-    left: set[str] = set()
-    for _, entry in recorded.history(""):
-        if isinstance(entry, StepStarted):
-            left.add(entry.step_id)
-            edges.pop(entry.step_id, None)
-        elif isinstance(entry, StepFinished):
-            latest[entry.step_id] = entry
-            left.discard(entry.step_id)
-        elif isinstance(entry, EdgesResolved):
-            edges[entry.step_id] = entry.edges
-            if any(edge.taken for edge in entry.edges):  # an edge taken after a failure handles the failure
-                left.discard(entry.step_id)
-    return [
-        entry
-        for node, entry in latest.items()
-        if node not in edges
-        or any(
-            edge.when in _BY_OUTPUT or (edge.taken and (edge.target in left or edge.target not in latest))
-            for edge in edges[node]
-        )
-    ]
+    return [entry for place, entry in outputs.items() if place in needed]

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, split_attempt, step_name
 from fastroai.runtime.facts import (
-    AnyFact,
-    EdgesResolved,
+    DecidedAfter,
+    Fact,
     StepFailed,
     StepFinished,
     StepStarted,
@@ -47,14 +47,15 @@ class Progress:
     over: set[_Names] = field(default_factory=set)
 
     @classmethod
-    def of(cls, entries: Iterable[AnyFact]) -> Progress:
+    def of(cls, entries: Iterable[Fact]) -> Progress:
         """Read the progress from a log."""
         progress = cls()
         for entry in entries:
-            if isinstance(entry, StepStarted | StepFinished | StepFailed | EdgesResolved):
-                names = _names(entry.place)
+            is_over = isinstance(entry, StepFinished | StepFailed | DecidedAfter)
+            if is_over or isinstance(entry, StepStarted):
+                names = _names(entry.where)
                 progress.reached.add(names)
-                if not isinstance(entry, StepStarted):
+                if is_over:
                     progress.over.add(names)
         return progress
 

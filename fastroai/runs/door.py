@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic
@@ -47,6 +48,7 @@ from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import PipelineConfig
+from fastroai.store.declarations import OnChanged
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory
@@ -237,6 +239,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
         busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
@@ -260,6 +263,11 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             force: Resume although the pipeline or graph has changed, and take the run from the process that
                 has it, whatever its lease says. There, `RunTakenOver` ends the run at the next write. Use it
                 only if you know that the other process hangs; else a step may run in both at the same time.
+            on_changed: What to do when the code makes a call that is on record, and what is declared for it
+                has changed: its intent, context, instructions, model, output type or settings. `"ask"` asks
+                the model anew, `"keep"` uses the answer on record, and `"fail"` raises `CallChangedError`
+                before anything is sent. By default, what the config says, which is `"ask"` unless given. The
+                facts `CallChanged` and `CallLeftOver` say what was done. Steps that have finished stay so.
             on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
                 until the run has ended or paused, in one line with the waiting callers of all processes.
                 `"interrupt"` cancels the run, as `cancel` does, and resumes it when it has ended.
@@ -289,6 +297,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            on_changed=on_changed,
         )
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=self._answers(answers))
@@ -307,6 +316,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_changed: OnChanged | None = None,
         on_busy: OnBusy = "reject",
         busy_timeout: Duration = 60.0,
         reserve: Reserve | None = None,
@@ -326,6 +336,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
             run_id=run_id,
             reserve=reserve,
             limits=limits_of(budget),
+            on_changed=on_changed,
         )
         also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
@@ -483,6 +494,8 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
 
     def _waking(self, which: Which, how: TakeUp[DepsT]) -> Waking[DepsT, ResultT]:
         keeper, history = self._keeper(needed_store(how.store, self.config.store)), self._history(how.store)
+        if how.on_changed is not None:
+            keeper = replace(keeper, on_changed=how.on_changed)
         interrupted = partial(history.interrupted, self.name)
         return Waking(
             keeper=keeper,

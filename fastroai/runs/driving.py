@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, assert_never, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunConflict, nearest_hint
@@ -17,10 +17,12 @@ from fastroai.runs.told import Rebuild, ToldRun, ToldRuns, ToldState
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyFact,
+    Fact,
     FailureFacts,
     PauseRequested,
+    PlanFact,
     QuestionAsked,
+    RunFact,
     RunFinished,
     StepCancelled,
     StepFailed,
@@ -30,7 +32,6 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import labels_of
 from fastroai.store.headers import check_run_id
-from fastroai.store.recorded import PartEntry
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """Facts that can be reported about a step or a visit that is due."""
@@ -64,7 +65,7 @@ class DrivenState:
     """Steps and visits that have started and not ended, in the order in which they started."""
     questions: Mapping[Unit, object]
     """Questions that wait for an answer, by node and visit, in the order in which they were asked."""
-    decided: tuple[AnyFact, ...]
+    decided: tuple[Fact, ...]
     """Decisions that the call has put on record, in order; empty if the call only reads."""
     finish: RunFinished | None
     """The fact that says how the run ended, or why it is paused; `None` while something is due."""
@@ -82,7 +83,7 @@ class Driven(ToldState, Protocol):
         """Return the inputs of a due step or visit, and the outputs that it needs."""
         ...
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[PlanFact]:
         """Return the facts that a report adds to the log, the report last. Raises if it is invalid."""
         ...
 
@@ -236,25 +237,20 @@ def _check_due(run_id: str, driven: Driven, fact: Reported) -> None:
     replay = driven.replay
     if replay.finish is not None and not isinstance(fact, AnswerGiven):
         raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, driven, replay.finish))
-    match fact:
-        case AnswerGiven():
-            known = list(driven.questions)
-            if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "the answer to a question that waits for one", known)
-        case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
-            known = [*replay.due]
-            if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "the outcome of something that is due", known)
-            if isinstance(fact, StepCancelled) and unit_of(fact) not in replay.cancelled:
-                expected = (
-                    f"StepFinished or StepFailed: nothing has cancelled {fact.step_id!r} in run {run_id!r}. "
-                    "To end the run, report StopRequested before"
-                )
-                raise ConfigurationError("fact", fact.kind, expected)
-        case PauseRequested() | StopRequested():
-            pass
-        case _:
-            assert_never(fact)
+    if isinstance(fact, RunFact):
+        return
+    if isinstance(fact, AnswerGiven):
+        known, expected = [*driven.questions], "the answer to a question that waits for one"
+    else:
+        known, expected = [*replay.due], "the outcome of something that is due"
+    if unit_of(fact) not in known:
+        raise _not_due(run_id, fact, expected, known)
+    if isinstance(fact, StepCancelled) and unit_of(fact) not in replay.cancelled:
+        expected = (
+            f"StepFinished or StepFailed: nothing has cancelled {fact.step_id!r} in run {run_id!r}. "
+            "To end the run, report StopRequested before"
+        )
+        raise ConfigurationError("fact", fact.kind, expected)
 
 
 def _nothing_due(run_id: str, driven: Driven, finish: RunFinished) -> str:

@@ -193,7 +193,7 @@ class Execution:
     ) -> Log:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
-            scope.log = log = Log(scope, run)
+            scope.log = log = Log(scope, run, records_messages=self._config.record_messages)
             log.is_handed_over = request.is_handed_over
             run.open_in(scope)
             scope.on_record = True
@@ -201,14 +201,15 @@ class Execution:
             # The callback runs after the end of the run is on record, so it is pushed first.
             stack.push_async_callback(tell_people, log, run)
             await stack.enter_async_context(ended_on_record(log, began))
-            scope.restore(run.recorded.charges(), run.recorded.agent_calls())
+            charges = run.recorded.charges()
+            scope.restore(charges, run.recorded.agent_calls(charges))
             return log
         if (around := log_of(scope)) is not None:
             join_record(self._config, around, scope)
             if around.run is not None:
                 restore_spending(scope)
             return around
-        scope.log = log = Log(scope)
+        scope.log = log = Log(scope, records_messages=self._config.record_messages)
         await stack.enter_async_context(ended_on_record(log, began))
         log.note(started)
         return log
@@ -262,14 +263,18 @@ class Execution:
 
 
 def join_record(config: PipelineConfig, around: Log, scope: Scope) -> None:
-    """Let the settings of a nested run hold in the record of the run around, if that is on record.
+    """Let the settings of a nested run hold in the record of the run around.
 
     Its sinks tell its questions. Its values go through the codec of the run around.
 
     Raises:
         ConfigurationError: the nested run has a codec and the run around has none, so that values of the
-            nested run would be stored in plain text.
+            nested run would be stored in plain text; or the nested run does not record messages, and the run
+            around does.
     """
+    if around.records_messages and not config.record_messages:
+        expected = f"False for the outermost run, too: its record has the messages of {scope.name!r}"
+        raise ConfigurationError("record_messages", False, expected)
     if around.run is None:
         return
     if config.codec is not None and around.run.codec is None:

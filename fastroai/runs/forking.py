@@ -11,10 +11,11 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import attempt_around, is_in, quoted, split_attempt, step_name, without_attempts
 from fastroai.runs.machine import Unit, unit_of
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
     OnceDone,
     OnceFailed,
     OnceStarted,
+    PlanFact,
     RunResumed,
     SpendingRecorded,
     StepFinished,
@@ -22,7 +23,7 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store.definitions import definition_at, kind_of, needs_of, steps_in
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo
 
 
 def check_step(option: str, step_id: str, definition: JsonValue) -> None:
@@ -37,8 +38,8 @@ def check_step(option: str, step_id: str, definition: JsonValue) -> None:
 
 
 def kept_by_pipeline(
-    recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
-) -> list[AnyFact]:
+    recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
+) -> list[Fact]:
     """Return the outputs of the steps that do not run again, and the `replaced` outputs, which are by place.
 
     `at` is a step, or the place of a step inside of steps that run pipelines and routers. Those outer steps
@@ -70,7 +71,7 @@ def kept_by_pipeline(
     return [*_kept(recorded, definition, again, around), *replaced.values()]
 
 
-def _place(recorded: RecordedRun, definition: JsonValue, at: str) -> str:
+def _place(recorded: Memo, definition: JsonValue, at: str) -> str:
     """Return the place of a step, as it is on record."""
     if "/" not in at or at in steps_in(definition):
         check_step("at", at, definition)
@@ -101,11 +102,13 @@ def _after(prefix: str, definition: JsonValue, of: Collection[str], kept: Collec
 
 
 def _kept(
-    recorded: RecordedRun, definition: JsonValue, again: Collection[str], around: Collection[str]
-) -> Iterator[AnyFact]:
+    recorded: Memo, definition: JsonValue, again: Collection[str], around: Collection[str]
+) -> Iterator[Fact]:
     """Yield outputs of places that do not run `again`, and facts of the places `around`, which go on."""
     known, going_on = {quoted(step_id) for step_id in steps_in(definition)}, {*map(without_attempts, around)}
-    for place, entry in {**recorded.conversations, **recorded.outputs}.items():
+    finished = [one for one in recorded.entries if isinstance(one, StepFinished)]
+    conversations = {one.place: one for one in finished if one.conversation is not None}
+    for place, entry in {**conversations, **recorded.outputs}.items():
         top = split_attempt(place.partition("/")[0])[0]
         if top in known and place not in around and not any(is_in(place, one) for one in again):
             yield entry
@@ -120,8 +123,8 @@ def _kept(
 
 
 def kept_by_graph(
-    recorded: RecordedRun, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
-) -> list[AnyFact]:
+    recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
+) -> list[Fact]:
     """Return the facts that decided how the run went on, before a visit began or up to the output of one.
 
     Raises:
@@ -141,14 +144,14 @@ def kept_by_graph(
     return [*_path(recorded, cut), kept]
 
 
-def _path(recorded: RecordedRun, cut: int) -> list[AnyFact]:
+def _path(recorded: Memo, cut: int) -> list[Fact]:
     """Return the facts that decided the way up to a position, without costs, which the other run has paid."""
-    taken = (one for one in recorded.entries[1:cut] if isinstance(one, PartEntry | RunResumed))
+    taken = (one for one in recorded.entries[1:cut] if isinstance(one, PlanFact | RunResumed))
     return [one for one in taken if not isinstance(one, SpendingRecorded)]
 
 
 def _position(
-    recorded: RecordedRun,
+    recorded: Memo,
     definition: JsonValue,
     option: str,
     visit: str,

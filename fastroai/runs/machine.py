@@ -4,62 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from fastroai.runtime.facts import (
-    WAITS,
-    AnswerGiven,
-    BranchTimedOut,
-    CheckpointRestored,
-    CheckpointSet,
-    EdgesResolved,
-    IterationAborted,
-    IterationReported,
-    IterationStarted,
-    PauseRequested,
+    PlanFact,
     QuestionAsked,
     ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
-    SkipRequested,
     StepCancelled,
     StepFact,
     StepFailed,
     StepFinished,
     StepHalted,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
+    UnitDecision,
     Wait,
 )
 
 Unit: TypeAlias = tuple[str, int]
 """A step, or a visit to a node: the id of the step or node, and the number of the visit."""
 
-OfWorkflow: TypeAlias = (
-    SkipRequested
-    | IterationStarted
-    | IterationReported
-    | IterationAborted
-    | CheckpointSet
-    | CheckpointRestored
-)
-"""Facts that only the machine of a workflow takes in."""
-
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
 """The outcome of a unit, as the machine takes it in."""
 
-Told: TypeAlias = (
-    RunStarted
-    | RunResumed
-    | Outcome
-    | AnswerGiven
-    | BranchTimedOut
-    | OfWorkflow
-    | PauseRequested
-    | StopRequested
-)
+Told: TypeAlias = RunStarted | RunResumed | PlanFact
 """Facts that a machine takes in."""
 
 
@@ -80,7 +49,7 @@ class Changed:
     what: object
 
 
-Decided: TypeAlias = StepStarted | StepSkipped | EdgesResolved | RunFinished
+Decided: TypeAlias = UnitDecision | RunFinished
 """Decisions that are facts. The runner carries them out, which makes them true."""
 
 Decision: TypeAlias = Decided | Cancel | Changed
@@ -109,7 +78,11 @@ def unit_of(fact: StepFact) -> Unit:
     return fact.step_id, fact.visit
 
 
+_ORDER: Final = {"question": 0, "message": 1, "sleep": 3}
+"""Of the things that a run waits for, the one with the smallest number is its reason; others come between."""
+
+
 def why_paused(waits: Iterable[tuple[str, Wait]]) -> tuple[ReasonCode, str]:
     """Return the reason of a pause, for programs and for people, from the ids and waits of halted steps."""
-    step_id, wait = min(waits, key=lambda one: WAITS.index(one[1].what))
-    return wait.what, f"{step_id!r} {wait}"
+    step_id, wait = min(waits, key=lambda one: _ORDER.get(one[1].what, 2))
+    return wait.what, f"{step_id!r} {wait.in_full}"

@@ -21,12 +21,12 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.places import quoted
-from fastroai.runs.decoding import needed_by_graph, needed_by_pipeline, output_on_record
+from fastroai.runs.decoding import needed_by_pipeline, output_on_record
 from fastroai.runs.definition_changes import Progress, changes
 from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
     Part,
     RunResumed,
     RunStarted,
@@ -36,6 +36,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_value
 from fastroai.store.adapter import adapt_run_store
+from fastroai.store.declarations import OnChanged
 from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
@@ -50,19 +51,19 @@ from fastroai.store.headers import (
 from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec, is_sealed_definition, seal
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
-from fastroai.store.unsealing import unseal_log, unseal_texts
+from fastroai.store.unsealing import entries_to_go_on
 from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Function that puts a run on record, with its inputs; called after all checks have passed."""
 
-AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], FoundHeader], Sequence[AnyFact]]
+AlsoOnRecord: TypeAlias = Callable[[Memo, Mapping[str, object], FoundHeader], Sequence[Fact]]
 """Function from the record of a run, its inputs so far and its header to further facts, which are put on
 record together with the resume. In the header, the status of a run whose process died is `running`."""
 
@@ -86,7 +87,7 @@ class Opening:
     """Whether the run goes on although its definition has changed."""
     labels: Labels = NO_LABELS
     """The tags and the tenant of the run."""
-    recorded: RecordedRun | None = None
+    recorded: Memo | None = None
     """The record of a run that goes on; `None` for a new run."""
 
 
@@ -103,6 +104,8 @@ class RunKeeper:
     check_output: Callable[[str, object], None] = lambda step_id, output: None
     """Function that raises `ContractViolation` for an output that a step cannot have, for reasons besides its
     type."""
+    needed: Callable[[Memo, JsonValue], Iterable[StepFinished]] = needed_by_pipeline
+    """Function that returns the outputs that a run of this definition is sure to read when it goes on."""
     store: RunStore
     durability: Durability
     codec: PayloadCodec | None
@@ -113,6 +116,8 @@ class RunKeeper:
     """Tags and tenant of the runs that this keeper begins."""
     budgets: list[JsonValue] | None = None
     """The budgets that the caller gives the run, as plain data; `None` if the caller gives none."""
+    on_changed: OnChanged = "ask"
+    """What a run that goes on does with answers on record whose calls are declared differently now."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -193,7 +198,7 @@ class RunKeeper:
 
     async def _opening(
         self,
-        recorded: RecordedRun,
+        recorded: Memo,
         found: FoundHeader,
         inputs: Mapping[str, object] | None,
         *,
@@ -208,9 +213,7 @@ class RunKeeper:
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
-        is_graph = kind_of(self.definition) == "graph"
-        needed = needed_by_graph(recorded) if is_graph else needed_by_pipeline(recorded, self.definition)
-        self._read_outputs(recorded, needed)
+        self._read_outputs(recorded, self.needed(recorded, self.definition))
 
         added = () if also is None else also(recorded, before, found)
 
@@ -230,6 +233,7 @@ class RunKeeper:
                 codec=self.codec,
                 also=added,
                 terms=self.terms,
+                on_changed=self.on_changed,
             )
 
         # Before the run is open: from then on, signals are for this process.
@@ -275,8 +279,8 @@ class RunKeeper:
 
     def _fork_path(
         self,
-        recorded: RecordedRun,
-        path: Sequence[AnyFact],
+        recorded: Memo,
+        path: Sequence[Fact],
         inputs: Mapping[str, object],
         new_id: str,
     ) -> Opening:
@@ -293,7 +297,7 @@ class RunKeeper:
             budgets=self.budgets,
             timestamp=time(),
         )
-        begun = RecordedRun(new_id, [opened, *path])
+        begun = Memo(new_id, [opened, *path])
         self.check_definition(recorded, begun.entries)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
@@ -303,7 +307,7 @@ class RunKeeper:
         given = {**self.restored(run_id, begun.inputs), **inputs}
         return Opening(new_id, given, open_run, labels=self.labels)
 
-    def check_definition(self, recorded: RecordedRun, past: Sequence[AnyFact] | None) -> None:
+    def check_definition(self, recorded: Memo, past: Sequence[Fact] | None) -> None:
         """Check that the definition has not changed in steps that the run has reached in its `past`.
 
         Without a past, any change is refused.
@@ -356,7 +360,7 @@ class RunKeeper:
             stored[name if is_graph else quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
 
-    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> None:
+    def _read_outputs(self, recorded: Memo, entries: Iterable[StepFinished]) -> None:
         """Decode the outputs of these steps. Outputs of nested steps are decoded where they are needed.
 
         Raises:
@@ -367,21 +371,20 @@ class RunKeeper:
             if not entry.part.place and entry.step_id in steps:
                 output_on_record(recorded, entry, self.output_types.get(entry.step_id), self.codec)
 
-    async def read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
+    async def read(self, run_id: str, *, running_too: bool) -> tuple[Memo, FoundHeader]:
         """Return the record of a run, and its header, which was read before the record."""
         check_run_id(run_id)
         found = await read_header(self.store, run_id)
         if not running_too:
             found.check_not_running()
         entries = await read_log(self.store, found.header)
-        unsealed = unseal_log(run_id, entries, lambda entry: unseal_texts(entry, self.codec))
-        recorded = RecordedRun(run_id, unsealed)
+        recorded = Memo(run_id, entries_to_go_on(run_id, entries, self.codec))
         if self.codec is None and is_sealed_definition(recorded.opened.definition):
             reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
             raise RunCorrupt(run_id, 1, reason)
         return recorded, found
 
-    async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
+    async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(
             self.store,
             located(entries),

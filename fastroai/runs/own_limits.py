@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.usage import Budget, ModelFallback
 from fastroai.usage.limits import Limits
 
@@ -30,7 +30,7 @@ def limits_to_json(limits: Limits | None) -> list[JsonValue] | None:
     return None if limits is None else [_to_json(budget) for budget in limits.budgets]
 
 
-def limits_on_record(recorded: RecordedRun) -> Limits | None:
+def limits_on_record(recorded: Memo) -> Limits | None:
     """Return the limits that the last call which gave some has given a run; `None` if no call has.
 
     Raises:

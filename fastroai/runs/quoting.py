@@ -12,7 +12,8 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime import RequestTerms, Scope, set_aside
 from fastroai.runtime.terms import AskedFor
-from fastroai.store.recorded import RecordedRun
+from fastroai.steps.spend_windows import or_wait
+from fastroai.store.memo import Memo
 from fastroai.usage import Quote, RequestBound
 
 Reserve: TypeAlias = Literal["quote"]
@@ -43,7 +44,7 @@ class RunTerms(RequestTerms):
 
 
 async def usd_to_set_aside(
-    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: RecordedRun | None
+    name: str, estimate: Estimate, inputs: Mapping[str, object], deps: Any, recorded: Memo | None
 ) -> Decimal:
     """Return the US dollars to set aside for a run: its quote, less what it spent before it was resumed.
 
@@ -75,7 +76,7 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
     """
     bound = RequestBound(input_tokens=0, output_tokens=0, cost_usd=usd)
-    reservation = await set_aside(scope, RunTerms(model=scope.name, bound=bound))
+    reservation = await or_wait(scope, set_aside(scope, RunTerms(model=scope.name, bound=bound)), "run")
     try:
         yield
     except BaseException as error:

@@ -7,54 +7,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.places import step_name
-from fastroai.runs.machine import (
-    Cancel,
-    Changed,
-    Decided,
-    Decision,
-    Machine,
-    Outcome,
-    Told,
-    Unit,
-    unit_of,
-)
+from fastroai.runs.machine import Cancel, Changed, Decided, Decision, Machine, Outcome, Told, Unit, unit_of
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
-    AnswerGiven,
-    BranchTimedOut,
-    CheckpointRestored,
-    CheckpointSet,
-    EdgesResolved,
-    IterationAborted,
-    IterationReported,
-    IterationStarted,
-    MessagesAdded,
     PauseRequested,
+    PlanFact,
     QuestionAsked,
     RunFinished,
     RunResumed,
     RunStarted,
-    SkipRequested,
-    SpendingRecorded,
     StepCancelled,
+    StepFact,
     StepFailed,
     StepFinished,
-    StepHalted,
-    StepSkipped,
     StepStarted,
     StopRequested,
-    ValueWritten,
+    UnitDecision,
 )
 from fastroai.store.definitions import RunKind
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.trace import Divergence, RunTrace
-
-_Decision: TypeAlias = StepStarted | StepSkipped | EdgesResolved
-"""Decisions of a machine about a unit."""
 
 
 class Replay(ABC):
@@ -71,7 +46,7 @@ class Replay(ABC):
         """Units that were cancelled since they last started."""
         self.past: dict[Unit, Past] = {}
         """Units that are over and have not started again."""
-        self.pending: dict[tuple[type, Unit], _Decision] = {}
+        self.pending: dict[tuple[type, Unit], UnitDecision] = {}
         """The decisions that are not on record, in order."""
         self.finish: RunFinished | None = None
         """The decision that ends or pauses the run; `None` while something goes on in it."""
@@ -83,14 +58,14 @@ class Replay(ABC):
         pending = self.pending.values()
         return [*pending] if self.finish is None else [*pending, self.finish]
 
-    def read(self, position: int, entry: PartEntry) -> None:
+    def read(self, position: int, entry: PlanFact) -> None:
         """Take in an entry of the log. Raises `RunCorrupt` if this machine cannot have led to the entry."""
-        if isinstance(entry, StepStarted | StepSkipped | EdgesResolved):
+        if isinstance(entry, UnitDecision):
             self.pending.pop((type(entry), unit_of(entry)), None)
         self._read(position, entry)
 
     @abstractmethod
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: PlanFact) -> None:
         """See `read`."""
 
     def resumed(self, entry: RunResumed) -> None:
@@ -107,7 +82,7 @@ class Replay(ABC):
         """Let the machine take in a fact, and note its decisions."""
         has_ended = self.finish is not None and self.finish.status != "paused"
         is_too_late = has_ended and isinstance(fact, PauseRequested | StopRequested)
-        if not is_too_late and not isinstance(fact, CheckpointSet):  # a checkpoint changes nothing
+        if not is_too_late:
             self.finish = None
         self.note(self.machine.handle(fact))
 
@@ -121,7 +96,7 @@ class Replay(ABC):
                     self.cancelled.discard(unit)
                     self.past.pop(unit, None)
                     self.pending[StepStarted, unit] = decision
-                case StepSkipped() | EdgesResolved():
+                case UnitDecision():
                     self.pending[type(decision), unit_of(decision)] = decision
                 case Cancel(units):
                     self.cancelled.update(units)
@@ -159,7 +134,7 @@ class Replay(ABC):
 R = TypeVar("R", bound=Replay)
 
 
-def replay_log(replay: R, recorded: RecordedRun, place: str) -> R:
+def replay_log(replay: R, recorded: Memo, place: str) -> R:
     """Tell a new replay the log of the pipeline or graph at a place, and return it.
 
     Raises:
@@ -173,26 +148,26 @@ def replay_log(replay: R, recorded: RecordedRun, place: str) -> R:
     return replay
 
 
-def divergence_of(replay: Replay, recorded: RecordedRun, place: str) -> Divergence | None:
+def divergence_of(replay: Replay, recorded: Memo, place: str) -> Divergence | None:
     """Return the first entry that a machine would not have decided, or where one is missing; else `None`.
 
     Entries that a fork has copied are not compared.
     """
-    is_stopping = False
+    is_stopping, taken_over = False, recorded.taken_over
     for position, entry in recorded.history(place):
         if isinstance(entry, RunResumed):
             is_stopping = False
             replay.resumed(entry)
             continue
         is_stopping |= isinstance(entry, StopRequested)
-        expected = _expected(replay, entry, is_stopping) if position > recorded.taken_over else None
+        expected = _expected(replay, entry, is_stopping) if position > taken_over else None
         if expected is None:
             try:
                 replay.read(position, entry)
             except RunCorrupt as error:
                 expected = f"nothing like it, because {error.reason}"
         if expected is not None:
-            return Divergence(position, expected, _in_short(entry))
+            return Divergence(position, expected, entry.in_short())
     return None
 
 
@@ -210,35 +185,28 @@ def other_run(trace: RunTrace, kind: RunKind, name: str) -> Divergence | None:
     return None
 
 
-def _expected(replay: Replay, entry: PartEntry, is_stopping: bool) -> str | None:
+def _expected(replay: Replay, entry: PlanFact, is_stopping: bool) -> str | None:
     """Return what was expected instead of the next entry, in words; `None` if the entry is as expected.
 
     `is_stopping` says whether the run was asked to stop, also by a time limit or a cancelled task.
     """
-    match entry:
-        case StepStarted() | StepSkipped() | EdgesResolved():
-            decided = replay.pending.get((type(entry), unit_of(entry)))
-            if decided is None and isinstance(entry, StepStarted) and replay.may_start(unit_of(entry)):
-                return None
-            if decided is None:
-                return f"no {_NAMES[type(entry)]} of {entry.step_id!r}"
-            return None if _is_same(decided, entry) else _in_short(decided)
-        case QuestionAsked(name=name) if name:
-            return None  # a question of `ctx.ask`, which does not end its step
-        case StepFinished() | StepFailed() | StepCancelled() | StepHalted() | QuestionAsked():
-            unit = unit_of(entry)
-            is_running = unit in replay.due and (StepStarted, unit) not in replay.pending
-            return None if is_running else f"{entry.step_id!r} not running"
-        case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
-            return None if unit_of(entry) in replay.due else f"{entry.step_id!r} not running"
-        case RunFinished():
-            return _expected_at_end(replay, entry, is_stopping)
-        case PauseRequested() | StopRequested() | AnswerGiven() | BranchTimedOut() | ValueWritten():
+    if isinstance(entry, UnitDecision):
+        unit = unit_of(entry)
+        decided = replay.pending.get((type(entry), unit))
+        if decided is not None:
+            return None if entry.agrees(decided) else decided.in_short()
+        if isinstance(entry, StepStarted) and replay.may_start(unit):
             return None
-        case MessagesAdded() | CheckpointSet() | CheckpointRestored() | SpendingRecorded():
-            return None
-        case _:
-            assert_never(entry)
+        return f"no {entry.noun} of {entry.step_id!r}"
+    if isinstance(entry, RunFinished):
+        return _expected_at_end(replay, entry, is_stopping)
+    if isinstance(entry, QuestionAsked) and entry.name:
+        return None  # a question of `ctx.ask`, which does not end its step
+    if isinstance(entry, StepFact) and entry.of_running:
+        unit = unit_of(entry)
+        is_running = unit in replay.due and (StepStarted, unit) not in replay.pending
+        return None if is_running else f"{entry.step_id!r} not running"
+    return None
 
 
 def _expected_at_end(replay: Replay, entry: RunFinished, is_stopping: bool) -> str | None:
@@ -248,57 +216,7 @@ def _expected_at_end(replay: Replay, entry: RunFinished, is_stopping: bool) -> s
     if finish is None and entry.status != "finished":
         return None  # no machine can tell which steps would have run after
     for decided in sorted(replay.pending.values(), key=lambda one: isinstance(one, StepStarted)):
-        return _in_short(decided)
+        return decided.in_short()
     if finish is None:
         return f"the run waiting for {', '.join(repr(step) for step, _ in replay.due)}"
     return None if finish.status == entry.status else f"the run {finish.status}, because {finish.reason}"
-
-
-_NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
-
-
-def _is_same(decided: _Decision, entry: _Decision) -> bool:
-    match entry:
-        case StepStarted():  # a resumed run may give a shorter cause, without the step that was waited for
-            assert isinstance(decided, StepStarted)
-            return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
-        case StepSkipped():
-            assert isinstance(decided, StepSkipped)
-            return entry.cause == decided.cause
-        case EdgesResolved():
-            assert isinstance(decided, EdgesResolved)
-            outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (entry, decided))
-            return next(outcomes) == next(outcomes)
-        case _:
-            assert_never(entry)
-
-
-def _in_short(entry: PartEntry) -> str:
-    """Describe an entry in a few words."""
-    match entry:
-        case StepStarted():
-            return f"{step_name(entry.place)!r} started, because {entry.cause}"
-        case StepSkipped():
-            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
-        case StepFinished():
-            return f"an output of {step_name(entry.place)!r}"
-        case StepFailed():
-            return f"a failure of {step_name(entry.place)!r}"
-        case QuestionAsked():
-            return f"a question of {step_name(entry.place)!r}"
-        case EdgesResolved():
-            targets = [edge.target for edge in entry.edges if edge.taken]
-            return f"{step_name(entry.place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
-        case RunFinished():
-            return f"the run {entry.status}"
-        case StepHalted():
-            waits = "waiting for an answer" if entry.waits else "paused"
-            return f"{step_name(entry.place)!r} {waits}"
-        case SkipRequested() | IterationStarted() | IterationReported() | IterationAborted():
-            return type(entry).__name__
-        case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
-            return type(entry).__name__
-        case CheckpointSet() | CheckpointRestored() | SpendingRecorded() | PauseRequested() | StopRequested():
-            return type(entry).__name__
-        case _:
-            assert_never(entry)

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runs.own_limits import limits_on_record, limits_to_json
@@ -20,6 +21,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
+from fastroai.store.declarations import OnChanged, check_on_changed
 from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore, RunStoreLike
@@ -51,11 +53,16 @@ class RunRequest(Generic[DepsT]):
     """The money to set aside for the run before it begins."""
     limits: Limits | None = None
     """The limits that the caller gives this run, beside those of the config and of everything around."""
+    on_changed: OnChanged | None = None
+    """What to do with answers on record whose calls are declared differently now; by default, what the config
+    says."""
     is_handed_over: bool = False
     """Whether another process goes on with the run if its task is cancelled, as that of a service is."""
 
     def __post_init__(self) -> None:
         check_reserve(self.reserve)
+        if self.on_changed is not None:
+            check_on_changed(self.on_changed)
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request with an opening, and with the inputs of that opening."""
@@ -133,5 +140,20 @@ class RunRequest(Generic[DepsT]):
         return replace(self.limiting(keeper), labels=labels)
 
     def limiting(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper that puts the budgets of this request on record."""
-        return replace(keeper, budgets=limits_to_json(self.limits))
+        """Return a keeper with the budgets of this request, and with what it says of changed calls.
+
+        Raises:
+            ConfigurationError: the caller, or a scope around, gives a spend limit that lets runs wait.
+        """
+        around = current_scope()
+        waiting = [] if self.limits is None else [*self.limits.spend_limits]
+        if around is not None:
+            waiting += (limit for ceiling in around.all_ceilings for limit in ceiling.limits)
+        if any(limit.on_limit == "wait" for limit in waiting):
+            expected = (
+                "a SpendLimit(on_limit='wait') in the config of what runs, or of a step or agent in it: "
+                "limits of this call are not on record, so whoever wakes the run later does not know them"
+            )
+            raise ConfigurationError("budget", ..., expected)
+        on_changed = keeper.on_changed if self.on_changed is None else self.on_changed
+        return replace(keeper, budgets=limits_to_json(self.limits), on_changed=on_changed)

@@ -11,15 +11,20 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
-from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.errors import (
+    BudgetExceeded,
+    CallChangedError,
+    RunStoreUnavailable,
+    RunTakenOver,
+    error_chain,
+)
 from fastroai.human.asking import is_halt
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Outcome, Told, Unit
 from fastroai.runs.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.work import Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
-    AnyFact,
-    EdgesResolved,
+    Fact,
     PauseRequested,
     QuestionAsked,
     RunFinished,
@@ -30,6 +35,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    UnitDecision,
 )
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import in_context
@@ -142,7 +148,7 @@ class Runner:
             self._log.note(request)
             self._note(decisions)
 
-    def tell(self, fact: Told, stored: AnyFact | None = None) -> None:
+    def tell(self, fact: Told, stored: Fact | None = None) -> None:
         """Let the machine take in a fact that is no outcome of a unit. `stored` is its form for a store."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
@@ -212,7 +218,7 @@ class Runner:
 
     # --- decisions ---
 
-    def _decide(self, fact: Outcome, stored: AnyFact | None) -> Sequence[Decision]:
+    def _decide(self, fact: Outcome, stored: Fact | None) -> Sequence[Decision]:
         """Let the machine decide on the outcome of a unit, and put the outcome and the decisions on record.
 
         Nothing is awaited in between, so facts are noted in the order in which the machine takes them in.
@@ -224,7 +230,7 @@ class Runner:
             newest = self._log.live.newest
             newest.append(fact)
             for decision in decisions:
-                if isinstance(decision, _KEPT):
+                if isinstance(decision, UnitDecision):
                     newest.append(decision)
             if len(newest) > MOST_UNPACKED:
                 self._log.live.pack()
@@ -235,7 +241,7 @@ class Runner:
 
     def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            if isinstance(decision, _KEPT):
+            if isinstance(decision, UnitDecision):
                 self._log.note(decision, None if self._log.run is None else self._work.stored(decision))
 
     async def _tell(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
@@ -243,7 +249,7 @@ class Runner:
         if fact is not None:
             await self.scope.emit(fact)
         for decision in decisions:
-            if isinstance(decision, _KEPT):
+            if isinstance(decision, UnitDecision):
                 await self.scope.emit(decision)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
@@ -253,8 +259,6 @@ class Runner:
                     self._ready.append(decision)
                 case Cancel():
                     self._cancel(decision)
-                case EdgesResolved():
-                    pass  # already on record; other decisions follow from it
                 case Changed():
                     self._work.follow(decision)
                 case RunFinished():
@@ -263,6 +267,8 @@ class Runner:
                         self._finished.set_result(None)
                 case StepSkipped(step_id=step_id, cause=cause):
                     self.skipped[step_id] = cause
+                case UnitDecision():
+                    pass  # already on record; other decisions follow from it
                 case _:
                     assert_never(decision)
 
@@ -326,9 +332,7 @@ class Runner:
             begun.started_ms = max(0.0, finished_ms - past.duration_ms)
             begun.duration_ms = finished_ms - begun.started_ms
 
-    async def _perform(
-        self, started: StepStarted, worker: asyncio.Task[None]
-    ) -> tuple[Outcome, AnyFact | None]:
+    async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> tuple[Outcome, Fact | None]:
         """Run a unit. Return its outcome, and the form of the outcome for a store if that differs."""
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
@@ -338,7 +342,7 @@ class Runner:
         begun, scope = self._open(started)
         context = copy_context()
         context.run(make_current, scope)
-        used = NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
+        used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
         self._active[unit] = worker
         try:
             performed = self._work.perform(started, scope, used)
@@ -416,6 +420,7 @@ class Runner:
             part=self._part,
             attempt=scope.attempt,
             budget=self._whose_budget(error),
+            call_changed=any(isinstance(one, CallChangedError) for one in error_chain(error)),
             duration_ms=begun.duration_ms,
             raised=error,
             spent_in=begun,
@@ -449,7 +454,3 @@ class Runner:
         if not budgets:
             return None
         return "outer" if any(self.scope.is_within(one.scope_path) for one in budgets) else "own"
-
-
-_KEPT: Final = (StepStarted, StepSkipped, EdgesResolved)
-"""Decisions that are facts of the log."""

@@ -26,6 +26,7 @@ from fastroai.runs.termination import catching_termination, end_by
 from fastroai.runs.waking import AT_ONCE, Lookout, TakeUp, Waking
 from fastroai.runtime.events import OnEvent
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.store.declarations import OnChanged
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 
@@ -68,6 +69,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         max_concurrency: int = AT_ONCE,
     ) -> Mapping[str, ResultT | Exception]:
@@ -87,6 +89,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store: The store that has the runs; by default that of the config.
             tracer: As in `execute`.
             context: As in `execute`; all runs share it.
+            on_changed: As in `resume`.
             on_event: Function that is called with all events of the runs, text included; `event.run_id` is
                 the id of the run. It may be async.
             max_concurrency: The number of runs that go on at the same time. Other processes can take up those
@@ -95,7 +98,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event)
+        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         return await self._waking("interrupted", how).once(max_concurrency)
 
     @overload
@@ -118,6 +121,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
@@ -138,12 +142,13 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_changed: As in `recover`.
             on_event: As in `recover`.
             on_error: Function that is called with a run, as a `RunSummary`, and the exception for which the
                 run has not gone on. It is called once for each text of the exception. It may be async.
             max_concurrency: As in `recover`.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event)
+        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         await self._look_every(seconds, "interrupted", how, max_concurrency, on_error)
 
     # --- paused runs that can go on ---
@@ -163,6 +168,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         max_concurrency: int = AT_ONCE,
     ) -> Mapping[str, ResultT | Exception]:
@@ -178,13 +184,14 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_changed: As in `recover`.
             on_event: As in `recover`.
             max_concurrency: As in `recover`.
 
         Returns:
             The result of each run by run id, or the exception that `resume` or `deps_for` raised.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event)
+        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         return await self._waking("due", how).once(max_concurrency)
 
     @overload
@@ -207,6 +214,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
@@ -223,11 +231,12 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_changed: As in `recover`.
             on_event: As in `recover`.
             on_error: As in `recover_every`.
             max_concurrency: As in `recover`.
         """
-        how = TakeUp(deps_for, store, tracer, context, on_event)
+        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         await self._look_every(seconds, "due", how, max_concurrency, on_error)
 
     # --- both, until the process ends ---
@@ -246,6 +255,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
@@ -264,6 +274,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_changed: As in `recover`.
             on_event: As in `recover`.
             on_error: As in `recover_every`.
             max_concurrency: As in `recover`.
@@ -277,6 +288,7 @@ class TakesUpRuns(ABC, Generic[DepsT, ResultT]):
             store=store,
             tracer=tracer,
             context=context,
+            on_changed=on_changed,
             on_event=on_event,
             on_error=on_error,
             max_concurrency=max_concurrency,
@@ -336,6 +348,7 @@ class Service:
         store: RunStoreLike | None = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_changed: OnChanged | None = None,
         on_event: OnEvent | None = None,
         on_error: OnError | None = None,
         max_concurrency: int = AT_ONCE,
@@ -350,6 +363,7 @@ class Service:
             store: The store that has the runs; by default that of the config of each pipeline or graph.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_changed: As in `recover`.
             on_event: As in `recover`.
             on_error: As in `recover_every`.
             max_concurrency: The number of runs of all kinds that go on at the same time.
@@ -370,7 +384,7 @@ class Service:
                 raise ConfigurationError("doors", door, expected)
         self._doors, self._every = doors, in_seconds(every)
         self._graceful_timeout = in_seconds(graceful_timeout)
-        how = TakeUp(deps_for, store, tracer, context, on_event)
+        how = TakeUp(deps_for, store, tracer, context, on_event, on_changed)
         kinds: tuple[Which, ...] = ("interrupted", "due")
         wakings = [door._waking(kind, how) for kind in kinds for door in doors]
         self._lookout = partial(Lookout, wakings, max_concurrency, on_error)

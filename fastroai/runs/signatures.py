@@ -18,6 +18,7 @@ from fastroai.runs.quoting import Reserve
 from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent
+from fastroai.store.declarations import OnChanged
 from fastroai.store.history import RunSummary
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
@@ -68,6 +69,7 @@ class ResumeOptions(TypedDict, total=False):
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     force: bool
+    on_changed: OnChanged | None
     on_busy: OnBusy
     busy_timeout: Duration
     reserve: Reserve | None
@@ -95,6 +97,7 @@ class WakeOptions(TypedDict, total=False):
     store: RunStoreLike | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
+    on_changed: OnChanged | None
     on_event: OnEvent | None
     max_concurrency: int
 

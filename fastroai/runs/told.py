@@ -18,7 +18,8 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.replay import Replay
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
-    AnyFact,
+    Fact,
+    PlanFact,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -30,11 +31,11 @@ from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, locate
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import seal_text
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import unseal_log, unseal_texts
+from fastroai.store.unsealing import entries_to_go_on
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
@@ -57,7 +58,7 @@ class ToldState(Protocol):
 
 T = TypeVar("T", bound=ToldState)
 
-Rebuild: TypeAlias = Callable[[RecordedRun, RunKeeper], T]
+Rebuild: TypeAlias = Callable[[Memo, RunKeeper], T]
 """Function that builds the state of a run from its log."""
 
 
@@ -65,13 +66,13 @@ class ToldRun(Generic[T]):
     """A run as one call sees it: the facts of its log, and the facts that the call adds."""
 
     def __init__(
-        self, recorded: RecordedRun, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
+        self, recorded: Memo, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
     ) -> None:
         """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
         self.revision = 0 if found is None else len(recorded.entries)
         """Number of entries that the store has."""
-        self.decided: list[AnyFact] = []
+        self.decided: list[Fact] = []
         """Decisions that the call has added."""
         self._parts = {"": recorded.opened.part}
         self._asked: dict[str, int] = {}
@@ -79,7 +80,7 @@ class ToldRun(Generic[T]):
         self._note(1, recorded.entries)
 
     @property
-    def new(self) -> Sequence[AnyFact]:
+    def new(self) -> Sequence[Fact]:
         """The entries that the store does not have yet."""
         return self.recorded.entries[self.revision :]
 
@@ -93,7 +94,7 @@ class ToldRun(Generic[T]):
         """Positions in the log of the questions that wait for an answer."""
         return tuple(self._asked[one.id] for one in self.driven.waits if one.what == "question")
 
-    def add(self, entries: Iterable[PartEntry]) -> None:
+    def add(self, entries: Iterable[PlanFact]) -> None:
         """Add facts, in the form that the log stores, and the decisions that follow from them."""
         replay, part = self.driven.replay, self.recorded.opened.part
         for one in entries:
@@ -127,17 +128,17 @@ class ToldRun(Generic[T]):
         self._append([entry])
         self.driven.replay.resumed(entry)
 
-    def _append(self, entries: Sequence[AnyFact]) -> None:
+    def _append(self, entries: Sequence[Fact]) -> None:
         first = len(self.recorded.entries) + 1
         self.recorded.add(entries)
         self._note(first, entries)
 
-    def _note(self, first: int, entries: Sequence[AnyFact]) -> None:
+    def _note(self, first: int, entries: Sequence[Fact]) -> None:
         for position, entry in enumerate(entries, first):
             if isinstance(entry, QuestionAsked):
                 self._asked[entry.id] = position
 
-    def take_in(self, entries: Sequence[AnyFact]) -> None:
+    def take_in(self, entries: Sequence[Fact]) -> None:
         """Take in new entries of the log."""
         locate(entries, self._parts)
         replay, part = self.driven.replay, self.recorded.opened.part
@@ -146,7 +147,7 @@ class ToldRun(Generic[T]):
                 self.resumed(entry)
                 continue
             self._append([entry])
-            if isinstance(entry, PartEntry) and entry.part == part:
+            if isinstance(entry, PlanFact) and entry.part == part:
                 replay.read(len(self.recorded.entries), entry)
         if self.recorded.ended is not None:
             replay.finish = self.recorded.ended  # the machine is not told of time limits
@@ -163,7 +164,7 @@ class ToldRuns(Generic[T]):
 
     def begun(self, opened: RunStarted) -> ToldRun[T]:
         """Return a new run, which is not on record yet."""
-        recorded = RecordedRun(opened.run_id, [opened])
+        recorded = Memo(opened.run_id, [opened])
         told = ToldRun(recorded, None, self._told(recorded), self._clock)
         told.decide()
         return told
@@ -205,15 +206,15 @@ class ToldRuns(Generic[T]):
         run_id, keeper = found.header.run_id, self.keeper
         known = self._kept.pop(run_id, None)  # two calls at once do not share it
         if known is not None and known.found is not None and known.found.header.epoch == found.header.epoch:
-            added = await read_log_from(keeper.store, found.header, known.revision + 1)
-            entries = unseal_log(run_id, added.values(), lambda entry: unseal_texts(entry, keeper.codec))
+            first = known.revision + 1
+            added = await read_log_from(keeper.store, found.header, first)
             known.found = found
-            known.take_in(entries)
+            known.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
             return known
         recorded, found = await keeper.read(run_id, running_too=True)
         return ToldRun(recorded, found, self._told(recorded), self._clock)
 
-    def _told(self, recorded: RecordedRun) -> T:
+    def _told(self, recorded: Memo) -> T:
         driven = self._rebuild(recorded, self.keeper)
         if recorded.ended is not None:
             driven.replay.finish = recorded.ended  # the machine is not told of time limits

@@ -19,6 +19,7 @@ from fastroai.runtime import Listener
 from fastroai.runtime.events import OnEvent
 from fastroai.runtime.options import check_count
 from fastroai.runtime.tasks import end_task, end_tasks
+from fastroai.store.declarations import OnChanged, check_on_changed
 from fastroai.store.headers import FoundHeader
 from fastroai.store.history import RunSummary
 from fastroai.store.run_store import RunStoreLike
@@ -45,6 +46,11 @@ class TakeUp(Generic[DepsT]):
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     on_event: OnEvent | None
+    on_changed: OnChanged | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_changed is not None:
+            check_on_changed(self.on_changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

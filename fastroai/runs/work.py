@@ -9,18 +9,17 @@ from fastroai.runs.machine import Changed
 from fastroai.runs.units import BegunUnit
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
-    EdgesResolved,
     QuestionAsked,
     StepCancelled,
     StepFailed,
     StepFinished,
     StepHalted,
-    StepSkipped,
     StepStarted,
+    UnitDecision,
 )
 from fastroai.steps import ResolvedConfig
 
-Kept: TypeAlias = StepFinished | StepFailed | QuestionAsked | StepStarted | StepSkipped | EdgesResolved
+Kept: TypeAlias = StepFinished | StepFailed | QuestionAsked | UnitDecision
 """Facts about a unit that may have another form in a store."""
 
 

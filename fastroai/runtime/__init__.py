@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from fastroai.runtime.events import CircuitOpened as CircuitOpened
     from fastroai.runtime.events import ContractViolated as ContractViolated
     from fastroai.runtime.events import Listener as Listener
+    from fastroai.runtime.events import RequestWaited as RequestWaited
     from fastroai.runtime.events import SpendRecorded as SpendRecorded
     from fastroai.runtime.events import TextChunk as TextChunk
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
-    from fastroai.runtime.facts import BranchTimedOut as BranchTimedOut
-    from fastroai.runtime.facts import EdgesResolved as EdgesResolved
     from fastroai.runtime.facts import Fact as Fact
     from fastroai.runtime.facts import QuestionAsked as QuestionAsked
     from fastroai.runtime.facts import RunEvent as RunEvent
@@ -107,13 +106,12 @@ __all__, __getattr__, __dir__ = lazy_names(
             "CircuitOpened",
             "ContractViolated",
             "Listener",
+            "RequestWaited",
             "SpendRecorded",
             "TextChunk",
         ),
         ".facts": (
             "AnswerGiven",
-            "BranchTimedOut",
-            "EdgesResolved",
             "Fact",
             "QuestionAsked",
             "RunEvent",

@@ -15,16 +15,14 @@ from typing import Final
 from fastroai.errors import BudgetExceeded, ScopeClosedError, UnpricedModelError
 from fastroai.records import RequestRecord, Unbounded
 from fastroai.runtime.at_limits import share
-from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_line import InLine, open_accounts
 from fastroai.runtime.ledger import NOTHING, Account, Amounts, Claim, Hold, wake
 from fastroai.runtime.reservation import Reservation, holds_around, note_spending, to_warn_of
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import booked_usd
-from fastroai.runtime.stops import is_strict
+from fastroai.runtime.stops import is_strict, refused
 from fastroai.runtime.terms import TermsT
-from fastroai.tracing.metrics import record_refusal, record_request
 
 _NO_AMOUNTS: Final = Amounts()
 
@@ -101,8 +99,11 @@ async def _reserved(
                     await reservation.conclude()  # listeners then find the stores without this reservation
                 raise
     except BudgetExceeded as error:
-        record_refusal(error)
-        await scope.emit(BudgetRefused(part=scope.part, error=error))
+        if not error.may_wait:
+            from fastroai.tracing.metrics import record_refusal
+
+            record_refusal(error)
+            await scope.emit(refused(scope, error))
         raise
     return reservation
 
@@ -137,6 +138,8 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
 def record_spending(scope: Scope, record: RequestRecord) -> None:
     """Charge spending that was not admitted, and tell listeners of it with the next event."""
     scope.charge(record)
+    from fastroai.tracing.metrics import record_request
+
     record_request(record)
     reserve = next((hold for each in scope.reserves if (hold := each.hold) is not None), None)
     changed: list[Claim] = []

@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Generic
 
-from fastroai.errors import BudgetExceeded, SpendStoreUnavailable
+from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import usd_to_microcents
 from fastroai.runtime.causes import explain
 from fastroai.runtime.events import BudgetWaiting
@@ -20,7 +20,7 @@ from fastroai.runtime.ledger import Hold
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import SharedReservation, in_force, limit_stop
-from fastroai.runtime.stops import MOST_NAMED, check
+from fastroai.runtime.stops import MOST_NAMED, check, keep, place_on_record, tell_waited
 from fastroai.runtime.terms import TermsT, usd_to_reserve
 from fastroai.runtime.wakeup import result_of
 from fastroai.usage.money import format_cost
@@ -79,7 +79,7 @@ class AtLimit(Generic[TermsT]):
 
     def __init__(self, reservation: Reservation[TermsT], ceiling: Ceiling, coded_usd: Decimal) -> None:
         self.shared = SharedReservation(ceiling, coded_usd, reservation.counted_hold, reservation.scope)
-        self._reservation, self._scope = reservation, reservation.scope
+        self._reservation, self._scope, self._ceiling = reservation, reservation.scope, ceiling
         self._whole = self._terms = reservation.terms
         self._short: BudgetExceeded | None = None
 
@@ -94,16 +94,16 @@ class AtLimit(Generic[TermsT]):
             self._reservation.lower(self._terms, self._short)
 
     async def _take(self, outer: tuple[Hold, ...]) -> None:
-        may_share = self._whole.is_flexible
+        may_share = self._whole.is_flexible and self._least is None
         while (balance := await self._acquire(outer, may_share)) is not None:
             counted = await self._whole.counted_by_provider()
             if counted is not self._whole:
                 self._whole = self._terms = counted
                 self._reservation.take_instead(counted)
-                may_share = counted.is_flexible
+                may_share = counted.is_flexible and self._least is None
                 continue
             self._short, may_share = self._refusal(balance), False
-            lowered = self._whole.lowered(usd=self.shared.left_of(balance), tokens=None)
+            lowered = self._lowered(self.shared.left_of(balance))
             if lowered is None:
                 explain(self._short, self._whole)
                 raise self._short
@@ -115,7 +115,7 @@ class AtLimit(Generic[TermsT]):
         A request that `may_share` takes less if its part is smaller, so that something is left for others.
         """
         shared, whole_usd = self.shared, usd_to_reserve(self._terms)
-        asks_usd, pause, tell_at = whole_usd, FIRST_POLL, 0.0
+        asks_usd, pause, tell_at, began = whole_usd, FIRST_POLL, 0.0, monotonic()
         with ExitStack() as line:
             while shared.is_counted:
                 try:
@@ -141,7 +141,8 @@ class AtLimit(Generic[TermsT]):
                     return None
                 if monotonic() >= tell_at:
                     tell_at = inf
-                    await self._tell_of_waiting(verdict)
+                    waits_for = await self._tell_of_waiting(verdict)
+                    line.callback(tell_waited, self._scope, waits_for, began)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_POLL)
         return None
@@ -152,20 +153,46 @@ class AtLimit(Generic[TermsT]):
         self._short = None if self._terms is self._whole else self._refusal(balance)
         return usd_to_reserve(self._terms)
 
-    def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
+    def _refusal(self, balance: SpendBalance) -> SpendLimitExceeded:
         claim, requested = self.shared.claim, usd_to_microcents(usd_to_reserve(self._whole))
         asks_for = self._whole.asks_for
         refusal = limit_stop(claim.account, self._scope, claim.limit_usd, balance, asks_for, requested)
         refusal.why = self._whole.bound.why
+        refusal.may_wait = self._ceiling.waits and self._fits_into(claim.limit_usd)
+        refusal.deadline = self._ceiling.deadline
         return refusal
 
-    async def _tell_of_waiting(self, verdict: SpendVerdict) -> None:
+    @property
+    def _least(self) -> TermsT | None:
+        """The shortest request that is sent rather than waits for the next window; `None` for any.
+
+        A run fails if an answer is cut that is not asked for again, so such an answer must be long enough.
+        """
+        whole, limit_usd = self._whole, self.shared.claim.limit_usd
+        if not self._ceiling.waits or whole.is_asked_again:
+            return None
+        least = whole if whole.enough is None else whole.shortened(whole.enough)
+        return least if usd_to_reserve(least) <= limit_usd else None
+
+    def _fits_into(self, limit_usd: Decimal) -> bool:
+        """Return whether a window from which nothing is spent can pay for the request."""
+        return usd_to_reserve(self._whole) <= limit_usd or self._lowered(limit_usd) is not None
+
+    def _lowered(self, usd: Decimal) -> TermsT | None:
+        """Return the request as US dollars pay for it; `None` if they do not pay for the least of it."""
+        least = self._least
+        too_little = least is not None and usd_to_reserve(least) > usd
+        return None if too_little else self._whole.lowered(usd=usd, tokens=None)
+
+    async def _tell_of_waiting(self, verdict: SpendVerdict) -> str:
+        """Say for what the request waits, and return that."""
         claim, balance = self.shared.claim, verdict.balance
         left_usd = max(self.shared.left_of(balance), Decimal(0))  # negative if the limit was lowered by hand
         amounts = usd_to_reserve(self._terms), in_force(claim.limit_usd, balance), left_usd
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(
             part=self._scope.part,
+            place=place_on_record(self._scope),
             scope_path=self._scope.root.path,
             waits_for=f"{needs} of spend limit {claim.account.key!r} of {limit}, of which {left} is "
             "neither spent nor reserved",
@@ -173,7 +200,9 @@ class AtLimit(Generic[TermsT]):
             advice="set max_tokens for the agent, or raise the spend limit",
         )
         logger.warning("a request waits for %s", waiting)
+        keep(self._scope, waiting)
         await self._scope.emit(waiting)
+        return waiting.waits_for
 
 
 @contextmanager

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.in_line import open_accounts
 from fastroai.runtime.spending import allow, crossed_stop
-from fastroai.runtime.stops import stop_of
-from fastroai.tracing.metrics import record_refusal
+from fastroai.runtime.stops import refused, stop_of
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Account, Measure
@@ -60,8 +58,11 @@ async def refuse_if_crossed(scope: Scope) -> None:
     if stop is None and scope.ceilings:
         stop = await _shared_stop(scope)
     if stop is not None:
-        record_refusal(stop)
-        await scope.emit(BudgetRefused(part=scope.part, error=stop))
+        if not stop.may_wait:
+            from fastroai.tracing.metrics import record_refusal
+
+            record_refusal(stop)
+            await scope.emit(refused(scope, stop))
         raise stop
 
 
@@ -76,6 +77,7 @@ async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
             allow(ceiling, error)
             continue
         if (stop := crossed_stop(ceiling, scope, coded_usd, balance, "step")) is not None:
+            stop.may_wait, stop.deadline = ceiling.waits, ceiling.deadline
             return stop
         scope.unsure.discard(ceiling.place)
     return None

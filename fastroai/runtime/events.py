@@ -1,4 +1,4 @@
-"""Events of a run that are not facts and are told only to listeners; and functions for listeners."""
+"""Events of a run that listeners are told, some of which are notes on record; and functions for listeners."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from fastroai.errors import BudgetExceeded, ContractViolation
+from typing_extensions import override
+
+from fastroai.data_kinds import Text
+from fastroai.errors import BudgetExceeded, ContractViolation, RecordedError
 from fastroai.records import RequestRecord
-from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.facts import FailureFacts, Notes, PlacedFact, Raised, RunEvent, Telling
 from fastroai.runtime.wakeup import running_loop
 from fastroai.usage.budget import Budget
 
@@ -72,30 +75,67 @@ class BudgetWarning(RunEvent):
 
 
 @dataclass(slots=True, kw_only=True)
-class BudgetRefused(RunEvent):
+class BudgetRefused(PlacedFact, Notes):
     """A budget refused a request or a step before it began, cut an answer, or was crossed by two charges."""
 
-    error: BudgetExceeded
+    kind: ClassVar[str] = "budget_refused"
+    identity: ClassVar = ("refusal", "place")
+    failure: FailureFacts
+    """The error, as it is on record."""
+    raised: Raised = field(default=None, compare=False, repr=False)
+
+    @property
+    def error(self) -> BudgetExceeded | RecordedError:
+        """The error. In a fact from a log, one with its type and message."""
+        return self.raised if isinstance(self.raised, BudgetExceeded) else self.failure.as_error()
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place or 'the run'}: refused: {self.failure}",)
 
 
 @dataclass(slots=True, kw_only=True)
-class BudgetWaiting(RunEvent):
+class BudgetWaiting(PlacedFact, Notes):
     """A request has waited for a second for money that others have reserved. Told once for each request."""
 
+    kind: ClassVar[str] = "budget_waiting"
+    identity: ClassVar = ("request in line", "place")
     scope_path: tuple[str, ...]
     """The scope of the budget that has too little left: names from the outermost scope inwards."""
-    waits_for: str
+    waits_for: Text[str]
     """The missing amount, in words: `$0.014 of a budget of $0.05, of which $0.002 is neither spent nor
     reserved`."""
-    held_by: tuple[str, ...]
+    held_by: tuple[Text[str], ...]
     """Requests in flight with the largest reservations, largest first: the scope, the model, and the amount;
     for a spend limit, the processes that hold reservations."""
-    advice: str
+    advice: Text[str]
     """Options that would make the wait shorter, in words."""
 
     def __str__(self) -> str:
         held_by = ", ".join(self.held_by) or "requests in flight"
         return f"{self.waits_for}; held by {held_by}. To wait less: {self.advice}"
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place or 'the run'}: a request waits for {self.waits_for}",)
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestWaited(PlacedFact, Notes):
+    """A request waits no longer in the line before a budget, a spend limit or a provider limit.
+
+    It is told of, and on record, if it has waited for a second.
+    """
+
+    kind: ClassVar[str] = "request_waited"
+    identity: ClassVar = ("request in line", "place")
+    waits_for: Text[str]
+    """What it waited for, in words."""
+    seconds: float
+
+    @override
+    def sentences(self, run: Telling) -> tuple[str, ...]:
+        return (f"{self.place or 'the run'}: a request has waited {self.seconds:.1f} s for {self.waits_for}",)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,12 +11,13 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from operator import attrgetter
 from time import time
-from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, TypeAlias
 
 from pydantic import (
     Field,
@@ -24,7 +25,6 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     PlainValidator,
-    TypeAdapter,
 )
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
@@ -36,49 +36,27 @@ from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.retry import RetriesUsed
 
-FORMAT: Final = 2
-"""Version of the format of logs; a reader refuses all others."""
+FORMAT: Final = 3
+"""Version of the format in which logs are written. See `fastroai.store.formats` for those that are read."""
 
 RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 """Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
 
-ReasonCode = Literal[
-    "completed",
-    "question",
-    "message",
-    "sleep",
-    "incomplete",
-    "pause_requested",
-    "cancelled",
-    "killed",
-    "step_failed",
-    "branch_timeout",
-    "max_visits",
-    "max_steps",
-    "max_rounds",
-    "no_terminal",
-    "memory_conflict",
-    "budget_exceeded",
-    "timed_out",
-    "error",
-]
-"""Reason for which a run ended or paused, for programs.
+ReasonCode: TypeAlias = str
+"""Reason for which a run ended or paused, for programs. Packages that end runs have reasons of their own.
 
 - finished: `completed`;
-- paused: it waits for an answer (`question`), else for a `message`, else for the end of a `sleep`; or a
-  conversation is `incomplete`; or somebody asked for the pause (`pause_requested`);
-- cancelled: `cancelled`, or `killed` at a gate;
-- failed: a step or node, or the decision after one (`step_failed`); a branch that took too long
-  (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`; the `max_steps` of
-  a graph, or the loops of a workflow; the `max_rounds` of a workflow; a graph without a terminal that was
-  reached (`no_terminal`); values of branches that could not be brought together (`memory_conflict`); a budget
-  of the run or around it (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from
-  around the steps (`error`).
+- paused: the thing that it waits for, the first that applies: an answer (`question`), a `message`, another
+  thing (see `Wait.what`), the end of a `sleep`; or a conversation is `incomplete`; or somebody asked for the
+  pause (`pause_requested`);
+- cancelled: `cancelled`; in a workflow also `killed`, at a gate;
+- failed: a step or node, or the decision after one (`step_failed`); a budget of the run or around it
+  (`budget_exceeded`), or a time limit of them (`timed_out`); any other exception from around the steps
+  (`error`). Graphs and workflows: also a branch that took too long (`branch_timeout`) or went in a circle of
+  nodes that have all reached their `max_visits`; the `max_steps` of a graph, or the loops of a workflow; the
+  `max_rounds` of a workflow; a graph without a terminal that was reached (`no_terminal`); values of branches
+  that could not be brought together (`memory_conflict`).
 """
-
-
-WAITS: Final[tuple[ReasonCode, ...]] = ("question", "message", "sleep")
-"""Reasons of a pause until an answer, a message or a time comes; a run has the first that applies."""
 
 
 class Part:
@@ -162,28 +140,150 @@ class RunEvent:
         return datetime.fromtimestamp(self.timestamp, UTC)
 
 
+Key: TypeAlias = tuple[str, ...]
+"""Identifies what a fact is about in its run: what it is, and the place and the name of it."""
+
+Outcome: TypeAlias = Literal["succeeded", "incomplete", "failed", "retried", "cancelled", "skipped"]
+"""How something ended. `incomplete`: it waits, or asks for more. `retried`: it failed, and begins again."""
+
+_LIVE: Final[Mapping[str, Any]] = {"raised": None, "spent_in": None, "written": {}}
+"""Fields that only the process of the run has, with the values that they have elsewhere."""
+
+declared_facts: Final[dict[str, type[Fact]]] = {}
+"""The classes of facts in the modules that are imported, by kind. See `fastroai.runtime.kinds`."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Fact(RunEvent):
-    """An event that decides how a run goes on, or that the log of the run keeps."""
+    """An event that decides how a run goes on, or that the log of the run keeps.
+
+    Each fact is about the run (`RunFact`), or it is the beginning (`Begins`) or the end (`Ends`) of something
+    in the run, or a note about it (`Notes`). One that is a beginning and an end is all that the log has of
+    something small, with its outcome and its cost. A subclass with a `kind` is known to every reader of logs.
+    """
 
     kind: ClassVar[str]
     """Name of this kind of fact in the log."""
+    says: ClassVar[str | None]
+    """What happened, as a sentence: a format of texts; `None` if others tell it. See `sentences`."""
+    short: ClassVar[str] = "{0.__class__.__name__}"
+    """What happened in a few words: a format of texts."""
+    holds: ClassVar[str] = "the fact {0.kind!r}"
+    """What its largest value is, for the error about one that is too large for a store: a format of texts."""
+    makes_values: ClassVar[bool] = False
+    """Whether FastroAI has made its values. Those of users are not asked for their JSON."""
+
+    def __init_subclass__(cls) -> None:
+        """Declare the kind of a fact. Raises `TypeError` if another class has declared the same one."""
+        if not isinstance(kind := vars(cls).get("kind"), str):
+            return
+        other = declared_facts.get(kind)
+        # The decorator of a dataclass with slots makes the class twice.
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(
+                f"{cls.__qualname__} has the kind {kind!r} of {other.__module__}.{other.__qualname__}"
+            )
+        declared_facts[kind] = cls
+
+    identity: ClassVar[tuple[str, ...]]
+    """A word for what the fact is about, and the names of the fields that identify it."""
+
+    @property
+    def about(self) -> Key:
+        """What the fact is about: all facts about one thing have the same key."""
+        what, *names = self.identity
+        return what, *(attrgetter(name)(self) for name in names)
+
+    @property
+    def where(self) -> str:
+        """The place of what the fact is about, as far as it says so; empty for a fact about the whole run."""
+        return ""
+
+    def in_short(self) -> str:
+        """Return what happened in a few words, for the error about a log that does not fit."""
+        return self.short.format(self)
+
+    def detached(self) -> Self:
+        """Return the fact without references to the process of the run, as traces have it."""
+        live = {name: value for name, value in _LIVE.items() if getattr(self, name, None)}
+        return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        """Return what happened in sentences, for `explain`: most facts have one, `Unmentioned` ones none."""
-        raise NotImplementedError(f"{type(self).__name__} has no sentence for explain: write it")
-
-    def update_running(self, running: dict[str, None]) -> None:
-        """Add the place of a step that this fact starts to those that run, or take out those that it ends."""
+        """Return what happened in sentences, for `explain`: most facts have one, as in `says`, some none."""
+        return () if self.says is None else (self.says.format(self),)
 
 
 @dataclass(slots=True, kw_only=True)
-class Unmentioned(Fact):
-    """A fact without a sentence: others tell what it means."""
+class RunFact(Fact):
+    """A fact about a run as a whole, or about a pipeline or graph nested in it."""
+
+    identity: ClassVar = ("run", "part.place")
+    reopens: ClassVar[bool] = False
+    """Whether a run that had ended or was interrupted goes on after it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Begins(Fact):
+    """The beginning of something in a run."""
+
+    @property
+    def spending(self) -> RequestRecord | None:
+        """The record of its cost that counts until the end is on record; `None` if it costs nothing."""
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Ends(Fact):
+    """The end of something in a run, which has begun unless it was skipped."""
+
+    ends_as: ClassVar[Outcome] = "succeeded"
+    """How what such facts end has ended, unless `outcome` knows better."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        return self.ends_as
+
+    @property
+    def spending(self) -> RequestRecord | None:
+        """The final record of its cost; `None` if it costs nothing."""
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class Notes(Fact):
+    """Something that is noted about what goes on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanFact(Fact):
+    """A fact that decides how a pipeline, graph or workflow goes on, or that is left behind for that."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnknownFact(Notes):
+    """A fact of a kind that no module declares which is known or imported. No run can go on from it."""
+
+    kind: str  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    fields: Payload[dict[str, JsonValue]]
+    """The fact as the log has it."""
+    identity: ClassVar = ("unknown", "kind")
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        return ()
+        shown = json.dumps(self.fields, ensure_ascii=False)
+        return (f"{self.kind}, a kind of fact that no imported module declares: {shown}",)
+
+
+def what_changed(names: Sequence[str]) -> str:
+    """Return which declared parts of a call have changed, as the end of a sentence."""
+    *before, last = names
+    listed = f"{', '.join(before)} and {last}" if before else last
+    verb = "has" if not before and last not in _PLURALS else "have"
+    return f"its {listed} {verb} changed since its answer was put on record"
+
+
+_PLURALS: Final = ("instructions", "settings")
 
 
 class Telling(Protocol):
@@ -292,25 +392,43 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The thing that a halted step waits for: the answer to a question, a message, or a point in time."""
+    """The thing that a halted step waits for, such as the answer to a question or a point in time."""
 
-    what: Literal["question", "message", "sleep"]
+    what: str
+    """The kind of thing: `question`, `message`, `sleep`, or a word of the package that waits."""
     id: str
     """Identifies the wait in its run, whatever the attempt and the process: 12 hexadecimal digits."""
     name: str = ""
-    """The name of the message."""
+    """The name of the message, or of another thing."""
     deadline: float | None = None
     """Time at which the wait ends by itself, in seconds since 1970; `None` if it has no end."""
+    began: float | None = None
+    """Time at which the step first waited, in seconds since 1970; `None` if it is not on record."""
+    why: Text[str] = ""
+    """The reason for the wait, for people, if there is more to say."""
 
     @property
     def until(self) -> datetime | None:
         """Time at which the wait ends by itself; `None` if it has no end."""
         return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
 
+    @property
+    def in_full(self) -> str:
+        """What it waits for, and why."""
+        return f"{self}: {self.why}" if self.why else str(self)
+
+    @property
+    def thing(self) -> str:
+        """What it waits for, in words: `file 'report.txt'`."""
+        what = self.what.replace("_", " ")
+        return f"{what} {self.name!r}" if self.name else what
+
     def __str__(self) -> str:
         if self.what == "sleep":
             return f"sleeps until {self.until:%Y-%m-%d %H:%M:%S} UTC"
-        waits = "waits for an answer" if self.what == "question" else f"waits for message {self.name!r}"
+        waits = "waits for an answer" if self.what == "question" else f"waits for {self.thing}"
+        if self.what not in ("question", "message") and self.until is not None:
+            return f"{waits}, and looks again at {self.until:%Y-%m-%d %H:%M:%S} UTC"
         return waits if self.until is None else f"{waits} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -334,7 +452,7 @@ WholePart: TypeAlias = Annotated[
 
 
 @dataclass(slots=True, kw_only=True)
-class RunStarted(Fact):
+class RunStarted(RunFact):
     """A run of a pipeline or graph began. In a log this is the first fact; nested runs do not record one."""
 
     kind: ClassVar[str] = "run_started"
@@ -361,10 +479,11 @@ class RunStarted(Fact):
 
 
 @dataclass(slots=True, kw_only=True)
-class RunResumed(Fact):
+class RunResumed(RunFact):
     """A process took the run up again. Everything that had started and had not ended starts anew."""
 
     kind: ClassVar[str] = "run_resumed"
+    reopens: ClassVar = True
     inputs: Mapping[Text[str], Payload[Any]] = field(default_factory=dict)
     """Inputs that were replaced when the run was resumed."""
     definition: Definition[JsonValue] = None
@@ -382,16 +501,13 @@ class RunResumed(Fact):
             changed = f"; the {run.shape(self.definition)} had changed{run.version(self.definition)}"
         return (f"the run was resumed{found}{given}{changed}",)
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
-
 
 @dataclass(slots=True, kw_only=True)
-class RunFinished(Fact):
+class RunFinished(RunFact, PlanFact):
     """A run ended or paused. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
+    short: ClassVar = "the run {0.status}"
     status: RunStatus
     reason: Text[str] = ""
     """The reason, for people."""
@@ -416,6 +532,11 @@ class RunFinished(Fact):
         return tuple(one.id for one in self.waits if one.what == "question")
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the run goes on by itself when something comes that it waits for."""
+        return any(one.what == self.reason_code for one in self.waits)
+
+    @property
     def error(self) -> BaseException | None:
         """The exception with which the run failed, if it did."""
         if self.raised is not None or self.failure is None:
@@ -434,36 +555,50 @@ class RunFinished(Fact):
         cancelled = f"; cancelled with it: {stopped}" if stopped else ""
         return (f"the run {'was ' if self.status == 'cancelled' else ''}{self.status}{why}{cancelled}",)
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
-
 
 @dataclass(slots=True, kw_only=True)
-class PauseRequested(Unmentioned):
+class PauseRequested(RunFact, PlanFact):
     """Somebody asked the run to pause: running steps may finish, and no other step starts.
 
     A pipeline or graph that is a step has a `PauseRequested` of its own.
     """
 
     kind: ClassVar[str] = "pause_requested"
+    says: ClassVar = None
 
 
 @dataclass(slots=True, kw_only=True)
-class StopRequested(Unmentioned):
+class StopRequested(RunFact, PlanFact):
     """Somebody asked the run to stop at once."""
 
     kind: ClassVar[str] = "stop_requested"
+    says: ClassVar = None
     reason: Text[str]
 
 
 # --- steps and visits to nodes ---
 
 
+@dataclass(slots=True, kw_only=True)
+class PlacedFact(Fact):
+    """A fact about something at a place, such as in an attempt at a step."""
+
+    place: str
+
+    @property
+    @override
+    def where(self) -> str:
+        return self.place
+
+
 @dataclass(slots=True)
 class StepFact(Fact):
     """A fact about a step, which in a graph is a visit to a node."""
 
+    of_running: ClassVar[bool] = False
+    """Whether the step must be running when this happens."""
+
+    identity: ClassVar = ("step", "place")
     step_id: str
     _: KW_ONLY
     visit: int = 1
@@ -477,21 +612,44 @@ class StepFact(Fact):
         place = f"{self.part.prefix}{quoted(self.step_id)}"
         return place if self.visit == 1 else f"{place}#{self.visit}"
 
+    @property
+    @override
+    def where(self) -> str:
+        return self.place
+
 
 @dataclass(slots=True)
-class StepEnds(StepFact):
+class UnitDecision(StepFact, PlanFact):
+    """A decision of a state machine about a step or a visit to a node."""
+
+    noun: ClassVar[str]
+    """What was decided, for people."""
+
+    def agrees(self, decided: UnitDecision) -> bool:
+        """Return whether a machine that is told the log again has decided the same."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class DecidedAfter(UnitDecision, Notes):
+    """A decision about what comes after a step or a visit to a node, which may have been skipped."""
+
+
+@dataclass(slots=True)
+class StepEnds(StepFact, Ends, PlanFact):
     """A fact after which the step does not run any more."""
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.pop(self.place, None)
+    of_running: ClassVar[bool] = True
 
 
 @dataclass(slots=True)
-class StepStarted(StepFact):
+class StepStarted(UnitDecision, Begins):
     """A step started, because of `cause`."""
 
     kind: ClassVar[str] = "step_started"
+    short: ClassVar = "{0.step_id!r} started, because {0.cause}"
+    says: ClassVar = "{0.place}: started, because {0.cause}"
+    noun: ClassVar = "start"
     cause: str
     _: KW_ONLY
     in_line: bool = field(default=False, compare=False)
@@ -499,24 +657,26 @@ class StepStarted(StepFact):
     its calls come in the same order each time."""
 
     @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: started, because {self.cause}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running[self.place] = None
+    def agrees(self, decided: UnitDecision) -> bool:
+        assert isinstance(decided, StepStarted)
+        # A resumed run may give a shorter cause, without the step that was waited for.
+        return self.cause.startswith(decided.cause) or decided.cause.startswith(self.cause)
 
 
 @dataclass(slots=True)
-class StepSkipped(StepFact):
+class StepSkipped(UnitDecision, Ends):
     """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
+    short: ClassVar = "{0.step_id!r} skipped, because {0.cause}"
+    says: ClassVar = "{0.place}: skipped, because {0.cause}"
+    noun: ClassVar = "skip"
+    ends_as: ClassVar[Outcome] = "skipped"
     cause: str
 
     @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: skipped, because {self.cause}",)
+    def agrees(self, decided: UnitDecision) -> bool:
+        return isinstance(decided, StepSkipped) and self.cause == decided.cause
 
 
 @dataclass(slots=True)
@@ -524,6 +684,8 @@ class StepFinished(StepEnds):
     """A step finished with an output."""
 
     kind: ClassVar[str] = "step_finished"
+    short: ClassVar = "an output of {0.step_id!r}"
+    holds: ClassVar = "the output of {0.place!r}"
     output: Payload[Any]
     """The value itself; in a fact from a log, and in a trace, its JSON."""
     _: KW_ONLY
@@ -536,6 +698,11 @@ class StepFinished(StepEnds):
     written: Written = field(default_factory=dict, compare=False, repr=False)
     """The values that a node writes into the memory of its graph."""
     spent_in: Told = field(default=None, compare=False, repr=False)
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "incomplete" if self.conversation == "incomplete" else "succeeded"
 
     @property
     def usage(self) -> Usage:
@@ -555,6 +722,8 @@ class StepFailed(StepEnds):
     """A step failed, after its retries."""
 
     kind: ClassVar[str] = "step_failed"
+    short: ClassVar = "a failure of {0.step_id!r}"
+    ends_as: ClassVar[Outcome] = "failed"
     failure: FailureFacts
     _: KW_ONLY
     attempt: int = 1
@@ -564,6 +733,8 @@ class StepFailed(StepEnds):
     """In a workflow, the flow with that budget, named by the step that runs it; empty for the entry flow."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed, because its work so far is on record."""
+    call_changed: bool = False
+    """Whether a call in it was refused because it has changed. Then the same attempt goes on, too."""
     violations: tuple[Text[str], ...] = ()
     """In a workflow, the reasons why the result was not accepted, if the step failed because of them."""
     output: Payload[Any] = None
@@ -594,14 +765,12 @@ class StepCancelled(StepEnds):
     """A step was cancelled, because of `cause`."""
 
     kind: ClassVar[str] = "step_cancelled"
+    says: ClassVar = "{0.place}: cancelled, because {0.cause}"
+    ends_as: ClassVar[Outcome] = "cancelled"
     cause: Text[str]
     _: KW_ONLY
     attempt: int = 1
     written: Written = field(default_factory=dict, compare=False, repr=False)
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: cancelled, because {self.cause}",)
 
 
 @dataclass(slots=True)
@@ -612,12 +781,17 @@ class StepHalted(StepEnds):
     """
 
     kind: ClassVar[str] = "step_halted"
+    ends_as: ClassVar[Outcome] = "incomplete"
     waits: tuple[Wait, ...]
     """The waits of the step, or of a pipeline or graph that runs in it; empty if that was paused."""
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict, compare=False, repr=False)
+
+    @override
+    def in_short(self) -> str:
+        return f"{self.step_id!r} {'waiting for an answer' if self.waits else 'paused'}"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -637,10 +811,12 @@ def _retries_used(given: object) -> RetriesUsed:
 
 
 @dataclass(slots=True, kw_only=True)
-class StepRetried(Fact):
+class StepRetried(PlacedFact, Ends):
     """An attempt at a step, or at an agent call in it, failed; another follows after `delay` seconds."""
 
     kind: ClassVar[str] = "step_retried"
+    identity: ClassVar = ("step", "place")
+    ends_as: ClassVar[Outcome] = "retried"
     place: str
     """Place of the step or, for an agent call, of the attempt at the step that makes the call."""
     attempt: int
@@ -658,6 +834,13 @@ class StepRetried(Fact):
     unit: Literal["step", "call"] = "step"
     """The work that is repeated: the code of the step, or an agent call in it."""
     raised: Raised = field(default=None, compare=False, repr=False)
+
+    @property
+    @override
+    def about(self) -> Key:
+        return (
+            super(StepRetried, self).about if self.unit == "step" else ("agent call", self.place, self.call)
+        )
 
     @property
     def step_id(self) -> str:
@@ -689,114 +872,25 @@ def question_id(place: str, name: str = "") -> str:
     return wait_id(place, name)
 
 
+def first_until(waits: Iterable[Wait]) -> datetime | None:
+    """Return the time at which the first of some waits ends by itself; `None` if none does."""
+    return min((wait.until for wait in waits if wait.until is not None), default=None)
+
+
 def wait_id(place: str, *names: str) -> str:
     """Return the id of a wait, from the place of its step and from its names. Attempts make no difference."""
     return hashlib.sha256("\0".join((without_attempts(place), *names)).encode()).hexdigest()[:12]
 
 
-# --- graphs ---
-
-
-class ResolvedEdge(Protocol):
-    """The outcome of an edge of a graph: whether it was taken, and why."""
-
-    @property
-    def target(self) -> str:
-        """The node to which the edge leads."""
-        ...
-
-    @property
-    def when(self) -> str:
-        """The condition of the edge, as it was declared."""
-        ...
-
-    @property
-    def taken(self) -> bool:
-        """Whether the edge was taken."""
-        ...
-
-    @property
-    def why(self) -> str:
-        """The reason, for people."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeFacts:
-    """The outcome of an edge of a graph, as the log stores it."""
-
-    target: str
-    when: str
-    taken: bool
-    why: Text[str]
-
-    @classmethod
-    def of(cls, edge: ResolvedEdge) -> EdgeFacts:
-        """Return the outcome in the form that the log stores."""
-        return cls(target=edge.target, when=edge.when, taken=edge.taken, why=edge.why)
-
-
-def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
-    return [{"target": one.target, "when": one.when, "taken": one.taken, "why": one.why} for one in edges]
-
-
-def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
-    if isinstance(given, tuple | list) and all(isinstance(one, EdgeFacts) for one in given):
-        return given
-    return _edge_facts().validate_python(given)
-
-
-@cache  # when it is first needed: with the first adapter, pydantic imports its plugins
-def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
-    return TypeAdapter(tuple[EdgeFacts, ...])
-
-
 @dataclass(slots=True)
-class EdgesResolved(StepFact):
-    """A graph decided which edges it takes after a visit to a node."""
-
-    kind: ClassVar[str] = "edges_resolved"
-    edges: Annotated[
-        Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
-    ]
-    """All edges that leave the node, in the order of their declaration."""
-    _: KW_ONLY
-    after: Literal["succeeded", "skipped", "failed"] = "succeeded"
-    """How the visit ended."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return tuple(
-            f"{self.place}: the {edge.when} edge to {edge.target!r} "
-            f"is {'taken' if edge.taken else 'not taken'}: {edge.why}"
-            for edge in self.edges
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class BranchTimedOut(Fact):
-    """A branch of a graph took too long."""
-
-    kind: ClassVar[str] = "branch_timed_out"
-    branch: str
-    failure: FailureFacts
-    raised: Raised = field(default=None, compare=False, repr=False)
-
-    @property
-    def error(self) -> BaseException:
-        """The exception of the time limit; for a fact from a log, a `RecordedError` with its message."""
-        return self.failure.as_error() if self.raised is None else self.raised
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"branch {self.branch!r} {self.failure.sentence}",)
-
-
-@dataclass(slots=True)
-class QuestionAsked(StepFact):
+class QuestionAsked(StepFact, Begins, PlanFact):
     """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
+    short: ClassVar = "a question of {0.step_id!r}"
+    of_running: ClassVar = True
+    holds: ClassVar = "the question of {0.place!r}"
+    identity: ClassVar = ("question", "id")
     question: Payload[Any]
     _: KW_ONLY
     id: str = ""
@@ -835,17 +929,14 @@ class QuestionAsked(StepFact):
         cost = run.cost(self.place, self.at)
         return (f"{self.place}: asks a person, and waits for the answer{cost}",)
 
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        if not self.name:  # a pause node ends with its question
-            running.pop(self.place, None)
-
 
 @dataclass(slots=True)
-class AnswerGiven(StepFact):
+class AnswerGiven(StepFact, Ends, PlanFact):
     """A person answered a question. The answer to a pause node is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
+    holds: ClassVar = "the answer to {0.place!r}"
+    identity: ClassVar = ("question", "id")
     answer: Payload[Any]
     _: KW_ONLY
     id: str = ""
@@ -865,10 +956,12 @@ class AnswerGiven(StepFact):
 
 
 @dataclass(slots=True)
-class WaitStarted(StepFact):
-    """A step sleeps, or waits for a message."""
+class WaitStarted(StepFact, Begins):
+    """A step sleeps, or waits for a message or anything else but an answer."""
 
     kind: ClassVar[str] = "wait_started"
+    says: ClassVar = "{0.place}: {0.wait.in_full}"
+    identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     value_schema: Payload[dict[str, JsonValue]] | None = None
@@ -877,23 +970,29 @@ class WaitStarted(StepFact):
     """Number of messages to the run that the step has looked at."""
     attempt: int = 1
 
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: {self.wait}",)
-
 
 @dataclass(slots=True)
-class WaitEnded(StepFact):
-    """A step has slept, has received a message, or waits for a message no longer."""
+class WaitEnded(StepFact, Ends):
+    """A step has slept, has received a message or got what else it waited for, or waits no longer."""
 
     kind: ClassVar[str] = "wait_ended"
+    holds: ClassVar = "the message that {0.place!r} received"
+    identity: ClassVar = ("wait", "wait.id")
     wait: Wait
     _: KW_ONLY
     number: int = 0
-    """Number of the message among all messages to the run, from 1; 0 if none came in time."""
+    """Number of the message among all messages to the run, from 1; 0 if none came in time, and for others."""
     value: Payload[Any] = None
-    """The value of the message; in a fact from a log, and in a trace, its JSON."""
+    """The value that the wait gave, such as that of a message; in a fact from a log or a trace, its JSON."""
+    in_vain: bool = False
+    """Whether the step waits no longer although nothing has come. Of messages, `number` says it, too."""
     attempt: int = 1
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        is_late = self.in_vain or (self.wait.what == "message" and not self.number)
+        return "failed" if is_late else "succeeded"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
@@ -901,120 +1000,89 @@ class WaitEnded(StepFact):
             return (f"{self.place}: has received message {self.wait.name!r} (number {self.number})",)
         if self.wait.what == "sleep":
             return (f"{self.place}: has slept",)
-        return (f"{self.place}: message {self.wait.name!r} has not come in time",)
+        if self.wait.what == "message":
+            return (f"{self.place}: {self.wait.thing} has not come in time",)
+        in_vain = "" if self.outcome == "succeeded" else " in vain"
+        return (f"{self.place}: has waited for {self.wait.thing}{in_vain}",)
+
+
+# --- what is declared for calls ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asks:
+    """What is declared for an agent call, and what the call was given: a finished call is found by both."""
+
+    declared: Mapping[str, Name[str]]
+    """Hashes of what is declared, such as the `instructions` and the `model`, by name."""
+    inputs: Name[str]
+    """Hash of the prompt; for a call in a typed function, of the arguments."""
 
 
 @dataclass(slots=True, kw_only=True)
-class ValueWritten(Unmentioned):
-    """A node of a graph wrote a value into memory while it was running."""
+class CallFact(PlacedFact, Notes):
+    """A note about a call whose answer is on record, in a run that was taken up."""
 
-    kind: ClassVar[str] = "value_written"
+    identity: ClassVar = ("call", "place")
     place: str
-    """Place of the attempt at the node."""
-    key: Name[str]
-    value: Payload[Any]
+    """The place of the call; for an agent call, of the attempt at the step that makes it."""
+    call: Name[str] = ""
+    """The agent call, as in `RequestPlace.call`; empty for a call of a typed function."""
+
+    @property
+    @override
+    def about(self) -> Key:
+        return ("agent call", self.place, self.call) if self.call else super(CallFact, self).about
+
+    @property
+    def name(self) -> str:
+        """The call, as texts for people show it."""
+        return f"{self.place}: agent call {self.call}" if self.call else f"{self.place}: the call"
 
 
 @dataclass(slots=True, kw_only=True)
-class MessagesAdded(Unmentioned):
-    """An attempt at a node added messages to the conversation of a graph."""
+class CallChanged(CallFact):
+    """What is declared for a call has changed since its answer was put on record. Listeners are told, too."""
 
-    kind: ClassVar[str] = "messages_added"
-    place: str
-    """Place of the attempt at the node."""
-    messages: Payload[Any]
-    """The messages; in a fact from a log, and in a trace, their JSON."""
-
-
-# --- workflows ---
-
-
-@dataclass(slots=True)
-class SkipRequested(StepEnds):
-    """Somebody asked to leave out a step that had started; its output is `None`."""
-
-    kind: ClassVar[str] = "skip_requested"
-    reason: Text[str] = ""
+    kind: ClassVar[str] = "call_changed"
+    attempt: int = 1
+    """Number of the attempt on record at that call."""
+    changed: tuple[str, ...]
+    """What has changed: `intent`, `context`, `instructions`, `model`, `output` or `settings`."""
+    answer: Literal["kept", "asked_anew"]
+    """Whether the answer on record is used, or the model is asked again. What is on record stays charged."""
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        why = f", because {self.reason}" if self.reason else ""
-        return (f"{self.place}: somebody skipped it{why}",)
-
-
-@dataclass(slots=True)
-class IterationStarted(StepFact):
-    """A loop of iterations of a step began."""
-
-    kind: ClassVar[str] = "iteration_started"
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: a loop of iterations began",)
-
-
-@dataclass(slots=True)
-class IterationReported(StepFact):
-    """An iteration of a step has given a result."""
-
-    kind: ClassVar[str] = "iteration_reported"
-    output: Payload[Any]
-    """The value itself; in a fact from a log, and in a trace, its JSON."""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: an iteration has given a result",)
-
-
-@dataclass(slots=True)
-class IterationAborted(StepFact):
-    """A loop of iterations was ended before its time."""
-
-    kind: ClassVar[str] = "iteration_aborted"
-    reason: Text[str] = ""
-
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        why = f", because {self.reason}" if self.reason else ""
-        return (f"{self.place}: the loop was aborted{why}",)
+        kept = self.answer == "kept"
+        done = "keeps its answer, although" if kept else "asks anew, because"
+        return (f"{self.name} {done} {what_changed(self.changed)}",)
 
 
 @dataclass(slots=True, kw_only=True)
-class CheckpointSet(Fact):
-    """Somebody set a checkpoint: a state of a workflow, to which it can go back."""
+class CallLeftOver(CallFact):
+    """A call or nested run on record was not made again, because an answer before it was asked anew.
 
-    kind: ClassVar[str] = "checkpoint_set"
-    label: Name[str]
+    It stays charged.
+    """
 
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"checkpoint {self.label!r} was set",)
-
-
-@dataclass(slots=True, kw_only=True)
-class CheckpointRestored(Fact):
-    """A workflow went back to a checkpoint. Its steps since then no longer count; their cost does."""
-
-    kind: ClassVar[str] = "checkpoint_restored"
-    label: Name[str]
+    kind: ClassVar[str] = "call_left_over"
 
     @override
     def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"the run went back to checkpoint {self.label!r}",)
-
-    @override
-    def update_running(self, running: dict[str, None]) -> None:
-        running.clear()
+        return (f"{self.name} on record is not made again, because an answer before it was asked anew",)
 
 
 # --- calls of typed functions ---
 
 
 @dataclass(slots=True, kw_only=True)
-class CallEnded(Fact):
+class CallEnded(PlacedFact, Ends):
     """A call of a typed function returned or raised."""
 
     kind: ClassVar[str] = "call_ended"
+    holds: ClassVar = "the output of {0.place!r}"
+    identity: ClassVar = ("call", "place")
     place: str
     """Place of the call, the same for all attempts: `body@1/classify#3f2a9c1b0d4e`."""
     attempt: int = 1
@@ -1034,6 +1102,14 @@ class CallEnded(Fact):
     time."""
     is_stored: bool = True
     """Whether the output is on record. It is not if it has no JSON form."""
+    declared: Mapping[str, Name[str]] = field(default_factory=dict)
+    """Hashes of what is declared for the call, by name, as in `Asks`. Empty for a function that has a body,
+    in a run without a store, and in a log of format 2."""
+
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "succeeded" if self.failure is None else "failed"
 
     @property
     def step_id(self) -> str:
@@ -1076,49 +1152,119 @@ class RequestPlace:
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestSent(Unmentioned):
+class RequestSent(Begins):
     """A request to a model is about to be sent."""
 
     kind: ClassVar[str] = "request_sent"
+    says: ClassVar = None
+    makes_values: ClassVar = True
+    holds: ClassVar = (
+        "the messages to model {0.record.model!r} (PipelineConfig(record_messages=False) leaves them out)"
+    )
+    identity: ClassVar = ("request", "id")
     id: str
     request: RequestPlace
     record: RequestRecord
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
     """Whether it repeats the previous request of the same call, because that response was not usable."""
+    asks: Asks | None = None
+    """What the agent call asks for, with the first request that a process sends for it. `None` in a run
+    without a store, and in a log of format 2."""
+    messages: Payload[Any] = None
+    """What the request adds to its conversation: the messages after the last response.
+
+    In a fact from a log, and in a trace, the JSON of a list of messages of PydanticAI. `None` if messages are
+    not on record, and if the same messages were just sent and not answered. No run needs them to go on.
+    """
+    history: int = 0
+    """Number of messages in the request before them: of earlier requests, or given to the agent."""
     asked: Asked = field(default=None, compare=False, repr=False)
     """Function that computes the fingerprint, in a run without a store; else `None`."""
 
+    @override
+    def detached(self) -> Self:
+        if self.asked is None:
+            return self
+        return replace(self, request=replace(self.request, fingerprint=self.asked()), asked=None)
+
+    @property
+    @override
+    def where(self) -> str:
+        return self.request.place
+
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class RequestEnded(Unmentioned):
+class RequestEnded(Ends):
     """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
+    says: ClassVar = None
+    makes_values: ClassVar = True
+    holds: ClassVar = "a response of model {0.record.model!r}"
+    identity: ClassVar = ("request", "id")
     id: str
     record: RequestRecord
     response: Payload[Any] = None
     """The response, a `ModelResponse` of PydanticAI; in a fact from a log, and in a trace, its JSON."""
 
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        return "failed" if self.response is None else "succeeded"
+
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class SpendingRecorded(Unmentioned):
+class AgentCallEnded(PlacedFact, Ends):
+    """An agent call ended although its last answer calls tools, as with deferred calls of tools.
+
+    Any other call ends with an answer that calls no tool, so that answer says it.
+    """
+
+    kind: ClassVar[str] = "agent_call_ended"
+    says: ClassVar = None
+    identity: ClassVar = ("agent call", "place", "call")
+    call: Name[str]
+    attempt: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SpendingRecorded(PlacedFact, Begins, PlanFact):
     """A step recorded or reserved spending that is not a request of an agent."""
 
     kind: ClassVar[str] = "spending_recorded"
-    place: str
+    says: ClassVar = None
+    identity: ClassVar = ("spending", "id")
     record: RequestRecord
     """For a reservation, the record that counts if no later fact settles it."""
     id: str = ""
     """Id of the reservation, if it is one. A later fact with the same id settles it."""
 
+    @property
+    @override
+    def spending(self) -> RequestRecord:
+        return self.record
+
 
 @dataclass(slots=True, kw_only=True)
-class ToolEnded(Unmentioned):
+class ToolEnded(PlacedFact, Ends):
     """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
-    place: str
+    says: ClassVar = None
+    makes_values: ClassVar = True
+    holds: ClassVar = "the result of tool {0.tool!r} in {0.place!r}"
+    identity: ClassVar = ("tool", "place", "tool")
     tool: Name[str]
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: Payload[Any] = None
@@ -1130,47 +1276,58 @@ class ToolEnded(Unmentioned):
     deferred: Literal["approval", "call"] | None = None
     """Why the call was deferred: it needs `approval`, or its result comes from outside (`call`)."""
 
+    @property
+    @override
+    def outcome(self) -> Outcome:
+        if self.deferred is not None:
+            return "incomplete"
+        if self.retry is None:
+            return "succeeded"
+        return "failed" if self.is_final else "retried"
+
 
 @dataclass(slots=True, kw_only=True)
-class OnceStarted(Fact):
+class OnceStarted(PlacedFact, Begins):
     """A side effect of `ctx.once` is about to happen."""
 
     kind: ClassVar[str] = "once_started"
+    says: ClassVar = "{0.place}: does {0.name!r}, once in this run"
+    identity: ClassVar = ("once", "place", "name")
     place: str
     """Place of the step, without the attempts at it and at the steps around it."""
     name: Name[str]
 
-    @override
-    def sentences(self, run: Telling) -> tuple[str, ...]:
-        return (f"{self.place}: does {self.name!r}, once in this run",)
-
 
 @dataclass(slots=True, kw_only=True)
-class OnceDone(Unmentioned):
+class OnceDone(PlacedFact, Ends):
     """A side effect of `ctx.once` has happened."""
 
     kind: ClassVar[str] = "once_done"
-    place: str
+    says: ClassVar = None
+    holds: ClassVar = "the result of once({0.name!r}) in {0.place!r}"
+    identity: ClassVar = ("once", "place", "name")
     name: Name[str]
     result: Payload[Any]
     """The result of the side effect; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
-class OnceFailed(Unmentioned):
+class OnceFailed(PlacedFact, Ends):
     """A side effect of `ctx.once` raised an exception. So it has ended, and no crash interrupted it."""
 
     kind: ClassVar[str] = "once_failed"
-    place: str
+    says: ClassVar = None
+    identity: ClassVar = ("once", "place", "name")
+    ends_as: ClassVar[Outcome] = "failed"
     name: Name[str]
 
 
 @dataclass(slots=True, kw_only=True)
-class ReplayDiverged(Fact):
+class ReplayDiverged(PlacedFact, Notes):
     """A request differs from the one on record for its place, so it was sent and paid for again."""
 
     kind: ClassVar[str] = "replay_diverged"
-    place: str
+    identity: ClassVar = ("agent call", "place", "call")
     call: Name[str]
 
     @override
@@ -1179,41 +1336,5 @@ class ReplayDiverged(Fact):
         return (f"{self.place}: agent call {self.call} {what}",)
 
 
-AnyFact: TypeAlias = (
-    RunStarted
-    | RunResumed
-    | RunFinished
-    | PauseRequested
-    | StopRequested
-    | StepStarted
-    | StepSkipped
-    | StepFinished
-    | StepFailed
-    | StepCancelled
-    | StepHalted
-    | StepRetried
-    | EdgesResolved
-    | BranchTimedOut
-    | QuestionAsked
-    | AnswerGiven
-    | WaitStarted
-    | WaitEnded
-    | ValueWritten
-    | MessagesAdded
-    | SkipRequested
-    | IterationStarted
-    | IterationReported
-    | IterationAborted
-    | CheckpointSet
-    | CheckpointRestored
-    | CallEnded
-    | RequestSent
-    | RequestEnded
-    | SpendingRecorded
-    | ToolEnded
-    | OnceStarted
-    | OnceDone
-    | OnceFailed
-    | ReplayDiverged
-)
-"""All facts that the log of a run can hold."""
+AnyFact: TypeAlias = Fact
+"""Any fact that the log of a run can hold: another name of `Fact`."""

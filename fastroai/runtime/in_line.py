@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Final, Generic
 
 from fastroai.errors import BudgetExceeded
@@ -13,7 +14,16 @@ from fastroai.runtime.events import BudgetWaiting
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.stops import ADVICE, MOST_NAMED, check_all, refusal_of, worded
+from fastroai.runtime.stops import (
+    ADVICE,
+    MOST_NAMED,
+    check_all,
+    keep,
+    place_on_record,
+    refusal_of,
+    tell_waited,
+    worded,
+)
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.runtime.wakeup import Wakeup
 
@@ -37,6 +47,7 @@ class InLine(Generic[TermsT]):
         self.short: BudgetExceeded | None = None
         self.short_of: tuple[Account, Measure] | None = None
         self._told_of_waiting = False
+        self._waits_for = ""
         self._whole = terms
         self._ledger = accounts[0].ledger
         around = tuple(hold for hold in holds_around(scope) if hold.ledger is self._ledger)
@@ -50,7 +61,7 @@ class InLine(Generic[TermsT]):
 
     async def take(self) -> None:
         """Wait for the request's turn and for money. Raises `BudgetExceeded` if there is never enough."""
-        claim = self._claim
+        claim, began = self._claim, monotonic()
         with self.scope.lock:
             self._ledger.expect(claim)
         try:
@@ -67,6 +78,9 @@ class InLine(Generic[TermsT]):
             if isinstance(error, BudgetExceeded):
                 explain(error, self._whole)
             raise
+        finally:
+            if self._waits_for:
+                tell_waited(self.scope, self._waits_for, began)
 
     async def _come(self) -> None:
         """Ask the budgets, once the requests that come at the same time are counted, so that they share."""
@@ -123,8 +137,10 @@ class InLine(Generic[TermsT]):
             if short:
                 short[0][0].told_of_waiting = True
         if waiting is not None:
+            self._waits_for = waiting.waits_for
             if is_news:
                 logger.warning("requests wait for %s", waiting)
+            keep(self.scope, waiting)
             await self.scope.emit(waiting)
 
     def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
@@ -143,6 +159,7 @@ class InLine(Generic[TermsT]):
         needs, limit, left = (worded(measure, each) for each in (asked, account.budget, account.room))
         return BudgetWaiting(
             part=self.scope.part,
+            place=place_on_record(self.scope),
             scope_path=account.path,
             waits_for=f"{needs} of a budget of {limit}, of which {left} is neither spent nor reserved",
             held_by=tuple(f"{where}: {worded(measure, amounts)}" for amounts, where in held[:MOST_NAMED]),

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Protocol
 
 from fastroai.errors import CircuitOpenError
@@ -16,9 +17,11 @@ from fastroai.runtime.events import (
     CircuitClosed,
     CircuitOpened,
 )
+from fastroai.runtime.in_line import TOLD_AFTER
 from fastroai.runtime.provider_limits import ProviderDesk, ProviderLimit, all_of
 from fastroai.runtime.provider_line import Ticket
 from fastroai.runtime.scope import Scope
+from fastroai.runtime.stops import tell_waited
 
 
 class TokensExpected(Protocol):
@@ -77,7 +80,8 @@ class Permit:
                 expected = tokens(desk.usual_output(self._model)) if desk.counts_tokens else 0
                 ticket = Ticket(expected, inside=inside)
                 watched = functools.partial(_watched, guards)
-                await desk.wait_turn(ticket, refuse, functools.partial(_in_line, self._scope), watched)
+                in_line = functools.partial(_in_line, self._scope, self._provider)
+                await desk.wait_turn(ticket, refuse, in_line, watched)
                 self._slots.append((desk, ticket))
             for guard in guards:
                 self._passes.append((guard, guard.enter()))
@@ -164,6 +168,11 @@ def _watched(guards: Sequence[Guard], wake: Callable[[], None]) -> AbstractConte
 
 
 @contextmanager
-def _in_line(scope: Scope) -> Iterator[None]:
-    with scope.in_line(), waiting_inside(scope):
-        yield
+def _in_line(scope: Scope, provider: str) -> Iterator[None]:
+    began = monotonic()
+    try:
+        with scope.in_line(), waiting_inside(scope):
+            yield
+    finally:
+        if monotonic() - began >= TOLD_AFTER:
+            tell_waited(scope, f"its turn under the provider limit of {provider}", began)

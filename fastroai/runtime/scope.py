@@ -22,7 +22,7 @@ from fastroai.places import quoted
 from fastroai.records import AgentCallUsage, RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
-from fastroai.runtime.facts import AnyFact, Part, RunEvent
+from fastroai.runtime.facts import Fact, Part, RunEvent
 from fastroai.runtime.flow import Flow, read_by_this_task
 from fastroai.runtime.in_flight import AgentCharges, Charge, InFlight, SetAside, usage_of_calls
 from fastroai.runtime.labels import NO_LABELS, Labels
@@ -108,7 +108,7 @@ class FactLog(Protocol):
     scope: Scope
     """The scope of the run."""
 
-    def note(self, fact: AnyFact) -> None:
+    def note(self, fact: Fact) -> None:
         """Add a fact. Works from any thread."""
         ...
 

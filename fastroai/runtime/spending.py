@@ -73,6 +73,7 @@ def limit_stop(
     )
     error.key, error.window, error.stopped = account.key, account.window, stopped
     error.resets_at = balance.resets_at
+    error.resets_in = None if balance.resets_at is None else balance.resets_at - balance.now
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import (
@@ -15,9 +16,12 @@ from fastroai.errors import (
     UnpricedModelError,
 )
 from fastroai.records import usd_to_microcents
+from fastroai.runtime.events import BudgetRefused, BudgetWaiting, RequestWaited
+from fastroai.runtime.facts import FailureFacts
 from fastroai.runtime.ledger import Account, Amounts, Measure, Room
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.terms import RequestTerms
+from fastroai.tracing.attributes import error_type
 from fastroai.usage.money import format_cost
 from fastroai.usage.references import near_reference
 
@@ -136,3 +140,31 @@ _STOPS: Final[dict[Measure, type[BudgetExceeded]]] = {
     "tokens": TokenBudgetExceeded,
     "requests": RequestBudgetExceeded,
 }
+
+
+def place_on_record(scope: Scope) -> str:
+    """Return the place of a scope in the log of its run; empty outside of runs."""
+    return "" if scope.log is None else scope.place_within(scope.log.scope)
+
+
+def keep(scope: Scope, fact: BudgetRefused | BudgetWaiting | RequestWaited) -> None:
+    """Put a note on record, if a store keeps the run."""
+    if scope.on_record and scope.log is not None:
+        scope.log.note(fact)
+
+
+def refused(scope: Scope, stop: BudgetExceeded) -> BudgetRefused:
+    """Put a refusal on record, if a store keeps the run. Return it for listeners."""
+    failure = FailureFacts(error_type=error_type(stop), message=str(stop), failure_class="terminal")
+    event = BudgetRefused(part=scope.part, place=place_on_record(scope), failure=failure, raised=stop)
+    keep(scope, event)
+    return event
+
+
+def tell_waited(scope: Scope, waits_for: str, began: float) -> None:
+    """Say that a request waits no longer, which it did from a monotonic time on."""
+    waited = RequestWaited(
+        part=scope.part, place=place_on_record(scope), waits_for=waits_for, seconds=monotonic() - began
+    )
+    keep(scope, waited)
+    scope.note(waited)

@@ -72,6 +72,16 @@ class RequestTerms(Protocol):
         return False
 
     @property
+    def is_asked_again(self) -> bool:
+        """Whether a longer answer is asked for, if one that was given a lower `max_tokens` is cut there."""
+        return False
+
+    @property
+    def enough(self) -> int | None:
+        """Tokens of an answer that are likely to be enough; `None` if that is not known."""
+        return None
+
+    @property
     def expected_usd(self) -> Decimal | None:
         """US dollars that the request is expected to cost; `None` if only its bound is known."""
         return None

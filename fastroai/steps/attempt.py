@@ -8,10 +8,9 @@ from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
 from fastroai.runtime import Clock, Scope, record_spending, unknown_cost
 from fastroai.runtime.crossings import crossing
-from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
+from fastroai.runtime.stops import refused
 from fastroai.steps.durability import record_own_spending
-from fastroai.tracing.metrics import record_refusal
 
 
 class AttemptState:
@@ -50,8 +49,10 @@ class AttemptState:
         if crossed is not None:
             stop = crossed.stop(scope, "recorded")
         if stop is not None:
+            from fastroai.tracing.metrics import record_refusal
+
             record_refusal(stop)
-            scope.note(BudgetRefused(part=scope.part, error=stop))
+            scope.note(refused(scope, stop))
         self.refusal = stop or unknown_cost(scope, record)
         if self.refusal is not None:
             raise self.refusal

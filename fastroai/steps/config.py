@@ -28,6 +28,7 @@ from fastroai.runtime import (
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
+from fastroai.store.declarations import OnChanged, check_on_changed
 from fastroai.store.journal import Durability
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, check_codec
@@ -158,6 +159,11 @@ class PipelineConfig(ExecutionConfig):
     codec, and not their own."""
     durability: Durability = "sync"
     """`"sync"`: the run goes on when a fact is stored. `"async"`: at once, at most 1,000 facts ahead."""
+    on_changed: OnChanged = "ask"
+    """What a resumed run does when its code makes a call that is on record, and the intent, context,
+    instructions, model, output type or settings that are declared for it have changed since then. `"ask"`:
+    it asks the model anew. `"keep"`: it uses the answer on record. `"fail"`: it raises `CallChangedError`. A
+    run inside of another one does what that one does."""
     lease: Duration = DEFAULT_TERMS.seconds
     """Seconds after which a process that has a run counts as dead if it has not renewed its lease. A thread
     of the process renews it three times in this time."""
@@ -165,6 +171,9 @@ class PipelineConfig(ExecutionConfig):
     """Seconds for which that thread goes on renewing while code of a step blocks the event loop."""
     codec: PayloadCodec | None = None
     """Codec through which inputs, outputs, responses and tool results go on their way to the store."""
+    record_messages: bool = True
+    """Whether a run has on record which messages each request adds to its conversation, for
+    `RunTrace.conversations`. Going on needs none of them. It holds for nested runs, too."""
     sinks: Sequence[Sink] = field(default=(), hash=False)
     """Functions that tell people the questions of a waiting run: `fastroai.human.to_console`, or your own.
     Those of a nested run are called, too, for the questions that are asked in it."""
@@ -179,6 +188,7 @@ class PipelineConfig(ExecutionConfig):
             object.__setattr__(self, "store", adapt_run_store(self.store))
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
+        check_on_changed(self.on_changed)
         self.lease_terms  # noqa: B018  # checks them
         check_codec(self.codec)
         object.__setattr__(self, "sinks", checked_sinks(self.sinks))

@@ -22,7 +22,7 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.human.asking import Ask
-from fastroai.human.waiting import Receive, sleep
+from fastroai.human.waiting import Awaited, Receive, Sleep
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -51,21 +51,17 @@ from fastroai.steps.durability import (
     step_place,
 )
 from fastroai.steps.fanout import run_bounded
-from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
+from fastroai.steps.once import IfInterrupted, OnceRegister, SideEffect, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
-from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
-from fastroai.steps.spend_price import Units
-from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import BudgetLike, CostCalculator
+from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
-from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -74,6 +70,9 @@ if TYPE_CHECKING:
 
     from fastroai.calls.response import ChatResponse
     from fastroai.calls.stream import ChatStream
+    from fastroai.steps.reserving import Spend
+    from fastroai.steps.spend_price import Units
+    from fastroai.usage import CostCalculator
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT")
@@ -93,7 +92,6 @@ class RunData:
     pipeline: str
     path: tuple[str, ...]
     """Names of the scopes around the run, and of the run itself, outermost first."""
-    calculator: CostCalculator
     shared: Shared = field(default_factory=Shared)
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Declared types of outputs, by step id. Steps without a declared type are missing."""
@@ -666,8 +664,8 @@ class StepContext(Generic[DepsT_co]):
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
-        return await OnceRegister.of(self._scope).run(
-            effect,
+        wanted = SideEffect(
+            effect=effect,
             log=log_of(self._scope) or Log(self._scope),  # outside of runs, there is no log
             run_id=self.run_id,
             place=without_attempts(step_place(self._scope)),
@@ -676,6 +674,7 @@ class StepContext(Generic[DepsT_co]):
             returns=returns,
             if_interrupted=if_interrupted,
         )
+        return await OnceRegister.of(self._scope).run(wanted)
 
     def once_sync(
         self,
@@ -766,9 +765,7 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             ConfigurationError: the time has no time zone, or the duration is negative.
         """
-        self._check_open()
-        place, name = step_place(self._scope), self._waited("") if name is None else name
-        await sleep(self._scope, place, self.visit, name, until)
+        await self._wait(Sleep(until), name)
 
     sleep_sync = blocking(sleep, of="ctx", home=loop_of_run)
 
@@ -802,10 +799,9 @@ class StepContext(Generic[DepsT_co]):
             MessageTimedOut: nobody sent a message in time.
             ConfigurationError: no store keeps the run, or an option is invalid.
         """
-        self._check_open()
-        message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
-        place = step_place(self._scope)
-        return await message.received(self._scope, place, self.visit, self._waited(name))
+        return await self.wait_for(
+            Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
+        )
 
     @overload
     def receive_sync(self, name: str, value_type: type[T], **options: Unpack[WaitOptions[T]]) -> T: ...
@@ -815,11 +811,33 @@ class StepContext(Generic[DepsT_co]):
     def receive_sync(self, *args: Any, **options: Any) -> Any:
         """`receive` for steps that are not `async`."""
 
-    def _waited(self, name: str) -> str:
+    async def wait_for(self, awaited: Awaited[T], *, name: str | None = None) -> T:
+        """Wait for something, of any kind that a subclass of `Awaited` describes.
+
+        If it has not come, the step halts here, as with `ask`; `wake` resumes the run when it is time to look
+        again. What has come is on record: later attempts and processes get the same value.
+
+        Args:
+            awaited: What to wait for.
+            name: Tells this wait from others of the step for the same. By default, they are numbered, which
+                is enough if they come in the same order each time.
+
+        Raises:
+            ConfigurationError: it has not come, and no store keeps the run.
+            ValueNotStorable: the value of the wait cannot be stored.
+        """
+        return await self._wait(awaited, name)
+
+    wait_for_sync = blocking(wait_for, of="ctx", home=loop_of_run)
+
+    async def _wait(self, awaited: Awaited[T], name: str | None) -> T:
+        self._check_open()
         if self._waits is None:
             self._waits = Counter()
-        self._waits[name] += 1
-        return str(self._waits[name])
+        kind = f"{awaited.what} {awaited.name}"
+        self._waits[kind] += name is None
+        ordinal = str(self._waits[kind]) if name is None else name
+        return await awaited.waited(self._scope, step_place(self._scope), self.visit, ordinal)
 
     @overload
     def ask_sync(self, question: object, answer_type: type[T], **options: Unpack[AskOptions[T]]) -> T: ...
@@ -876,13 +894,10 @@ class StepContext(Generic[DepsT_co]):
         }
         for option, count in counts.items():
             check_count(option, count, required=True)
-        record = price_record(
-            calculator_of(cost_calculator, self._data.run.calculator),
-            model,
-            provider,
-            Tokens(**counts),
-            cost_usd,
-        )
+        from fastroai.steps.spending import price_record  # loads PydanticAI
+        from fastroai.usage.pricing import calculator_of
+
+        record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
         scope = self._scope.in_this_process()
         scope.check_process()
         tags, tenant = scope.labels
@@ -913,10 +928,11 @@ class StepContext(Generic[DepsT_co]):
             ConfigurationError: an invalid amount or unit.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
+        from fastroai.steps.reserving import spend_in  # loads PydanticAI
+
         self._check_open()
-        calculator = calculator_of(cost_calculator, self._data.run.calculator)
         scope = self._scope.in_this_process()
-        return spend_in(scope, usd, model, provider, units, price_usd, calculator)
+        return spend_in(scope, usd, model, provider, units, price_usd, cost_calculator)
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))

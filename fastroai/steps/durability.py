@@ -31,8 +31,8 @@ from fastroai.runtime.scope import RUNS
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.log import Log, log_of, run_of
+from fastroai.store.memo import Memo, agent_call_key
 from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json
 from fastroai.tracing import attributes
@@ -54,11 +54,15 @@ def step_place(scope: Scope) -> str:
 
 
 def restore_spending(scope: Scope) -> None:
-    """Count in a step, or a nested pipeline or graph, its spending in earlier processes."""
+    """Count in a step, a nested run or a call of a typed function its spending in earlier processes."""
     durable = run_of(scope)
-    if durable is not None and durable.recorded.charges():
-        place = step_place(scope)
-        charges, agent_calls = durable.recorded.charges(place), durable.recorded.agent_calls(place)
+    if durable is None or not durable.recorded.resumptions:
+        return
+    place = step_place(scope)
+    durable.recorded.come_again(("call", place))
+    if durable.recorded.charges():
+        charges = durable.recorded.charges(place)
+        agent_calls = durable.recorded.agent_calls(charges)
         scope.restore(charges, agent_calls)
         if scope.parent is not None:  # routers, and agents whose tools run pipelines
             scope.parent.recount(charges, agent_calls)
@@ -68,14 +72,15 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
     """Count in the scope of an agent call the spending of its earlier attempts in earlier processes."""
     durable = run_of(scope)
     if durable is not None and call.call is not None:
-        place, used = durable.place(step), calls_used(step, call)
-        scope.recount(durable.recorded.charges_before(place, call.call, used.attempt))
+        key, used = agent_call_key(durable.place(step), call.call), calls_used(step, call)
+        for attempt in range(1, used.attempt):
+            scope.recount(durable.recorded.charges_of(key, attempt))
 
 
 def attempts_used(scope: Scope) -> RetriesUsed:
     """Return the retries that a mapped step has used, with the number of its next attempt."""
     durable = run_of(scope)
-    return NO_RETRIES_USED if durable is None else durable.recorded.progress(step_place(scope))
+    return NO_RETRIES_USED if durable is None else durable.recorded.used(("step", step_place(scope)))
 
 
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
@@ -83,14 +88,11 @@ def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     durable = run_of(scope)
     if durable is None or call.call is None:
         return NO_RETRIES_USED
-    return durable.recorded.call_progress(durable.place(scope), call.call)
+    return durable.recorded.used(agent_call_key(durable.place(scope), call.call))
 
 
 def call_retried(scope: Scope, call: str, retry: Retry) -> StepRetried:
     """Log that an attempt at an agent call failed, and that another one follows. Return that fact."""
-    durable = run_of(scope)
-    if durable is not None:  # replayed requests are not among the new ones
-        durable.recorded.mark_call_retried(durable.place(scope), call, retry.failed_attempt)
     return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call, "call")
 
 
@@ -100,17 +102,14 @@ async def tell_not_accepted(scope: Scope, call: str, error: Exception) -> None:
     This is told only once: a run that is resumed may come by here again.
     """
     durable = run_of(scope)
-    if durable is None or not durable.recorded.was_retried(durable.place(scope), call):
+    if durable is None or not durable.recorded.was_retried(agent_call_key(durable.place(scope), call)):
         retry = Retry(error, FailureClass.TERMINAL, 0.0, 1, NO_RETRIES_USED)
         await scope.emit(call_retried(scope, call, retry))
 
 
 def step_retried(scope: Scope, retry: Retry) -> StepRetried:
     """Log that an attempt at a step failed, and that another one follows. Return that fact."""
-    durable, place = run_of(scope), step_place(scope)
-    if durable is not None:
-        durable.recorded.mark_step(place, retry.failed_attempt, "retried")
-    return _retried(scope, retry, place, "", "step")
+    return _retried(scope, retry, step_place(scope), "", "step")
 
 
 def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]) -> StepRetried:
@@ -126,6 +125,8 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
         raised=retry.error,
     )
     if (log := log_of(scope)) is not None:
+        if log.run is not None:  # replayed requests are not among the new ones
+            log.run.recorded.mark(fact.about, fact.attempt, "retried")
         log.note(fact)
     return fact
 
@@ -156,7 +157,7 @@ class SpendingOnRecord:
         if (log := log_of(scope)) is None:
             return None
         spending = cls(log, log.place(scope), secrets.token_hex(16))
-        await log.announce(spending._entry(record))
+        await log.begin(spending._entry(record))
         return spending
 
     def ended(self, record: RequestRecord) -> None:
@@ -197,16 +198,17 @@ def _message(error: BaseException) -> str:
 
 def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> ConversationState[Any] | None:
     """Return the last conversation state that a step has returned in an earlier process."""
-    known = durable.recorded.conversations.get(step_place(scope))
+    ends = reversed(durable.recorded.about(("step", step_place(scope))))
+    known = next(
+        (one for one in ends if isinstance(one, StepFinished) and one.conversation is not None), None
+    )
     if known is None:
         return None
     state = stored_output(durable.recorded, known, declared, durable.codec)
     return state if isinstance(state, ConversationState) else None
 
 
-def stored_output(
-    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
-) -> object:
+def stored_output(recorded: Memo, entry: StepFinished, declared: Any, codec: PayloadCodec | None) -> object:
     """Return the output of a step that is on record.
 
     Raises:

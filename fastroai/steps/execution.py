@@ -23,6 +23,8 @@ from fastroai.steps.context import StepContext, StepData, scope_of
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
+from fastroai.steps.spend_windows import or_wait
+from fastroai.store.changes import tell_left_over
 from fastroai.tracing import NoOpTracer, attributes
 
 _NO_TRACER: Final = NoOpTracer()
@@ -127,7 +129,7 @@ async def _attempt(
 ) -> OutputT:
     scope.attempt = attempt
     if scope.account is not None or scope.ceilings:
-        await refuse_if_crossed(scope)
+        await or_wait(scope, refuse_if_crossed(scope), "step")
     state = AttemptState(scope, clock)
     context = StepContext(state, data, deps, config, started, map_step)
     try:
@@ -144,6 +146,8 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
+        if scope.on_record:
+            tell_left_over(scope)
         return output
     except Exception:
         await state.in_the_books()

@@ -9,25 +9,27 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CoroutineType
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
 from fastroai.runtime.facts import (
+    Begins,
+    Ends,
     OnceDone,
     OnceFailed,
     OnceStarted,
 )
 from fastroai.runtime.scope import Scope, current_tool_calls
 from fastroai.runtime.threads import depth, work_for
+from fastroai.store.effect import effect
 from fastroai.store.log import Log, run_of
-from fastroai.store.payloads import seal, unseal
-from fastroai.store.runs import DurableRun
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.payloads import unseal
+from fastroai.store.values import value_from_json
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ def idempotency_key(run_id: str, place: str) -> str:
 def is_on_record(scope: Scope, place: str, name: str) -> bool:
     """Return whether an earlier process of the run has done a side effect."""
     run = run_of(scope)
-    return run is not None and isinstance(run.recorded.once(place, name), OnceDone)
+    return run is not None and run.recorded.last(("once", place, name), OnceDone) is not None
 
 
 class OnceRegister:
@@ -69,98 +71,108 @@ class OnceRegister:
             scope.once = cls()
         return scope.once
 
-    async def run(
-        self,
-        effect: Callable[[], Awaitable[T] | T],
-        *,
-        log: Log,
-        run_id: str,
-        place: str,
-        name: str,
-        step_id: str,
-        returns: type[T] | None,
-        if_interrupted: IfInterrupted,
-    ) -> T:
+    async def run(self, one: SideEffect[T]) -> T:
         """Return the result of an effect: a recorded one, or that of a call now.
 
         Callers that ask while the effect happens wait for it. An effect that failed is repeated.
         """
-        if if_interrupted not in ("repeat", "fail"):
-            raise ConfigurationError("if_interrupted", if_interrupted, "'repeat' or 'fail'")
-        key = (run_id, place, name)
+        key = (one.run_id, one.place, one.name)
         while (running := self._results.get(key)) is not None:
             await asyncio.wait([running])
             if not running.cancelled() and running.exception() is None:
                 return cast("T", running.result())
             if self._results.get(key) is running:
                 del self._results[key]
-        if key in self._interrupted and if_interrupted == "fail":
-            raise OnceInterrupted(step_id, name)
-        future = self._results[key] = asyncio.get_running_loop().create_future()
-        one = _Effect(log, place, name, step_id, returns, if_interrupted, future)
+        if key in self._interrupted:
+            one.check_repeatable()
+        one.result = self._results[key] = asyncio.get_running_loop().create_future()
         try:
-            return cast("T", await one.perform(effect))
+            return await one.perform()
         except asyncio.CancelledError:
             self._interrupted.add(key)  # not looked at if its result comes all the same
             raise
         finally:
-            if not one.goes_on and not future.done():
-                future.cancel()
+            if not one.goes_on and not one.result.done():
+                one.result.cancel()
 
 
-@dataclass(slots=True)
-class _Effect:
-    """A side effect that one caller performs."""
+@dataclass(slots=True, kw_only=True)
+class SideEffect(Generic[T]):
+    """A side effect that a step asks for."""
 
+    effect: Callable[[], Awaitable[T] | T]
     log: Log
+    run_id: str
     place: str
     name: str
     step_id: str
-    returns: type[Any] | None
+    returns: type[T] | None
     if_interrupted: IfInterrupted
-    result: asyncio.Future[object]
+    result: asyncio.Future[T] = field(init=False)
     """The result for other callers; cancelled if the effect failed."""
+    made: tuple[T] | None = None
+    """The result, once it is about to be put on record."""
     goes_on: bool = False
     """Whether a thread is still busy with the effect after its caller was cancelled."""
 
-    async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
-        """Return the recorded result, or that of `effect`, which is on record when this returns."""
-        log, run = self.log, self.log.run
-        if run is not None:
-            await run.check_held()
-        known = None if run is None else run.recorded.once(self.place, self.name)
-        if run is not None and isinstance(known, OnceDone):
-            self.result.set_result(self._recorded(known, run))
-            return self.result.result()
-        if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
+    def __post_init__(self) -> None:
+        if self.if_interrupted not in ("repeat", "fail"):
+            raise ConfigurationError("if_interrupted", self.if_interrupted, "'repeat' or 'fail'")
+
+    def check_repeatable(self) -> None:
+        """Raise `OnceInterrupted` if nobody knows whether the effect has happened, and that matters."""
+        if self.if_interrupted == "fail":
             raise OnceInterrupted(self.step_id, self.name)
-        await log.announce(OnceStarted(place=self.place, name=self.name))
-        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
+
+    async def perform(self) -> T:
+        """Return the recorded result, or that of the effect, which is on record when this returns."""
+        begins = OnceStarted(place=self.place, name=self.name)
         try:
-            result = await self._call(effect)
-        except Exception:
-            log.note(OnceFailed(place=self.place, name=self.name))
-            raise
-        finally:
-            current_tool_calls.reset(token)
-        done = self._done(result)  # if this fails, the effect stays on record as begun: it has happened
-        try:
-            await log.commit(done)
+            result = await effect(
+                self.log,
+                begins.about,
+                self._do,
+                begins=begins,
+                given=self._given,
+                done=self._done,
+                failed=lambda error: OnceFailed(place=self.place, name=self.name),
+            )
         except asyncio.CancelledError:
-            self.result.set_result(result)  # the commit goes on all the same
+            if self.made is not None:
+                self.result.set_result(self.made[0])  # the commit goes on all the same
             raise
         self.result.set_result(result)
         return result
 
-    async def _call(self, effect: Callable[[], Awaitable[object] | object]) -> object:
-        """Call an effect like a step: a coroutine function on the loop, any other in a worker thread."""
-        if inspect.iscoroutinefunction(effect):
-            return await effect()
+    def _given(self, known: Begins | Ends) -> tuple[T] | None:
+        """Return the result on record; `None` if the effect has failed, or may be repeated."""
+        if isinstance(known, OnceStarted):
+            self.check_repeatable()
+        if not isinstance(known, OnceDone):
+            return None
+        assert self.log.run is not None
+        try:
+            return (cast("T", value_from_json(unseal(known.result, self.log.run.codec), self.returns)),)
+        except ValidationError as error:
+            what = f"the result of once({self.name!r}) in {self.place!r} is not of the type that is declared"
+            raise RunCorrupt(self.run_id, 0, f"{what}: {error}") from error
+
+    async def _do(self) -> T:
+        token = current_tool_calls.set(current_tool_calls.get().inside_effect(self.name))
+        try:
+            return await self._call()
+        finally:
+            current_tool_calls.reset(token)
+
+    async def _call(self) -> T:
+        """Call the effect like a step: a coroutine function on the loop, any other in a worker thread."""
+        if inspect.iscoroutinefunction(self.effect):
+            return cast("T", await self.effect())
         loop, here = asyncio.get_running_loop(), depth()
         if here not in _threads:
             _threads[here] = ThreadPoolExecutor(32, thread_name_prefix="fastroai-once")
         here_and_now = copy_context()
-        thread = loop.run_in_executor(_threads[here], lambda: here_and_now.run(work_for, loop, effect))
+        thread = loop.run_in_executor(_threads[here], lambda: here_and_now.run(work_for, loop, self.effect))
         try:
             await asyncio.wait([thread])
         except asyncio.CancelledError:
@@ -168,9 +180,9 @@ class _Effect:
             thread.add_done_callback(self._end_unattended)
             raise
         result = thread.result()
-        return await result if inspect.isawaitable(result) else result
+        return cast("T", await result if inspect.isawaitable(result) else result)
 
-    def _end_unattended(self, thread: asyncio.Future[object]) -> None:
+    def _end_unattended(self, thread: asyncio.Future[Any]) -> None:
         """Record the effect of a thread that could not be stopped: it has happened, for whoever asks next."""
         try:
             result = thread.result()
@@ -184,15 +196,8 @@ class _Effect:
         else:
             self.result.set_result(result)
 
-    def _done(self, result: object) -> OnceDone:
-        if (run := self.log.run) is not None:
-            what = f"the result of once({self.name!r}) in step {self.step_id!r}"
-            result = seal(value_to_json(result, self.returns, what), run.codec)
-        return OnceDone(place=self.place, name=self.name, result=result)
-
-    def _recorded(self, known: OnceDone, durable: DurableRun) -> object:
-        try:
-            return value_from_json(unseal(known.result, durable.codec), self.returns)
-        except ValidationError as error:
-            what = f"the result of once({self.name!r}) in {self.place!r} is not of the type that is declared"
-            raise RunCorrupt(durable.run_id, 0, f"{what}: {error}") from error
+    def _done(self, result: T) -> OnceDone:
+        what = f"the result of once({self.name!r}) in step {self.step_id!r}"
+        stored = self.log.stored(result, self.returns, what)
+        self.made = (result,)
+        return OnceDone(place=self.place, name=self.name, result=stored)

@@ -28,6 +28,7 @@ from fastroai.runtime import (
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
+from fastroai.steps.spend_windows import or_wait
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
@@ -175,7 +176,7 @@ class Spend:
         if self._reservation is not None:
             raise ConfigurationError("spend", self, "a new one for each time that something is bought")
         started = perf_counter()
-        reservation = await admit(self._scope, self._terms)
+        reservation = await or_wait(self._scope, admit(self._scope, self._terms), "spend")
         self._waited_ms = (perf_counter() - started) * 1000
         self._started_at, self._started = datetime.now(UTC), perf_counter()
         reservation.describe = self._unheard
@@ -282,8 +283,7 @@ def spend(
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """
-    calculator = calculator_of(cost_calculator)
-    return spend_in(current_scope(), usd, model, provider, units, price_usd, calculator)
+    return spend_in(current_scope(), usd, model, provider, units, price_usd, cost_calculator)
 
 
 def spend_in(
@@ -293,14 +293,14 @@ def spend_in(
     provider: str,
     units: Units | None,
     price_usd: Amount | None,
-    calculator: CostCalculator,
+    cost_calculator: CostCalculator | None,
 ) -> Spend:
     """Make a `Spend` in a scope, or in one of its own if there is none. See `spend`."""
     told, model = provider_and_name(model, provider or None)
     provider = told or ""
     known = {} if units is None else checked_units(units)
     own = None if price_usd is None else exact_dollars("price_usd", price_usd)
-    price = SpendPrice(calculator, model, provider, own)
+    price = SpendPrice(calculator_of(cost_calculator), model, provider, own)
     most = _most(price, usd, units, known)
     terms = SpendTerms(model=model or "spend", provider=provider, most=most, tokens=tokens_of(known))
     return Spend(scope, terms, price, known)

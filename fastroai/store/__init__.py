@@ -10,6 +10,7 @@ from fastroai.lazy import lazy_names
 if TYPE_CHECKING:
     from fastroai.store.adapter import adapt_run_store as adapt_run_store
     from fastroai.store.attempts import StepAttempt as StepAttempt
+    from fastroai.store.conversations import AgentConversation as AgentConversation
     from fastroai.store.encryption import EncryptingCodec as EncryptingCodec
     from fastroai.store.following import FollowedRun as FollowedRun
     from fastroai.store.hints import HintsChanges as HintsChanges
@@ -48,6 +49,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         ".adapter": ("adapt_run_store",),
         ".attempts": ("StepAttempt",),
+        ".conversations": ("AgentConversation",),
         ".encryption": ("EncryptingCodec",),
         ".following": ("FollowedRun",),
         ".hints": ("HintsChanges",),

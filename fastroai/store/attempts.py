@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, assert_never
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -14,6 +15,7 @@ from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.definitions import definition_at, needs_of
+from fastroai.store.memo import ChargeOnRecord, ChargesOnRecord
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
@@ -73,15 +75,6 @@ class StepAttempt:
 
 
 @dataclass(slots=True)
-class Spent:
-    """A request or other spending. Its final record replaces an earlier one when the log brings it."""
-
-    record: RequestRecord
-    at: datetime
-    """When the request was sent, or the other spending was recorded or reserved."""
-
-
-@dataclass(slots=True)
 class _Draft:
     """An attempt that is built up while the log is read."""
 
@@ -95,8 +88,7 @@ class _Draft:
     output: JsonValue = None
     failure: facts.FailureFacts | None = None
     delay: float | None = None
-    spent: list[Spent] = field(default_factory=list)
-    sent: list[tuple[facts.RequestSent, Spent]] = field(default_factory=list)
+    spent: list[ChargeOnRecord] = field(default_factory=list)
     call_retries: list[facts.StepRetried] = field(default_factory=list)
 
     def finished(self) -> StepAttempt:
@@ -117,7 +109,9 @@ class _Draft:
             records=tuple(records),
             requests=tuple(
                 SentRequest(call=sent.request.call, fingerprint=sent.request.fingerprint, record=spent.record)
-                for sent, spent in self.sent
+                for spent in self.spent
+                if isinstance(sent := spent.begins, facts.RequestSent)
+                and split_attempt(sent.where)[0] == self.place
             ),
             call_retries=tuple(self.call_retries),
         )
@@ -126,8 +120,8 @@ class _Draft:
 class Attempts:
     """Reads the attempts of a run from its whole log, in time linear in entries and dependencies."""
 
-    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
-        self.spent: list[Spent] = []
+    def __init__(self, entries: Iterable[facts.Fact]) -> None:
+        self.spent: list[ChargeOnRecord] = []
         """All spending of the run, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
         """Steps that wait for their next attempt, with the number of that attempt and its time."""
@@ -136,9 +130,11 @@ class Attempts:
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
         """Places of open steps, by the attempt around them."""
         self._last: dict[str, _Draft] = {}
-        self._sent: dict[str, Spent] = {}
-        self._inputs: dict[str, JsonValue] = {}
-        self._definition: JsonValue = None
+        self._charges = ChargesOnRecord()
+        self.inputs: dict[str, JsonValue] = {}
+        """The inputs of the run, with those that were given anew."""
+        self.definition: JsonValue = None
+        """The last definition."""
         self._outputs: dict[str, JsonValue] = {}
         for entry in entries:
             self._read(entry)
@@ -147,15 +143,15 @@ class Attempts:
         """Return all attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
-    def _read(self, entry: facts.AnyFact) -> None:
+    def _read(self, entry: facts.Fact) -> None:
         match entry:
             case facts.RunStarted():
-                self._inputs, self._definition = dict(entry.inputs), entry.definition
+                self.inputs, self.definition = dict(entry.inputs), entry.definition
             case facts.RunResumed():
                 self._end_all("interrupted", None)
-                self._inputs = {**self._inputs, **entry.inputs}
-                self._definition = entry.definition or self._definition
-            case facts.RunFinished():
+                self.inputs = {**self.inputs, **entry.inputs}
+                self.definition = entry.definition or self.definition
+            case facts.RunFact() if entry.reopens or isinstance(entry, facts.RunFinished):
                 self._end_all("cancelled", entry.at)
             case facts.StepStarted():
                 self._start(entry)
@@ -164,71 +160,33 @@ class Attempts:
                     draft.call_retries.append(entry)
             case facts.StepRetried() | facts.StepFinished() | facts.StepFailed():
                 self._end_attempt(entry)
-            case facts.StepCancelled():
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "cancelled", entry.at)
-            case facts.StepHalted():
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "incomplete", entry.at)
-            case facts.QuestionAsked(name="") | facts.AnswerGiven(name=""):
-                self._read_pause_node(entry)
-            case facts.QuestionAsked() | facts.AnswerGiven() | facts.WaitStarted() | facts.WaitEnded():
-                pass
-            case facts.RequestSent():
-                self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
-                if (draft := self._at(entry.request.place, entry.at)) is not None:
-                    draft.sent.append((entry, spent))
-            case facts.RequestEnded() if entry.id in self._sent:
-                self._sent[entry.id].record = entry.record
-            case facts.SpendingRecorded() if entry.id in self._sent:
-                self._sent[entry.id].record = entry.record
-            case facts.SpendingRecorded():
-                spent = self._spend(entry.place, entry.record, entry.at)
-                if entry.id:
-                    self._sent[entry.id] = spent
-            case (
-                facts.ToolEnded()
-                | facts.ReplayDiverged()
-                | facts.OnceStarted()
-                | facts.OnceDone()
-                | facts.OnceFailed()
-            ):
+            case facts.StepEnds():
+                self._end_open(entry, "incomplete" if entry.outcome == "incomplete" else "cancelled")
+            case facts.QuestionAsked(name=""):  # of a pause node, which ends with it
+                self._end_open(entry, "incomplete", entry.question)
+            case facts.AnswerGiven(name=""):
+                self._read_answer(entry)
+            case facts.Begins() | facts.Ends() if entry.spending is not None:
+                with suppress(KeyError):  # the end of what never began
+                    spent = self._charges.read(entry, entry.spending, len(self.spent))
+                    if spent is not None:
+                        self._spend(spent)
+            case facts.PlacedFact() if not isinstance(entry, facts.CallEnded):
                 self._at(entry.place, entry.at)  # the attempt has begun, if it was waited for
-            case (
-                facts.PauseRequested()
-                | facts.StopRequested()
-                | facts.StepSkipped()
-                | facts.EdgesResolved()
-                | facts.BranchTimedOut()
-            ):
-                pass
-            case facts.SkipRequested():
-                if (open_draft := self._open.get(entry.place)) is not None:
-                    self._end(open_draft, "cancelled", entry.at)
-            case facts.CheckpointRestored():
-                self._end_all("cancelled", entry.at)
-            case facts.CallEnded() | facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
-                pass
-            case (
-                facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-            ):
-                pass
             case _:
-                assert_never(entry)
+                pass
 
-    def _read_pause_node(self, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
-        if isinstance(entry, facts.AnswerGiven):
-            if (asked := self._last.get(entry.place)) is not None:
-                if entry.place in self._open:  # a gate that was not asked, because of its policy
-                    self._end(asked, "succeeded", entry.at)
-                self._outputs[entry.place] = asked.output = entry.answer
-                asked.status, asked.ended_at = "succeeded", entry.at
-        elif (open_draft := self._open.get(entry.place)) is not None:
-            open_draft.output = entry.question
-            self._end(open_draft, "incomplete", entry.at)
+    def _end_open(self, entry: facts.StepFact, status: AttemptStatus, output: JsonValue = None) -> None:
+        if (draft := self._open.get(entry.place)) is not None:
+            draft.output = output
+            self._end(draft, status, entry.at)
+
+    def _read_answer(self, entry: facts.AnswerGiven) -> None:
+        if (asked := self._last.get(entry.place)) is not None:
+            if entry.place in self._open:  # a gate that was not asked, because of its policy
+                self._end(asked, "succeeded", entry.at)
+            self._outputs[entry.place] = asked.output = entry.answer
+            asked.status, asked.ended_at = "succeeded", entry.at
 
     # --- attempts begin ---
 
@@ -267,32 +225,30 @@ class Attempts:
 
     def _input_of(self, place: str) -> dict[str, JsonValue]:
         parent, slash, _ = place.rpartition("/")
-        needs = needs_of(definition_at(self._definition, place), step_name(place))
+        needs = needs_of(definition_at(self.definition, place), step_name(place))
         outputs = {
             before: self._outputs[key]
             for before in needs
             if (key := f"{parent}{slash}{quoted(before)}") in self._outputs
         }
-        return {"outputs": outputs} if slash else {"inputs": self._inputs, "outputs": outputs}
+        return {"outputs": outputs} if slash else {"inputs": self.inputs, "outputs": outputs}
 
     # --- attempts end ---
 
     def _end_attempt(self, entry: facts.StepRetried | facts.StepFinished | facts.StepFailed) -> None:
         draft = self._at(f"{entry.place}@{entry.attempt}", entry.at)
-        reused = draft is None
+        status: AttemptStatus = "reused" if draft is None else "succeeded"
         if draft is None or draft.status != "running":
             draft = self._begin(entry.place, entry.attempt, entry.at)
-        if isinstance(entry, facts.StepFinished):
-            self._outputs[entry.place] = draft.output = entry.output
-            self._end(draft, _status_of(entry, reused), entry.at)
-            return
-        draft.failure = entry.failure
-        if isinstance(entry, facts.StepFailed):
-            draft.output = entry.output
         if isinstance(entry, facts.StepRetried):
-            draft.delay = entry.delay
+            draft.failure, draft.delay, status = entry.failure, entry.delay, "retried"
             self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
-        self._end(draft, "retried" if isinstance(entry, facts.StepRetried) else "failed", entry.at)
+        elif isinstance(entry, facts.StepFailed):
+            draft.failure, draft.output, status = entry.failure, entry.output, "failed"
+        else:
+            self._outputs[entry.place] = draft.output = entry.output
+            status = "incomplete" if entry.outcome == "incomplete" else status
+        self._end(draft, status, entry.at)
 
     def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
         """End an attempt and those still open inside: interrupted if it was interrupted, else cancelled."""
@@ -314,19 +270,11 @@ class Attempts:
 
     # --- spending ---
 
-    def _spend(self, place: str, record: RequestRecord, at: datetime) -> Spent:
-        """Add a record to the spending of the attempt that made it, and of all attempts around that one."""
-        spent = Spent(record, at)
+    def _spend(self, spent: ChargeOnRecord) -> None:
+        """Add a charge to the spending of the attempt that made it, and of all attempts around that one."""
         self.spent.append(spent)
-        around: str | None = place
+        around: str | None = spent.begins.where
         while around:
-            if (draft := self._at(around, at)) is not None:
+            if (draft := self._at(around, spent.begins.at)) is not None:
                 draft.spent.append(spent)
             around = attempt_around(around)
-        return spent
-
-
-def _status_of(entry: facts.StepFinished, reused: bool) -> AttemptStatus:
-    if entry.conversation == "incomplete":
-        return "incomplete"
-    return "reused" if reused else "succeeded"

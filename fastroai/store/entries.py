@@ -7,29 +7,32 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
-from fastroai.runtime.facts import FORMAT, AnyFact, Fact, Part, RunStarted, RunStatus
+from fastroai.errors import RunCorrupt
+from fastroai.runtime.facts import FORMAT, Fact, Part, RunStarted, RunStatus, UnknownFact
+from fastroai.runtime.kinds import fact_class
 from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.formats import check_format_in, in_this_format
 
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
-_KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(AnyFact)}
 
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
     # An adapter of the class alone would use the configuration of the class, which does not hold
     # for values of type `Any` in it.
-    fact: Any = _KINDS[kind]
+    fact: Any = fact_class(kind)
     return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
 
 
-def encode_entry(fact: AnyFact, *, without: set[str] | None = None) -> bytes:
+def encode_entry(fact: Fact, *, without: set[str] | None = None) -> bytes:
     """Return a fact as JSON text, without the fields in `without`. Its values are JSON already."""
+    if isinstance(fact, UnknownFact):
+        return to_json({"kind": fact.kind, **fact.fields}, inf_nan_mode="constants")
     serializer = _adapter(fact.kind).serializer
     if isinstance(fact, RunStarted) and fact.budgets is None:
         without = {*(without or ()), "budgets"}  # so that a run without them reads as one of before them
@@ -37,7 +40,7 @@ def encode_entry(fact: AnyFact, *, without: set[str] | None = None) -> bytes:
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 
-def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
+def decode_entry(run_id: str, position: int, text: bytes) -> Fact:
     """Return the fact of an entry, without its pipeline or graph: see `located`.
 
     Raises:
@@ -51,13 +54,19 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
         raise RunCorrupt(run_id, position, "it is not a JSON object")
-    if isinstance(raw.get("format"), int):
-        check_format(run_id, raw["format"])
+    raw = in_this_format(run_id, raw)
     kind = raw.pop("kind", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str):
         raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
+    if fact_class(kind) is None:
+        place, at = raw.get("part", ""), raw.get("timestamp")
+        if not isinstance(place, str) or not isinstance(at, int | float):
+            raise RunCorrupt(
+                run_id, position, f"a fact of the kind {kind!r} does not say where and when it happened"
+            )
+        return UnknownFact(part=Part(place=place), timestamp=at, kind=kind, fields=raw)
     try:
-        fact: AnyFact = _adapter(kind).validate_python(raw)
+        fact: Fact = _adapter(kind).validate_python(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -65,14 +74,14 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
     return fact
 
 
-def located(facts: Sequence[AnyFact]) -> list[AnyFact]:
+def located(facts: Sequence[Fact]) -> list[Fact]:
     """Return the facts of a log, each with the pipeline or graph in which it happened."""
     if facts and isinstance(facts[0], RunStarted):
         locate(facts, {"": facts[0].part})
     return list(facts)
 
 
-def locate(facts: Iterable[AnyFact], parts: dict[str, Part]) -> None:
+def locate(facts: Iterable[Fact], parts: dict[str, Part]) -> None:
     """Set the part of facts from a log. `parts` holds the known ones by place; new ones are added to it."""
     for fact in facts:
         place = fact.part.place
@@ -81,30 +90,12 @@ def locate(facts: Iterable[AnyFact], parts: dict[str, Part]) -> None:
         fact.part = parts[place]
 
 
-def check_format(run_id: str, written: int) -> None:
-    """Raise `RunFromNewerVersion` or `RunFromOlderVersion` if another version wrote the record."""
-    if written > FORMAT:
-        raise RunFromNewerVersion(run_id, written, FORMAT)
-    if written < FORMAT:
-        raise RunFromOlderVersion(run_id, written, FORMAT)
-
-
-def check_format_in(run_id: str, text: bytes) -> None:
-    """Check the format of a text that cannot be read, if it names one. Raises as `check_format`."""
-    try:
-        known = from_json(text)
-    except ValueError:
-        return
-    if isinstance(known, dict) and isinstance(known.get("format"), int):
-        check_format(run_id, known["format"])
-
-
-def entry_to_store(entry: AnyFact) -> bytes:
+def entry_to_store(entry: Fact) -> bytes:
     """Return an entry as it is stored."""
     return with_checksum(encode_entry(entry))
 
 
-def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyFact:
+def entry_in_store(run_id: str, position: int, stored: bytes) -> Fact:
     """Return the entry that was stored. Raises as `decode_entry`."""
     try:
         text = without_checksum(stored)

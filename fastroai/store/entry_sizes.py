@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from pydantic_core import to_json
 
+from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import ValueNotStorable
-from fastroai.runtime import facts
+from fastroai.runtime.facts import Fact, RunResumed, RunStarted
 from fastroai.store.entries import entry_to_store
 from fastroai.store.payloads import PayloadCodec, is_sealed
 from fastroai.store.unsealing import seal_texts
 
-_WHAT: Final = {
-    "step_finished": "the output of {place!r}",
-    "question_asked": "the question of {place!r}",
-    "answer_given": "the answer to {place!r}",
-    "wait_ended": "the message that {place!r} received",
-    "value_written": "{key!r}, which {place!r} wrote,",
-    "messages_added": "the conversation of {place!r}",
-    "call_ended": "the output of {place!r}",
-    "request_ended": "a response of model {model!r}",
-    "tool_ended": "the result of tool {tool!r} in {place!r}",
-    "iteration_reported": "the report of an iteration of {place!r}",
-    "once_done": "the result of once({name!r}) in {place!r}",
-}
-_VALUES: Final = ("output", "question", "answer", "value", "messages", "response", "result", "call")
 
-
-def entry_for(largest: int | None, entry: facts.AnyFact, codec: PayloadCodec | None) -> bytes:
+def entry_for(largest: int | None, entry: Fact, codec: PayloadCodec | None) -> bytes:
     """Return an entry, whose payloads are sealed, as it is stored.
 
     Raises:
@@ -51,32 +37,27 @@ def size_reason(size: int, largest: int) -> str:
     )
 
 
-def _too_large(entry: facts.AnyFact, size: int, largest: int) -> ValueNotStorable:
-    if isinstance(entry, facts.RunStarted | facts.RunResumed):
+def _too_large(entry: Fact, size: int, largest: int) -> ValueNotStorable:
+    if isinstance(entry, RunStarted | RunResumed):
         named = {**entry.inputs, "": entry.definition}
         name = max(named, key=lambda one: len(_text(named[one])))
         what, value = f"input {name!r}" if name else "the definition", named[name]
     else:
-        what, value = _name_of(entry), _value_of(entry)
+        what, value = entry.holds.format(entry), _largest_value(entry)
     *_, (field, part) = [("", value), *_largest_parts(value)]
     kind = "a value that went through a codec" if is_sealed(part) else type(part).__name__
     return ValueNotStorable(what, field, kind, size_reason(size, largest))
 
 
-def _name_of(entry: facts.AnyFact) -> str:
-    about = {"place": getattr(entry, "place", ""), "model": "", **_fields(entry)}
-    if isinstance(entry, facts.RequestEnded):
-        about["model"] = entry.record.model
-    return _WHAT.get(entry.kind, f"the fact {entry.kind!r}").format_map(about)
+def _largest_value(entry: Fact) -> Any:
+    values = list[Any]()
 
+    def note(value: Any) -> Any:
+        values.append(value)
+        return value
 
-def _fields(entry: facts.AnyFact) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in ("key", "tool", "name") if hasattr(entry, name)}
-
-
-def _value_of(entry: facts.AnyFact) -> Any:
-    values = [getattr(entry, name) for name in _VALUES if hasattr(entry, name)]
-    return max(values, key=lambda value: len(_text(value)), default=None)
+    changed(entry, {DataKind.PAYLOAD: note})
+    return max(values, key=lambda one: len(_text(one)), default=None)
 
 
 def _largest_parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ LEAST_WAIT: Final = 0.1
 """Seconds. A shorter wait of requests is not mentioned."""
 
 
-def explain(entries: Sequence[facts.AnyFact], attempts: Iterable[StepAttempt]) -> str:
+def explain(entries: Sequence[facts.Fact], attempts: Iterable[StepAttempt]) -> str:
     """Return the sentences, one a line, each with its time in seconds from the first entry."""
     start = entries[0].at
     return "\n".join(
@@ -42,11 +42,19 @@ class _Told:
             elif attempt.status == "interrupted":
                 self._interrupted[attempt.place].append(attempt)
 
-    def sentences(self, entries: Iterable[facts.AnyFact]) -> Iterator[tuple[facts.AnyFact, str]]:
+    def sentences(self, entries: Iterable[facts.Fact]) -> Iterator[tuple[facts.Fact, str]]:
         for entry in entries:
             for sentence in entry.sentences(self):
                 yield entry, sentence
-            entry.update_running(self.running)
+            self._update_running(entry)
+
+    def _update_running(self, entry: facts.Fact) -> None:
+        if isinstance(entry, facts.RunFinished) or (isinstance(entry, facts.RunFact) and entry.reopens):
+            self.running.clear()
+        elif isinstance(entry, facts.StepStarted):
+            self.running[entry.place] = None
+        elif isinstance(entry, facts.StepEnds) or (isinstance(entry, facts.QuestionAsked) and not entry.name):
+            self.running.pop(entry.place, None)  # a pause node ends with its question
 
     def cost(self, place: str, ended_at: datetime) -> str:
         return _cost(self._ended.get((place, ended_at)))

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from fastroai.errors import ConfigurationError, RunNotFound
-from fastroai.runtime.facts import AnyFact, Part, RunFinished, RunResumed
+from fastroai.runtime.facts import Fact, Part, RunFinished, RunResumed
 from fastroai.store.entries import entry_in_store, locate
 from fastroai.store.headers import check_whole, log_key, read_header
 from fastroai.store.hints import HintsChanges
@@ -43,7 +43,7 @@ class FollowedRun:
         self._parts: dict[str, Part] = {}
         self._read_to = max(after - 1, 0)
         """Position up to which the log was read. Begins one lower, because that fact may be the end."""
-        self._facts: deque[tuple[int, AnyFact]] = deque()
+        self._facts: deque[tuple[int, Fact]] = deque()
         self._has_ended = False
         self._pause = SOONEST
 
@@ -53,7 +53,7 @@ class FollowedRun:
     def __aiter__(self) -> FollowedRun:
         return self
 
-    async def __anext__(self) -> tuple[int, AnyFact]:
+    async def __anext__(self) -> tuple[int, Fact]:
         """Return the next fact and its position. Raises as `RunHistory.follow`."""
         if not self._key:
             await self._open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any, Final
@@ -14,10 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunCorrupt, RunInProgress, RunNotFound
 from fastroai.records import Usage
-from fastroai.runtime.facts import AnyFact
+from fastroai.runtime.facts import FORMAT, Fact
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.entries import RunHeader, check_format, check_format_in, entry_in_store, located
+from fastroai.store.entries import RunHeader, entry_in_store, located
+from fastroai.store.formats import check_format, check_format_in
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues
 
 _PAGE: Final = 500
@@ -137,7 +138,7 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
         check_format_in(run_id, stored)  # format 1 had no checksums
         raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error
     check_format(run_id, header.format)
-    return header
+    return replace(header, format=FORMAT)  # whoever writes it again writes entries of this format, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ def check_whole(run_id: str, what: str, found: StoredValues, *, after: int, leas
         raise RunCorrupt(run_id, 0, f"the store has lost {lost} of its {wanted} {what}{since}")
 
 
-async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, AnyFact]:
+async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, Fact]:
     """Read the entries of a run from a position on, by position. Raises as `read_log`."""
     after = first - 1
     found = await store.read(log_key(header), after=after)
@@ -266,7 +267,7 @@ async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[
     return entries
 
 
-async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
+async def read_log(store: RunStore, header: RunHeader) -> list[Fact]:
     """Read all entries of a run.
 
     Raises:

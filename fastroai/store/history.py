@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
 _UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _TRIES: Final = 10
 """Times that a delete starts over because the run has changed meanwhile."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
@@ -186,8 +187,9 @@ class RunHistory:
         """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
 
         A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
-        is over. Runs that have been due for longest come first. A run that is due by its entry in the index,
-        and whose header cannot be read, is one of them: its status is `unreadable`.
+        is over. Runs that have been due for longest come first; of those that are due since the same time, as
+        for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
+        index, and whose header cannot be read, is one of them: its status is `unreadable`.
         """
         now, found = await self._now(), list[RunSummary]()
         async for entry in due_runs(self._store, pipeline, now):
@@ -198,7 +200,7 @@ class RunHistory:
             else:
                 if held is not None and held.is_due and entry.key in index_keys(held.header):
                     found.append(self._summary(held))
-        return tuple(found)
+        return tuple(sorted(found, key=_due_since))
 
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
@@ -521,3 +523,8 @@ def check_filters(pipeline: object, tag: object, tenant: object, limit: int | No
 def _check_status(status: object) -> None:
     if status is not None and status not in _STATES:
         raise ConfigurationError("status", status, f"one of {', '.join(_STATES)}")
+
+
+def _due_since(run: RunSummary) -> tuple[datetime, datetime]:
+    """Return the time since which a run is due, and that since which it waits. Unreadable runs come last."""
+    return run.due_at or _NEVER, run.updated_at or _NEVER

@@ -17,7 +17,7 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.runtime import backoff_delay
-from fastroai.runtime.facts import AnyFact, QuestionAsked, WaitStarted
+from fastroai.runtime.facts import Fact, QuestionAsked, WaitStarted
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entry_sizes import entry_for
@@ -89,7 +89,7 @@ class Journal:
         """Whether the run has ended, so that nothing more is written."""
         return self._closed or self._loop.is_closed()
 
-    def note(self, entry: AnyFact) -> None:
+    def note(self, entry: Fact) -> None:
         """Add an entry that is written soon, at the latest with the next commit. From any thread.
 
         An entry that comes after the end of the run is dropped.
@@ -109,7 +109,7 @@ class Journal:
         if self._writer is None and self._alarm is None:
             self._alarm = self._loop.call_later(LINGER, self._write_soon)
 
-    def check(self, entry: AnyFact) -> None:
+    def check(self, entry: Fact) -> None:
         """Make sure that an entry is not too large, before anything depends on it. From any thread.
 
         Raises:
@@ -118,10 +118,10 @@ class Journal:
         """
         self._encoded(entry)
 
-    def _encoded(self, entry: AnyFact) -> bytes:
+    def _encoded(self, entry: Fact) -> bytes:
         return entry_for(self._largest, entry, self._codec)
 
-    async def commit(self, entry: AnyFact) -> None:
+    async def commit(self, entry: Fact) -> None:
         """Write an entry, and wait until it is stored; with `durability="async"`, only until there is room.
 
         Can be called from any event loop while the loop of the run is running. If the caller is cancelled
@@ -140,7 +140,7 @@ class Journal:
             ended = asyncio.run_coroutine_threadsafe(self._commit(entry), self._loop)
             await asyncio.shield(asyncio.wrap_future(ended))
 
-    async def _commit(self, entry: AnyFact) -> None:
+    async def _commit(self, entry: Fact) -> None:
         self._check()
         self._add(entry)
         await self.kept()
@@ -192,7 +192,7 @@ class Journal:
         finally:
             self._tell()
 
-    def _add(self, entry: AnyFact) -> None:
+    def _add(self, entry: Fact) -> None:
         try:
             stored = self._encoded(entry)
         except RunStoreUnavailable as error:  # the codec failed

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
+from fastroai.runtime.facts import (
+    NOWHERE,
+    Fact,
+    Key,
+    QuestionAsked,
+    RunFinished,
+    Wait,
+    WaitEnded,
+    WaitStarted,
+)
 from fastroai.store.open_questions import Question
 from fastroai.store.packed import PackedFacts
+from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.trace import RunTrace
+from fastroai.store.unsealing import seal_payloads
+from fastroai.store.values import value_to_json
 
 
 class Log:
@@ -23,9 +36,11 @@ class Log:
     when there are thousands of them. With a store, they are written to it.
     """
 
-    def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
+    def __init__(self, scope: Scope, run: DurableRun | None = None, *, records_messages: bool = True) -> None:
         """Open the log of the run of this scope. `run` keeps the log in a store."""
         self.scope, self.run = scope, run
+        self.records_messages = records_messages
+        """Whether what requests add to their conversations is in the log."""
         self.live = PackedFacts()
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
@@ -42,15 +57,16 @@ class Log:
         """Functions that tell people of the questions at a place, and inside it; those at "" tell of all."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
-        self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
-        """Waits of steps for messages and times, by id, as they first began."""
-        self.waited: dict[str, WaitEnded] = {} if run is None else run.recorded.waited
-        """The waits that are over, by id."""
+        self.waited: dict[Key, list[WaitStarted | WaitEnded]] = {}
+        """The beginnings and ends of waits of steps, by what they are about. Each process adds its own."""
         self.received: dict[str, int] = {}
         """The number of the last message that was received, by name."""
-        for ended in self.waited.values():
-            name = ended.wait.name
-            self.received[name] = max(ended.number, self.received.get(name, 0))
+        for entry in () if run is None else run.recorded.entries:
+            if isinstance(entry, WaitStarted | WaitEnded):
+                self.waited.setdefault(entry.about, []).append(entry)
+            if isinstance(entry, WaitEnded):
+                name = entry.wait.name
+                self.received[name] = max(entry.number, self.received.get(name, 0))
         self.resume_at: tuple[str, ...] = ()
         """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
         self._waits: dict[str, tuple[str, Wait]] = {}
@@ -69,12 +85,12 @@ class Log:
         for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 
-    def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:
-        """Keep the question or wait that halts the step at a place. From any thread."""
+    def halt(self, run: DurableRun, fact: QuestionAsked | WaitStarted, place: str) -> None:
+        """Keep the question or wait that halts the step at a place, in the run on record. From any thread."""
         self._waits[fact.wait.id] = place, fact.wait
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
-        self.note(fact, stored)
+        run.journal.note(seal_payloads(fact, run.codec))
 
     def add_sinks(self, place: str, sinks: Sequence[Callable[[Question], Awaitable[None] | None]]) -> None:
         """Have people told of questions that are asked at a place of the run, and inside that place."""
@@ -91,7 +107,7 @@ class Log:
         """Return the waits of a step and of everything that runs in it, first halted first."""
         return tuple(wait for halted_at, wait in self._waits.values() if is_in(halted_at, place))
 
-    def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
+    def note(self, fact: Fact, stored: Fact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.
 
         `stored` is the same fact with its values as the store keeps them, if it has values.
@@ -101,7 +117,7 @@ class Log:
         elif not self._is_over:
             self.live.append(fact)
 
-    async def commit(self, fact: AnyFact) -> None:
+    async def commit(self, fact: Fact) -> None:
         """Keep a fact before anything goes on: a store has it when this returns. From any event loop.
 
         Raises:
@@ -114,8 +130,8 @@ class Log:
         else:
             await self.run.journal.commit(fact)
 
-    async def announce(self, fact: AnyFact) -> None:
-        """Keep a fact before its effect happens outside of the run. From any event loop.
+    async def begin(self, fact: Fact) -> None:
+        """Keep the beginning of an effect before it happens outside of the run. From any event loop.
 
         The lease is checked afterwards, because the store may take longer than the lease, or the machine may
         be suspended meanwhile.
@@ -129,6 +145,14 @@ class Log:
         if self.run is not None:
             await self.run.check_held()
 
+    def stored(self, value: object, declared: Any, what: str) -> object:
+        """Return a value as the log keeps it: as it is without a store, else as sealed JSON.
+
+        Raises:
+            ValueNotStorable: the value cannot be stored. `what` names it.
+        """
+        return value if self.run is None else seal(value_to_json(value, declared, what), self.run.codec)
+
     def end(self, ended: RunFinished) -> None:
         """Keep the last fact of a run without a store. Later facts are dropped."""
         self.note(ended)
@@ -138,7 +162,7 @@ class Log:
         """Return the place of a scope of this run."""
         return scope.place_within(self.scope)
 
-    def facts(self) -> list[AnyFact]:
+    def facts(self) -> list[Fact]:
         """Return all facts, in order, as traces show them."""
         facts = self.live.told(self.scope.part) if self.run is None else self.run.entries()
         for fact in facts:
@@ -150,7 +174,7 @@ class Log:
 class RunLog:
     """Makes the trace of a run when it is first asked for, because most traces are never read."""
 
-    def __init__(self, facts: Callable[[], Sequence[AnyFact]]) -> None:
+    def __init__(self, facts: Callable[[], Sequence[Fact]]) -> None:
         self._facts = facts
 
     @cached_property
@@ -158,11 +182,11 @@ class RunLog:
         """The trace, made when it is first asked for."""
         return RunTrace(self._facts())
 
-    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], RunLog], tuple[Sequence[AnyFact]]]:
+    def __reduce__(self) -> tuple[Callable[[Sequence[Fact]], RunLog], tuple[Sequence[Fact]]]:
         return _known, (self.trace.entries,)
 
 
-def _known(facts: Sequence[AnyFact]) -> RunLog:
+def _known(facts: Sequence[Fact]) -> RunLog:
     return RunLog(lambda: facts)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion, RunNotFound
-from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked, Wait
+from fastroai.runtime.facts import AnswerGiven, Fact, Part, QuestionAsked, Wait
 from fastroai.store.entries import RunHeader
 from fastroai.store.headers import FoundHeader, is_running, read_log_from
 from fastroai.store.index import Find, held_run, indexed
@@ -88,7 +88,7 @@ class Question:
         )
 
 
-def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, AnyFact]]) -> tuple[int, ...]:
+def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, Fact]]) -> tuple[int, ...]:
     """Return the positions in a log at which the questions of these waits were last asked.
 
     `entries` come with their positions.
@@ -131,7 +131,7 @@ async def questions_of_run(
     return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
 
 
-def asked_at(positions: Iterable[int], entries: Mapping[int, AnyFact]) -> Iterator[QuestionAsked]:
+def asked_at(positions: Iterable[int], entries: Mapping[int, Fact]) -> Iterator[QuestionAsked]:
     """Yield the questions at these positions of a log that nobody has answered since."""
     answered = {one.id: position for position, one in entries.items() if isinstance(one, AnswerGiven)}
     for position in positions:

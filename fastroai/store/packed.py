@@ -7,16 +7,13 @@ import zlib
 from typing import Final
 
 from fastroai.forks import ForkGate
-from fastroai.runtime.facts import AnyFact, EdgesResolved, Part, StepFinished, StepStarted
+from fastroai.runtime.facts import Fact, Part, StepFinished
 from fastroai.store.entries import decode_entry, encode_entry, locate
 from fastroai.store.telling import as_told, json_text
 
 MOST_UNPACKED: Final = 10_000
 """Facts that are kept as they were made. A run that has fewer never pays for packing."""
 PACKED_AT_ONCE: Final = 1_000
-
-_WITHOUT_VALUES: Final = (StepStarted, EdgesResolved)
-"""Facts that are encoded as they were made, as they have no values of users."""
 
 _gate: Final = ForkGate()
 """Keeps forks out while a lock is held, so that a forked process finds no lock held by a lost thread."""
@@ -33,7 +30,7 @@ class PackedFacts:
 
     def __init__(self) -> None:
         """Begin with no facts."""
-        self.newest: list[AnyFact] = []
+        self.newest: list[Fact] = []
         """The facts that are not packed. Call `pack` if they are more than `MOST_UNPACKED`."""
         self._packed: list[bytes] = []
         self._lock = threading.Lock()
@@ -42,7 +39,7 @@ class PackedFacts:
         with _gate, self._lock:
             return len(self._packed) * PACKED_AT_ONCE + len(self.newest)
 
-    def append(self, fact: AnyFact) -> None:
+    def append(self, fact: Fact) -> None:
         """Add a fact, from any thread."""
         self.newest.append(fact)
         if len(self.newest) > MOST_UNPACKED:
@@ -56,7 +53,7 @@ class PackedFacts:
                 self._packed.append(zlib.compress(b"\n".join(texts), zlib.Z_BEST_SPEED))
                 del self.newest[:PACKED_AT_ONCE]
 
-    def told(self, root: Part) -> list[AnyFact]:
+    def told(self, root: Part) -> list[Fact]:
         """Return all facts as traces show them. `root` is the outermost pipeline or graph of the run."""
         with _gate, self._lock:
             packed, newest = [*self._packed], [*self.newest]
@@ -66,10 +63,8 @@ class PackedFacts:
         return [*facts, *map(as_told, newest)]
 
 
-def _text(fact: AnyFact) -> bytes:
-    """Return a fact as JSON. The three facts of most visits take a shorter way to the same text."""
-    if isinstance(fact, _WITHOUT_VALUES):
-        return encode_entry(fact)
+def _text(fact: Fact) -> bytes:
+    """Return a fact as JSON. An output takes a shorter way to the same text."""
     if isinstance(fact, StepFinished):
         return b'%b,"output":%b}' % (encode_entry(fact, without={"output"})[:-1], json_text(fact.output))
     return encode_entry(as_told(fact))

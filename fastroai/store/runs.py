@@ -20,15 +20,16 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
-    WAITS,
     AnswerGiven,
-    AnyFact,
+    Fact,
     RunFinished,
     RunResumed,
     RunStarted,
     WaitStarted,
+    first_until,
 )
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
+from fastroai.store.declarations import OnChanged
 from fastroai.store.entries import (
     RunHeader,
     entry_to_store,
@@ -53,9 +54,9 @@ from fastroai.store.index import add_to_index, in_any_order, leave_index, remove
 from fastroai.store.journal import Durability, Journal, patiently
 from fastroai.store.lease import DEFAULT_TERMS, Lease, LeaseTerms
 from fastroai.store.mailbox import Message, messages_in
+from fastroai.store.memo import Memo
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, largest_value
 from fastroai.store.telling import as_told
 from fastroai.store.unsealing import unseal_payloads, unseal_texts
@@ -81,13 +82,15 @@ class DurableRun:
         store: RunStore,
         header: RunHeader,
         journal: Journal,
-        recorded: RecordedRun,
+        recorded: Memo,
         codec: PayloadCodec | None,
         terms: LeaseTerms,
     ) -> None:
         """Called by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
+        self.on_changed: OnChanged = "ask"
+        """What to do with answers on record whose calls are declared differently now."""
         self._scope: Scope | None = None
         assert header.owner is not None
         self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
@@ -146,7 +149,7 @@ class DurableRun:
         except Exception as error:  # a store can be the user's, and raise anything
             raise self.journal.give_up(error) from None
 
-    def entries(self) -> list[AnyFact]:
+    def entries(self) -> list[Fact]:
         """Return the whole log so far, as traces show it. Payloads that went through a codec stay sealed."""
         before = map(as_told, self.recorded.entries)
         entries = (*before, *self.journal.entries.told(self.recorded.opened.part))
@@ -160,7 +163,7 @@ class DurableRun:
     async def begin(
         cls,
         store: RunStore,
-        entries: Sequence[AnyFact],
+        entries: Sequence[Fact],
         *,
         durability: Durability,
         codec: PayloadCodec | None,
@@ -177,7 +180,7 @@ class DurableRun:
         Raises:
             RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
-        recorded, began = RecordedRun("", entries), steady_seconds()
+        recorded, began = Memo("", entries), steady_seconds()
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
@@ -188,15 +191,16 @@ class DurableRun:
     async def take_up(
         cls,
         store: RunStore,
-        recorded: RecordedRun,
+        recorded: Memo,
         resumed: RunResumed,
         *,
         position: int,
         found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
-        also: Sequence[AnyFact] = (),
+        also: Sequence[Fact] = (),
         terms: LeaseTerms = DEFAULT_TERMS,
+        on_changed: OnChanged = "ask",
     ) -> DurableRun:
         """Take up a run that no process has.
 
@@ -221,15 +225,17 @@ class DurableRun:
                 position += await _read_answers(store, held.header, recorded, position, also, codec)
             with suppress(RevisionConflict):
                 taken = terms.lease(halted_no_longer(held.header), held.now, began)
-                return await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
+                run = await cls._take(store, recorded, new, position, held, taken, durability, codec, terms)
+                run.on_changed = on_changed
+                return run
         raise held.in_progress()
 
     @classmethod
     async def _take(
         cls,
         store: RunStore,
-        recorded: RecordedRun,
-        new: Sequence[AnyFact],
+        recorded: Memo,
+        new: Sequence[Fact],
         position: int,
         held: FoundHeader,
         taken: RunHeader,
@@ -320,9 +326,9 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
-    def _halting(self) -> dict[int, AnyFact]:
+    def _halting(self) -> dict[int, Fact]:
         """Return facts by position in the log, among them all questions and waits of steps."""
-        before = dict[int, AnyFact](enumerate(self.recorded.entries, 1))
+        before = dict[int, Fact](enumerate(self.recorded.entries, 1))
         new = self.journal.halting.items()
         return before | {len(before) + position: entry for position, entry in new}
 
@@ -330,7 +336,7 @@ class DurableRun:
         """Return the fields of the header that say what a paused run waits for."""
         entries = self._halting()
         questions = positions_of(ended.waits, entries.items())
-        if ended.reason_code not in WAITS:
+        if not ended.is_waiting:
             return {"questions": questions, "receives": (), "due_at": None}
         names = {one.id: one.name for one in ended.waits if one.what == "message"}
         started = {
@@ -341,7 +347,7 @@ class DurableRun:
         return {
             "questions": questions,
             "receives": tuple((started[one], name) for one, name in names.items()),
-            "due_at": min((one.until for one in ended.waits if one.until is not None), default=None),
+            "due_at": first_until(ended.waits),
         }
 
     async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
@@ -426,7 +432,7 @@ async def new_header(
 async def begin_record(
     store: RunStore,
     header: RunHeader,
-    entries: Sequence[AnyFact],
+    entries: Sequence[Fact],
     codec: PayloadCodec | None,
     *,
     replacing: FoundHeader | None = None,
@@ -501,9 +507,9 @@ def _journal(
 async def _read_answers(
     store: RunStore,
     header: RunHeader,
-    recorded: RecordedRun,
+    recorded: Memo,
     position: int,
-    new: Sequence[AnyFact],
+    new: Sequence[Fact],
     codec: PayloadCodec | None,
 ) -> int:
     """Add to a record the answers that were given since it was read. Return their number.

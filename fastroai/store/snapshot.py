@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastroai.runtime.facts import RunFinished, RunStatus, Wait
+from fastroai.runtime.facts import RunFinished, RunStatus, Wait, first_until
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
@@ -64,6 +65,11 @@ class RunSnapshot:
     def waits(self) -> tuple[Wait, ...]:
         """The waits of a paused run: what it waits for, and until when."""
         return () if self.finish is None else self.finish.waits
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
 
     @property
     def finish(self) -> RunFinished | None:

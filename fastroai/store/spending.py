@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
-from fastroai.store.attempts import Attempts, Spent
+from fastroai.store.attempts import Attempts
 from fastroai.store.entries import RunHeader
 from fastroai.store.headers import header_key, read_log, utc_day
 from fastroai.store.index import Find, Indexed, held_later, held_run, indexed
+from fastroai.store.memo import ChargeOnRecord
 from fastroai.store.run_store import RunStore
 from fastroai.usage.report_rows import model_of
 
@@ -71,7 +72,7 @@ async def spending(
         except RunNotFound:
             continue  # it was deleted meanwhile
         for spent in Attempts(entries).spent:
-            if (since is None or since <= spent.at) and (until is None or spent.at < until):
+            if (since is None or since <= spent.begins.at) and (until is None or spent.begins.at < until):
                 for key in _keys(held.header, spent, by):
                     usages.setdefault(key, Usage()).add(spent.record)
     in_order = sorted(usages, key=lambda key: [("" if one is None else str(one)) for one in key])
@@ -80,9 +81,9 @@ async def spending(
     )
 
 
-def _keys(header: RunHeader, spent: Spent, by: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
+def _keys(header: RunHeader, spent: ChargeOnRecord, by: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
     values: dict[Dimension, Sequence[Any]] = {
-        "day": (utc_day(spent.at),),
+        "day": (utc_day(spent.begins.at),),
         "pipeline": (header.pipeline,),
         "model": (model_of(spent.record),),
         "tenant": (spent.record.tenant or header.tenant,),

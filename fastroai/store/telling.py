@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from fastroai.data_kinds import DataKind, changed
-from fastroai.runtime import facts
+from fastroai.runtime.facts import Fact
 from fastroai.store.entries import encode_entry
+
+FactT = TypeVar("FactT", bound=Fact)
 
 
 @runtime_checkable
@@ -22,27 +23,16 @@ class AsJson(Protocol):
         ...
 
 
-_WRAPS = (facts.MessagesAdded, facts.RequestEnded, facts.ToolEnded)
-"""Facts whose values are made by FastroAI, not by users."""
-
-
-def as_told(fact: facts.AnyFact) -> facts.AnyFact:
+def as_told(fact: FactT) -> FactT:
     """Return the fact in the form that traces have."""
-    fact = changed(fact, {DataKind.PAYLOAD: _own_json if isinstance(fact, _WRAPS) else as_json})
-    live: dict[str, Any] = {"raised": None, "spent_in": None, "written": {}}
-    told = {name: nothing for name, nothing in live.items() if hasattr(fact, name)}
-    if isinstance(fact, facts.EdgesResolved):
-        told["edges"] = tuple(map(facts.EdgeFacts.of, fact.edges))
-    elif isinstance(fact, facts.RequestSent) and fact.asked is not None:
-        told |= {"request": replace(fact.request, fingerprint=fact.asked()), "asked": None}
-    return replace(fact, **told) if told else fact
+    return changed(fact.detached(), {DataKind.PAYLOAD: _own_json if fact.makes_values else as_json})
 
 
 def _own_json(value: object) -> JsonValue:
     return value.to_json() if isinstance(value, AsJson) else as_json(value)
 
 
-def fact_to_json(fact: facts.AnyFact) -> dict[str, JsonValue]:
+def fact_to_json(fact: Fact) -> dict[str, JsonValue]:
     """Return a fact as plain data, such as for a stream of server-sent events.
 
         async for position, fact in pipeline.follow(run_id):

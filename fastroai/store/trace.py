@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -17,9 +17,11 @@ from fastroai.records import CallRecord, RequestRecord, Usage
 from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.call_records import call_record
+from fastroai.store.conversations import AgentConversation, conversations_in
 from fastroai.store.definitions import RunKind, kind_of, version_of
-from fastroai.store.entries import check_format, decode_entry, encode_entry, located
+from fastroai.store.entries import decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
+from fastroai.store.formats import check_format
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
@@ -28,17 +30,6 @@ from fastroai.tracing.redaction import is_redacting
 if TYPE_CHECKING:
     from fastroai.usage import UsageReport
 
-_OfRun: TypeAlias = (
-    facts.RunStarted
-    | facts.RunResumed
-    | facts.RunFinished
-    | facts.PauseRequested
-    | facts.StopRequested
-    | facts.BranchTimedOut
-    | facts.CheckpointSet
-    | facts.CheckpointRestored
-)
-"""Facts that are about no single step."""
 _SHOWN: Final = 60
 """Most characters of an invalid text in the error about it."""
 
@@ -78,10 +69,10 @@ class RunTrace:
     A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
     """
 
-    entries: tuple[facts.AnyFact, ...]
+    entries: tuple[facts.Fact, ...]
     """The log of the run, from which everything else is computed."""
 
-    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
+    def __init__(self, entries: Iterable[facts.Fact]) -> None:
         """Make a trace of all entries of a log, in order.
 
         Raises:
@@ -117,6 +108,16 @@ class RunTrace:
         return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
+    def changed_calls(self) -> tuple[facts.CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
+
+    @property
+    def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
+
+    @property
     def pipeline(self) -> str:
         """The name of the pipeline."""
         return self.opened.pipeline
@@ -149,8 +150,10 @@ class RunTrace:
     def ended(self) -> facts.RunFinished | None:
         """The fact with which the run ended; `None` if it goes on, or if its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, facts.RunFinished | facts.RunResumed | facts.CheckpointRestored):
-                return entry if isinstance(entry, facts.RunFinished) else None
+            if isinstance(entry, facts.RunFinished):
+                return entry
+            if isinstance(entry, facts.RunFact) and entry.reopens:
+                return None
         return None
 
     @property
@@ -163,20 +166,15 @@ class RunTrace:
         """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
 
-    @cached_property
+    @property
     def inputs(self) -> dict[str, JsonValue]:
         """The inputs of the run, with those that were given anew when it was resumed."""
-        inputs = dict(self.opened.inputs)
-        for entry in self.entries:
-            if isinstance(entry, facts.RunResumed):
-                inputs |= entry.inputs
-        return inputs
+        return dict(self._attempts.inputs)
 
-    @cached_property
+    @property
     def definition(self) -> JsonValue:
         """The last definition of the pipeline."""
-        changed = [e.definition for e in self.entries if isinstance(e, facts.RunResumed) and e.definition]
-        return changed[-1] if changed else self.opened.definition
+        return self._attempts.definition
 
     @property
     def output(self) -> JsonValue:
@@ -237,7 +235,7 @@ class RunTrace:
         """Return the attempts that failed, also those that were retried, in the order of their start."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
-    def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
+    def events_for(self, step: str) -> tuple[facts.Fact, ...]:
         """Return the entries about a step, and about everything nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
@@ -248,9 +246,9 @@ class RunTrace:
         """
         if not isinstance(step, str):
             raise ConfigurationError("step", step, self._expected_step)
-        places = {e.id: e.request.place for e in self.entries if isinstance(e, facts.RequestSent)}
-        located = [(entry, place) for entry in self.entries if (place := _place_of(entry, places))]
-        wanted = self._places_of(step, {place for _, place in located})
+        begun = {entry.about: entry.where for entry in self.entries if isinstance(entry, facts.Begins)}
+        located = [(entry, entry.where or begun.get(entry.about, "")) for entry in self.entries]
+        wanted = self._places_of(step, {place for _, place in located if place})
         return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))
 
     def _places_of(self, step: str, places: set[str]) -> set[str]:
@@ -279,6 +277,26 @@ class RunTrace:
         """
         shown = self._shown
         return explain(shown.entries, shown.attempts)
+
+    def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
+        """Return what agents and models said to each other: for each attempt at an agent call, as they began.
+
+        `step` is as in `events_for`; without it, they are those of the whole run.
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return conversations_in(self.entries if step is None else self.events_for(step))
+
+    def transcript(self, step: str | None = None) -> str:
+        """Return `conversations` as text, for people.
+
+        Texts are redacted if the process redacts them (`fastroai.set_redaction`).
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return "\n\n".join(map(str, self._shown.conversations(step)))
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
@@ -327,7 +345,7 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`.
+        """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
         Texts and values are redacted if the process redacts them (`fastroai.set_redaction`).
         """
@@ -373,12 +391,3 @@ def _has_output(step: StepSummary) -> bool:
     if step.status == "incomplete":  # it asks for more, which is its output, or it waits in its midst
         return step.output is not None
     return step.status in ("succeeded", "reused")
-
-
-def _place_of(entry: facts.AnyFact, requests: dict[str, str]) -> str | None:
-    """Return the place of a fact; `None` if the fact is about the whole run."""
-    if isinstance(entry, _OfRun):
-        return None
-    if isinstance(entry, facts.RequestSent):
-        return entry.request.place
-    return requests.get(entry.id) if isinstance(entry, facts.RequestEnded) else entry.place

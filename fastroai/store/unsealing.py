@@ -6,13 +6,12 @@ What the data in a field of a fact is, its annotation says: see `fastroai.data_k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import JsonValue
 
 from fastroai.data_kinds import DataKind, changed
-from fastroai.errors import RunCorrupt, RunStoreUnavailable
+from fastroai.errors import RunCorrupt, RunStoreUnavailable, UnknownFactKind
 from fastroai.runtime import facts
 from fastroai.store.definitions import steps_in
 from fastroai.store.payloads import (
@@ -37,16 +36,33 @@ def unseal_entry(entry: FactT, codec: PayloadCodec | None) -> FactT:
     return unseal_payloads(unseal_texts(entry, codec), codec)
 
 
+def entries_to_go_on(
+    run_id: str, entries: Iterable[facts.Fact], codec: PayloadCodec | None, *, first: int = 1
+) -> list[facts.Fact]:
+    """Return entries of a log, from position `first` on, for a run that goes on: their payloads stay sealed.
+
+    Raises:
+        UnknownFactKind: an entry is of a kind that no imported module declares.
+        RunCorrupt: the codec cannot decode an entry.
+    """
+    known = []
+    for position, entry in enumerate(entries, first):
+        if isinstance(entry, facts.UnknownFact):
+            raise UnknownFactKind(run_id, position, entry.kind)
+        known.append(entry)
+    return unseal_log(run_id, known, lambda entry: unseal_texts(entry, codec), first=first)
+
+
 def unseal_log(
-    run_id: str, entries: Iterable[facts.AnyFact], unseal: Callable[[facts.AnyFact], facts.AnyFact]
-) -> list[facts.AnyFact]:
-    """Return the entries of a log, each unsealed by `unseal`.
+    run_id: str, entries: Iterable[facts.Fact], unseal: Callable[[facts.Fact], facts.Fact], *, first: int = 1
+) -> list[facts.Fact]:
+    """Return the entries of a log from position `first` on, each unsealed by `unseal`.
 
     Raises:
         RunCorrupt: the codec cannot decode an entry.
     """
     unsealed = []
-    for position, entry in enumerate(entries, 1):
+    for position, entry in enumerate(entries, first):
         try:
             unsealed.append(unseal(entry))
         except RunStoreUnavailable as error:
@@ -103,12 +119,8 @@ def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
     Raises:
         RunStoreUnavailable: the codec fails on a name, or would decode it to another one.
     """
-    if isinstance(entry, facts.EdgesResolved):
-        if codec is None:  # no condition looks like a text that is sealed
-            return entry
-        entry = replace(entry, edges=tuple(map(facts.EdgeFacts.of, entry.edges)))
     return changed(
-        entry,
+        entry if codec is None else entry.detached(),
         {
             DataKind.TEXT: lambda text: seal_text(text, codec),
             DataKind.NAME: lambda name: seal_name(name, codec),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
 from typing import Final, TypeAlias
@@ -54,6 +55,17 @@ class Ceiling:
         if callable(self.limit.usd) or callable(other.limit.usd):
             return replace(self, limits=(*dict.fromkeys((*self.limits, *other.limits)),))
         return other if other.limit.usd < self.limit.usd else self
+
+    @property
+    def waits(self) -> bool:
+        """Whether runs that meet the limit wait for the next window."""
+        return all(limit.on_limit == "wait" for limit in self.limits)
+
+    @property
+    def deadline(self) -> timedelta | None:
+        """The longest that a run waits; `None` without a bound."""
+        known = (limit.deadline for limit in self.limits)
+        return min((deadline for deadline in known if deadline is not None), default=None)
 
     @property
     def place(self) -> tuple[SpendStore, SpendAccount]:

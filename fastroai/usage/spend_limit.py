@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from time import monotonic
-from typing import Any, Final, TypeAlias, TypeGuard, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.other_names import by_name
@@ -43,12 +43,17 @@ _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
 _SHORTEST_KEEP: Final = timedelta(days=1).total_seconds()
 _LONGEST_KEEP: Final = timedelta(days=3650).total_seconds()
+_LONGEST_DEADLINE: Final = timedelta(days=3650).total_seconds()
 _STORE: Final = "a SpendStore, such as SQLiteSpendStore('spend.db'), or open_spend_store(a store of runs)"
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
 
 
 AmountOf: TypeAlias = Callable[[str, str | None], Amount | Awaitable[Amount]]
 """A function from the key of an account and the tenant of a run to an amount in US dollars; may be async."""
+
+
+OnLimit: TypeAlias = Literal["fail", "wait"]
+"""What a run does that meets a spend limit: it fails, or it waits for the next window."""
 
 
 @by_name()
@@ -101,6 +106,16 @@ class SpendLimit:
     """Seconds after which the store gives up a claim that its process no longer renews."""
     keep: timedelta
     """Time for which the store keeps a window after its end, for a `SpendBook` to look back."""
+    on_limit: OnLimit
+    """What a run does that meets the limit: it fails with `SpendLimitExceeded`; or it waits.
+
+    A run that waits halts the step that meets the limit, as `ctx.sleep` does: nothing is reserved, and no
+    process waits. `wake` takes the run up when the next window opens. So a store must keep the run. Outside
+    of runs, and where waiting cannot help, the error is raised as ever.
+    """
+    deadline: timedelta | None
+    """The longest that a run waits, from when its step first meets the limit. If the next window opens later
+    than that, the run fails at once. `None` for no bound."""
     _said: dict[tuple[str, str | None], tuple[float, Decimal]] = field(init=False, compare=False, repr=False)
     """What the function `usd` has said, by key and tenant, each with the time until which it holds."""
 
@@ -120,13 +135,16 @@ class SpendLimit:
         on_unavailable: OnUncertain = "refuse",
         lease: Duration = 30.0,
         keep: Duration = KEEP,
+        on_limit: OnLimit = "fail",
+        deadline: Duration | None = None,
     ) -> None:
         """Give exactly one of `usd` and `microcents`.
 
         Raises:
             ConfigurationError: if neither or both are given; for amounts that are not positive and finite, or
                 a billion dollars and more, and for floats that are rounding errors; for an unknown window,
-                and for other invalid options.
+                and for other invalid options; and for `on_limit="wait"` with the window `"total"`, which
+                never opens again.
         """
         for option, value in (
             ("usd", usd if callable(usd) and microcents is None else _amount(usd, microcents)),
@@ -141,6 +159,8 @@ class SpendLimit:
             ("on_unavailable", known_policy("on_unavailable", on_unavailable)),
             ("lease", _lease(lease)),
             ("keep", _keep(keep)),
+            ("on_limit", _on_limit(on_limit, window)),
+            ("deadline", _deadline(deadline, on_limit)),
             ("_said", {}),
         ):
             object.__setattr__(self, option, value)
@@ -251,11 +271,14 @@ def _amount(usd: Any, microcents: int | None) -> Decimal:
 
 def known_window(window: object) -> object:
     """Return the window if it is a known kind; else raise `ConfigurationError`."""
-    known = get_args(Window)
-    if window not in known:
-        expected = f"one of {', '.join(map(repr, known))}.{nearest_hint(str(window), known)}"
-        raise ConfigurationError("window", window, expected)
-    return window
+    return _known_option("window", window, get_args(Window))
+
+
+def _known_option(option: str, given: object, known: tuple[str, ...]) -> object:
+    if given not in known:
+        expected = f"one of {', '.join(map(repr, known))}.{nearest_hint(str(given), known)}"
+        raise ConfigurationError(option, given, expected)
+    return given
 
 
 def _static_key(key: object) -> object:
@@ -299,6 +322,28 @@ def _keep(keep: object) -> timedelta:
         shortest, longest = (timedelta(seconds=each).days for each in (_SHORTEST_KEEP, _LONGEST_KEEP))
         expected = f"a timedelta, or seconds, of {shortest} to {longest:,} days"
         raise ConfigurationError("keep", keep, expected)
+    return timedelta(seconds=seconds)
+
+
+def _on_limit(on_limit: object, window: object) -> object:
+    _known_option("on_limit", on_limit, get_args(OnLimit))
+    if on_limit == "wait" and window == "total":
+        expected = (
+            "'fail' with window='total', which never opens again; or a window of 'hour', 'day', 'month'"
+        )
+        raise ConfigurationError("on_limit", on_limit, expected)
+    return on_limit
+
+
+def _deadline(deadline: object, on_limit: object) -> timedelta | None:
+    if deadline is None:
+        return None
+    if on_limit != "wait":
+        raise ConfigurationError("deadline", deadline, "on_limit='wait' beside it, as it bounds that wait")
+    seconds = in_seconds(deadline)
+    if not (_is_number(seconds) and 0 < seconds <= _LONGEST_DEADLINE):
+        expected = f"a timedelta, or seconds, above 0 and at most {_LONGEST_DEADLINE / 86_400:,.0f} days"
+        raise ConfigurationError("deadline", deadline, expected)
     return timedelta(seconds=seconds)
 
 

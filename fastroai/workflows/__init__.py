@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from fastroai.workflows.answers import IterationAnswer as IterationAnswer
     from fastroai.workflows.answers import NoTimeout as NoTimeout
     from fastroai.workflows.answers import ReportedUsage as ReportedUsage
+    from fastroai.workflows.facts import CheckpointRestored as CheckpointRestored
+    from fastroai.workflows.facts import CheckpointSet as CheckpointSet
+    from fastroai.workflows.facts import IterationAborted as IterationAborted
+    from fastroai.workflows.facts import IterationReported as IterationReported
+    from fastroai.workflows.facts import IterationStarted as IterationStarted
+    from fastroai.workflows.facts import SkipRequested as SkipRequested
     from fastroai.workflows.flows import WorkflowRuns as WorkflowRuns
     from fastroai.workflows.result import WorkflowResult as WorkflowResult
     from fastroai.workflows.result import WorkflowUsage as WorkflowUsage
@@ -47,6 +53,14 @@ __all__, __getattr__, __dir__ = lazy_names(
             "IterationAnswer",
             "NoTimeout",
             "ReportedUsage",
+        ),
+        ".facts": (
+            "CheckpointRestored",
+            "CheckpointSet",
+            "IterationAborted",
+            "IterationReported",
+            "IterationStarted",
+            "SkipRequested",
         ),
         ".flows": ("WorkflowRuns",),
         ".result": ("WorkflowResult", "WorkflowUsage"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from fastroai.records import RequestRecord
+from fastroai.records import RequestRecord, Usage
 from fastroai.runs.machine import Unit
 from fastroai.runs.told import ToldRun
 from fastroai.runtime import facts
@@ -19,7 +19,7 @@ from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
 from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
-from fastroai.workflows.replay import Account, WorkflowReplay
+from fastroai.workflows.replay import WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
 
 
@@ -247,11 +247,11 @@ class FlowCall:
         return any(one.usd is not None for one in budgets)
 
 
-def _over(budget: Budget, spent: Account, seconds: float, what: str) -> str | None:
-    if budget.usd is not None and spent.usd > budget.usd:
-        return f"the budget of {what} is used up: ${spent.usd} of ${budget.usd}"
-    if budget.tokens is not None and spent.tokens > budget.tokens:
-        return f"the budget of {what} is used up: {spent.tokens:,} of {budget.tokens:,} tokens"
+def _over(budget: Budget, spent: Usage, seconds: float, what: str) -> str | None:
+    if budget.usd is not None and spent.cost_usd > budget.usd:
+        return f"the budget of {what} is used up: ${spent.cost_usd} of ${budget.usd}"
+    if budget.tokens is not None and spent.total_tokens > budget.tokens:
+        return f"the budget of {what} is used up: {spent.total_tokens:,} of {budget.tokens:,} tokens"
     if budget.ms is not None and seconds * 1000 > budget.ms:
         return f"the budget of {what} is used up: {seconds * 1000:,.0f} of {budget.ms:,} ms"
     return None

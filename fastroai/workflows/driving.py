@@ -10,14 +10,14 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, WorkflowValidationError
-from fastroai.runs.machine import OfWorkflow
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import facts
 from fastroai.store.definitions import kind_of
-from fastroai.store.recorded import PartEntry, RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import spec_in, width_in
+from fastroai.workflows.facts import OfWorkflow
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.replay import WorkflowReplay, replayed
@@ -76,7 +76,7 @@ class DrivenWorkflow:
     def __init__(
         self,
         loaded: Loaded,
-        recorded: RecordedRun,
+        recorded: Memo,
         keeper: RunKeeper,
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
@@ -99,7 +99,7 @@ class DrivenWorkflow:
         """See `ToldState`."""
         return self.machine.waits
 
-    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+    def stored(self, fact: Reported) -> Sequence[facts.PlanFact]:
         """Return a fact in the form in which the log stores it."""
         return (seal_payloads(fact, self._codec),)
 
@@ -108,7 +108,7 @@ class NotAWorkflow(Exception):
     """The run is not one of a workflow, but of a pipeline or graph."""
 
 
-def driven_workflow(specs: Specs, recorded: RecordedRun, keeper: RunKeeper) -> DrivenWorkflow:
+def driven_workflow(specs: Specs, recorded: Memo, keeper: RunKeeper) -> DrivenWorkflow:
     """Rebuild a workflow from its log.
 
     Raises:

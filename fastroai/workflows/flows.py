@@ -68,6 +68,14 @@ from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
 from fastroai.workflows.definition import TAG, define
 from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, driven_workflow
+from fastroai.workflows.facts import (
+    CheckpointRestored,
+    CheckpointSet,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
+    SkipRequested,
+)
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
 from fastroai.workflows.machine.values import GateAnswer
@@ -350,7 +358,7 @@ class WorkflowRuns:
         """Skip a step that is due; its output is null."""
         async with self._opened(flow_id) as call:
             full = _due_step(call, step_id)
-            call.report(facts.SkipRequested(full, visit=call.unit(full)[1], reason=_short(reason)))
+            call.report(SkipRequested(full, visit=call.unit(full)[1], reason=_short(reason)))
             await self._save(call)
             return next_of(call)
 
@@ -363,7 +371,7 @@ class WorkflowRuns:
             if len(checkpoints) >= MAX_CHECKPOINTS and name not in checkpoints:
                 message = f"A flow has at most {MAX_CHECKPOINTS} checkpoints. Set one of these anew."
                 raise refuse("invalid_label", message, None, *checkpoints)
-            call.report(facts.CheckpointSet(label=name))
+            call.report(CheckpointSet(label=name))
             await self._save(call)
             return Committed(
                 status="committed",
@@ -387,7 +395,7 @@ class WorkflowRuns:
                 ended = "complete" if finish.status == "finished" else "killed"
                 message = f"The flow is {ended}, and stays so. Begin another one with plan."
                 raise refuse("not_revertible", message)
-            call.report(facts.CheckpointRestored(label=name))
+            call.report(CheckpointRestored(label=name))
             await self._save(call)
             return next_of(call, reverted_to=name)
 
@@ -407,7 +415,7 @@ class WorkflowRuns:
                     f"The loop of step {step_id!r} has ended: {loop.outcome}. Report the step with step_done."
                 )
                 raise refuse("iteration_ended", message, step_id)
-            call.report(facts.IterationStarted(full, visit=unit[1]))
+            call.report(IterationStarted(full, visit=unit[1]))
             await self._save(call)
             return _iteration_answer(call, step_id, spec, "iteration_started", None)
 
@@ -419,7 +427,7 @@ class WorkflowRuns:
         async with self._opened(flow_id) as call:
             full = _in_loop(call, step_id)
             given = _json(result, "the result", "invalid_result")
-            call.report(facts.IterationReported(full, given, visit=call.unit(full)[1]))
+            call.report(IterationReported(full, given, visit=call.unit(full)[1]))
             await self._save(call)
             reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
             status = "iteration_continue" if reported.outcome == "continue" else "iteration_exit"
@@ -432,7 +440,7 @@ class WorkflowRuns:
         """End a loop early."""
         async with self._opened(flow_id) as call:
             full = _in_loop(call, step_id)
-            call.report(facts.IterationAborted(full, visit=call.unit(full)[1], reason=_short(reason)))
+            call.report(IterationAborted(full, visit=call.unit(full)[1], reason=_short(reason)))
             await self._save(call)
             reported = call.machine.flow_of(full).iterations[call.spec(full)[1].id][-1]
             return _iteration_answer(

@@ -5,46 +5,39 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from typing import Any, Final, assert_never
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
 
+from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import RunCorrupt
-from fastroai.records import EXACT, RequestRecord
-from fastroai.runs.machine import Changed, OfWorkflow, Unit, unit_of
+from fastroai.records import Usage
+from fastroai.runs.machine import Changed, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
+from fastroai.workflows.facts import (
+    CheckpointRestored,
+    CheckpointSet,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
+    SkipRequested,
+)
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
 from fastroai.workflows.machine.state import FlowKey, FlowState
 from fastroai.workflows.machine.values import GateAnswer
 from fastroai.workflows.plan import WorkflowPlan
 
+StepFactT = TypeVar("StepFactT", bound=facts.StepFact)
+
 logger: Final = logging.getLogger("fastroai.workflows")
-
-
-@dataclass(slots=True)
-class Account:
-    """Sums of the spending that was reported."""
-
-    usd: Decimal = Decimal(0)
-    """Known cost in US dollars."""
-    tokens: int = 0
-    is_complete: bool = True
-    """Whether all of the spending could be priced."""
-
-    def add(self, record: RequestRecord) -> None:
-        """Add a record to the sums."""
-        if record.cost_usd is not None:
-            self.usd = EXACT.add(self.usd, record.cost_usd)
-        self.tokens += record.tokens.total_tokens
-        self.is_complete &= record.cost_complete
 
 
 @dataclass(slots=True)
@@ -57,12 +50,11 @@ class Clock:
 
 @dataclass(slots=True)
 class Took:
-    """When a unit began and ended, in seconds since 1970, and what it spent."""
+    """When a unit began and ended, and when it asked a person, in seconds since 1970."""
 
     began: float
     ended: float | None = None
     asked: float | None = None
-    spent: Account = field(default_factory=Account)
 
 
 class WorkflowReplay(Replay):
@@ -83,7 +75,7 @@ class WorkflowReplay(Replay):
         """Begin the replay with a new machine, which gets `width` and `fits`."""
         self._codec = codec
         self.took: dict[Unit, Took] = {}
-        self.spent: defaultdict[FlowKey | tuple[str, int], Account] = defaultdict(Account)
+        self.spent: defaultdict[FlowKey | tuple[str, int], Usage] = defaultdict(Usage)
         """Reported spending by flow, and by entry of a step, including work that was reverted since."""
         self.clocks: dict[FlowKey, Clock] = {}
         self.asked: dict[Unit, facts.QuestionAsked] = {}
@@ -95,7 +87,7 @@ class WorkflowReplay(Replay):
             facts.RunStarted(inputs=inputs, part=part),
         )
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         match entry:
             case facts.StepStarted():
                 self._begin(entry)
@@ -115,27 +107,30 @@ class WorkflowReplay(Replay):
                 self.over(entry, entry)
             case facts.AnswerGiven():
                 self._read_answer(position, entry)
-            case (
-                facts.SkipRequested()
-                | facts.IterationStarted()
-                | facts.IterationReported()
-                | facts.IterationAborted()
-                | facts.CheckpointSet()
-                | facts.CheckpointRestored()
-            ):
-                self._read_call(position, entry)
+            case SkipRequested():
+                self._check_due(position, entry)
+                self._end(entry)
+                self.due.pop(unit_of(entry))
+                self.tell(entry)
+            case IterationStarted() | IterationReported() | IterationAborted():
+                self._check_due(position, entry)
+                self.tell(self._live(position, entry))
+            case CheckpointSet():
+                self.note(self.machine.handle(entry))  # a run that has ended is as it was before
+            case CheckpointRestored(label=label):
+                if label not in self.machine.checkpoints:
+                    raise self._corrupt(position, f"there is no checkpoint {label!r}")
+                self.due.clear()
+                self.pending.clear()
+                self.tell(entry)
             case facts.SpendingRecorded():
                 self._spend(entry)
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.RunFinished():
                 pass  # the machine decides the end itself
-            case (
-                facts.EdgesResolved() | facts.BranchTimedOut() | facts.ValueWritten() | facts.MessagesAdded()
-            ):
-                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
             case _:
-                assert_never(entry)
+                raise self._corrupt(position, f"a workflow has no {type(entry).__name__}")
 
     def follow(self, change: Changed) -> None:
         """Do nothing: a workflow has no forks."""
@@ -146,14 +141,9 @@ class WorkflowReplay(Replay):
         if unit_of(entry) not in self.due:
             raise self._corrupt(position, f"the workflow would not have come to {entry.place!r} there")
 
-    def _live(
-        self,
-        position: int,
-        entry: facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted,
-    ) -> facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted:
-        if isinstance(entry, facts.StepFinished | facts.StepFailed) and entry.output is not None:
-            return replace(entry, output=self._value(position, entry.output))
-        return entry
+    def _live(self, position: int, entry: StepFactT) -> StepFactT:
+        """Return an entry with its values as they were."""
+        return changed(entry, {DataKind.PAYLOAD: partial(self._value, position)})
 
     def _note(self, position: int, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
         if self.machine.plan.steps[entry.step_id][1].gate is None:
@@ -189,30 +179,6 @@ class WorkflowReplay(Replay):
         self.due.pop(unit, None)
         self.tell(replace(entry, answer=answer))
 
-    def _read_call(self, position: int, entry: OfWorkflow) -> None:
-        match entry:
-            case facts.SkipRequested():
-                self._check_due(position, entry)
-                self._end(entry)
-                self.due.pop(unit_of(entry))
-                self.tell(entry)
-            case facts.IterationStarted() | facts.IterationAborted():
-                self._check_due(position, entry)
-                self.tell(entry)
-            case facts.IterationReported():
-                self._check_due(position, entry)
-                self.tell(replace(entry, output=self._value(position, entry.output)))
-            case facts.CheckpointSet():
-                self.tell(entry)
-            case facts.CheckpointRestored(label=label):
-                if label not in self.machine.checkpoints:
-                    raise self._corrupt(position, f"there is no checkpoint {label!r}")
-                self.due.clear()
-                self.pending.clear()
-                self.tell(entry)
-            case _:
-                assert_never(entry)
-
     # --- times and money ---
 
     def _begin(self, entry: facts.StepStarted) -> None:
@@ -230,7 +196,6 @@ class WorkflowReplay(Replay):
         if unit is None:
             return
         step_id = unit[0]
-        self.took[unit].spent.add(entry.record)
         self.spent[step_id, self.machine.step(step_id).entry].add(entry.record)
         for flow in self.machine.around(self.machine.flow_of(step_id)):
             self.spent[flow.key].add(entry.record)
@@ -255,7 +220,7 @@ class WorkflowReplay(Replay):
 def replayed(
     plan: WorkflowPlan,
     inputs: Mapping[str, JsonValue],
-    recorded: RecordedRun,
+    recorded: Memo,
     *,
     codec: PayloadCodec | None = None,
     width: int | None = None,
@@ -277,6 +242,6 @@ def first_divergence(
     """
     if (other := other_run(trace, "workflow", name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
+    recorded = Memo(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
     replay = WorkflowReplay(plan, trace.inputs, recorded.opened.part, width=width, fits=fits)
     return divergence_of(replay, recorded, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode, Wait
+from fastroai.runtime.facts import ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -80,6 +81,11 @@ class WorkflowResult(RunCost):
     """The questions of gates at which a paused run waits, first asked first."""
     log: RunLog = field(repr=False, compare=False)
     """The log from which `trace` is made."""
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Time from which `wake` takes a paused run up: the first end of its `waits`; `None` without one."""
+        return first_until(self.waits)
 
     @property
     def ok(self) -> bool:

@@ -28,6 +28,7 @@ from fastroai.store.payloads import seal
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
+from fastroai.workflows.facts import IterationReported, IterationStarted
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
@@ -46,7 +47,7 @@ _LEAST_USD: Final = Decimal("0.000001")
 class Tell(Protocol):
     """Tells the machine a fact, and puts it on record."""
 
-    def __call__(self, fact: Told, stored: facts.AnyFact | None = None) -> None:
+    def __call__(self, fact: Told, stored: facts.Fact | None = None) -> None:
         """Tell `fact`. `stored` is the same fact in the form in which a store has it."""
         ...
 
@@ -121,11 +122,11 @@ class WorkflowWork:
             used=used,
         )
 
-    def tell(self, fact: facts.IterationStarted | facts.IterationReported) -> None:
+    def tell(self, fact: IterationStarted | IterationReported) -> None:
         """Put on record that a loop of a step has begun, or has a new result."""
         assert self._tell is not None
-        stored: facts.AnyFact | None = None
-        if isinstance(fact, facts.IterationReported) and self._codec is not None:
+        stored: facts.Fact | None = None
+        if isinstance(fact, IterationReported) and self._codec is not None:
             stored = replace(fact, output=seal(fact.output, self._codec))
         self._tell(fact, stored)
 
@@ -237,12 +238,12 @@ class _Visit(BaseStep[Any, JsonValue]):
         """Repeat the step until the machine ends its loop, and return the merged result."""
         work, performer = self._work, self._work.performers.by_step[self._step_id]
         visit = self._started.visit
-        work.tell(facts.IterationStarted(self._step_id, visit=visit))
+        work.tell(IterationStarted(self._step_id, visit=visit))
         loop = work.machine.record(self._step_id).loop
         assert loop is not None
         while True:
             result = await performer.perform(context, replace(task, name=f"iteration{loop.count + 1}"))
-            work.tell(facts.IterationReported(self._step_id, result, visit=visit))
+            work.tell(IterationReported(self._step_id, result, visit=visit))
             if not loop.is_active:
                 return merged(spec, loop, result)
             wrong = "it is not the last iteration yet"
@@ -293,7 +294,7 @@ def _rationale(context: StepContext[Any]) -> str:
     """Return the reason that a person gave for a decision, as the inbox has put it on record."""
     run = run_of(scope_of(context))
     key = facts.question_id(step_place(scope_of(context)), _QUESTION)
-    given = None if run is None else run.recorded.answers.get(key)
+    given = None if run is None else run.recorded.last(("question", key), facts.AnswerGiven)
     return "" if given is None else given.rationale
 
 

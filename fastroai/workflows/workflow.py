@@ -269,6 +269,7 @@ class BoundWorkflow(FrontDoor[Any, Mapping[str, Any], WorkflowResult]):
             output_types={},
             store=store,
             durability=self.config.durability,
+            on_changed=self.config.on_changed,
             codec=self.config.codec,
             terms=self.config.lease_terms,
             kind="workflow",

@@ -50,6 +50,10 @@ class Stage:
     shared: list[object] = field(default_factory=list)
     does: str = ""
     """What the body does: nothing, `ask`, `break`, `pay` or `wait`."""
+    instructions: str = ""
+    """The instructions of an agent that the body asks first; empty for none."""
+    asked: list[str] = field(default_factory=list)
+    """The instructions with which that agent was asked."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -79,6 +83,8 @@ class Stage:
         return "all"
 
     async def work(self, ctx: StepContext[Any] | None, text: str) -> str:
+        if self.instructions:
+            await paid_agent(100, before=self.note, instructions=self.instructions).run("hello")
         match self.does:
             case "ask":
                 if ctx is not None:
@@ -92,6 +98,9 @@ class Stage:
                 self.arrived.set()
                 await self.leave.wait()
         return f"said {text}"
+
+    async def note(self, prompt: str) -> None:
+        self.asked.append(self.instructions)
 
     async def attempt(self, method: str, *args: Any, **options: Any) -> str:
         """How a call ends: "ended", or the name of its error. Mistakes in options are raised."""
@@ -303,6 +312,22 @@ async def answers(kind: str, method: str) -> list[object]:
     return endings
 
 
+async def on_changed(kind: str, method: str) -> list[object]:
+    """How often an agent is asked whose instructions have changed since its answer was put on record."""
+    asked: list[object] = []
+    for options in ({}, {"on_changed": "keep"}):
+        stage = Stage(kind, instructions="Be brief.")
+        goes_on = ("wake", "wake_every", "serve")
+        await (stage.answered() if method in goes_on else stage.interrupted())
+        stage.instructions = "Be exact."
+        args = ("r",) if method not in TAKING_UP else (1.0,) if method.endswith("_every") else ()
+        stage.done.clear()
+        await stage.attempt(method, *args, store=stage.store, **options)
+        asked.append([*stage.asked])
+    assert asked[1] == ["Be brief."]
+    return asked
+
+
 def pick(name: str, value: object, *, does: str | None = None, look: Look = ending_of) -> Observe:
     async def observe(kind: str, method: str) -> list[object]:
         return await observed(kind, method, look, {}, {name: value}, does=does)
@@ -341,6 +366,7 @@ OBSERVED: dict[str, Observe] = {
     "on_event": on_event,
     "answers": answers,
     "force": force,
+    "on_changed": on_changed,
     "at": outputs,
     "outputs": outputs,
 }
@@ -398,6 +424,19 @@ async def test_every_option_of_every_method_makes_a_difference_or_is_refused(
         return
     one, other = await OBSERVED[option](kind, method)
     assert one != other
+
+
+@pytest.mark.parametrize("method", ["resume", "resume_stream", *TAKING_UP])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_to_do_with_changed_calls_is_checked_before_a_run_is_taken_up(
+    kind: str, method: str
+) -> None:
+    stage = Stage(kind)
+    args = await stage.ready_for(method)
+    stage.texts.clear()
+    with pytest.raises(ConfigurationError, match="on_changed.*'ask', 'keep' or 'fail'"):
+        await stage.attempt(method, *args, store=stage.store, on_changed="never")
+    assert not stage.texts
 
 
 @pytest.mark.parametrize(("path", "name"), sorted({*ELSEWHERE.values()}))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 from support.doors import Body, door
+from support.interruptions import DyingStore, nth
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
@@ -24,9 +25,10 @@ from fastroai import (
     flow,
     step,
 )
-from fastroai.errors import ConfigurationError, StepExecutionError
+from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human, parallel
 from fastroai.runtime import FailureClass, ProviderLimit, RetryPolicy, current_scope
+from fastroai.runtime.facts import RequestEnded
 from fastroai.steps import BaseStep, ExecutionConfig
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.usage import Budget
@@ -170,6 +172,16 @@ async def stored(kind: str) -> list[object]:
     return [before, len(await listed(store))]
 
 
+async def said(kind: str) -> list[object]:
+    found: list[object] = []
+    for is_recorded in (True, False):
+        store = MemoryRunStore()
+        await ending(kind, pays, store=store, record_messages=is_recorded)
+        (run,) = await listed(store)
+        found.append("user: hello" in (await RunHistory(store).trace(run.run_id)).transcript())
+    return found
+
+
 async def listed(store: MemoryRunStore) -> list[Any]:
     return [*(await RunHistory(store).list())]
 
@@ -255,6 +267,31 @@ flows:
 """
 
 
+async def changed(kind: str) -> list[object]:
+    """How often an agent is asked whose instructions have changed since its answer was put on record."""
+    seen: list[object] = []
+    for settings in ({}, {"on_changed": "keep"}):
+        asked, store = list[str](), MemoryRunStore()
+
+        def body(instructions: str, asked: list[str] = asked) -> Body:
+            async def note(prompt: str) -> None:
+                asked.append(instructions)
+
+            async def asks(ctx: StepContext[Any] | None, text: str) -> object:
+                return (await paid_agent(100, before=note, instructions=instructions).run("hello")).output
+
+            return asks
+
+        dying = DyingStore(store, nth(RequestEnded), written=True)
+        first = door(kind, body("Be brief."), settings)
+        with pytest.raises(RunStoreUnavailable):
+            await first.execute({}, run_id="r", store=dying)
+        await door(kind, body("Be exact."), settings).resume("r", store=store)
+        seen.append(asked)
+    assert seen[1] == ["Be brief."]
+    return seen
+
+
 class Reversing:
     """A codec."""
 
@@ -289,9 +326,11 @@ OBSERVED: dict[str, Callable[[str], Awaitable[list[object]]]] = {
     "max_concurrency": at_once,
     "store": stored,
     "durability": lambda kind: kept(kind, {}, {"durability": "async"}),
+    "on_changed": changed,
     "lease": lambda kind: kept(kind, {}, {"lease": 7}),
     "max_stall": lambda kind: kept(kind, {}, {"max_stall": 7}),
     "codec": lambda kind: kept(kind, {}, {"codec": Reversing()}),
+    "record_messages": said,
     "sinks": asked,
     "provider_limits": limited,
 }
@@ -311,9 +350,10 @@ REFUSED = {
 }
 """Settings that a kind of run has no use for, with a part of the error."""
 
-OF_THE_RUN_AROUND = {"store", "durability", "lease", "max_stall", "codec"}
+OF_THE_RUN_AROUND = {"store", "durability", "on_changed", "lease", "max_stall", "codec", "record_messages"}
 """Settings of the record, which nested runs share with the run around them. Below is what becomes of a store.
-`test_options_of_declarations.py` shows that a codec is refused if the run around has none."""
+`test_options_of_declarations.py` shows that a codec is refused if the run around has none, and
+`durability/test_conversations.py` that a run cannot leave out messages which the run around records."""
 
 OF_ITS_NODES = {"retries", "retry_delay", "retry", "classifiers", "on_retry"}
 """Settings of the step of a graph, whose nodes make two extra attempts by default: when a node has given up,

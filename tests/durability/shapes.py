@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_ai import Agent, CallDeferred, ModelRetry, RunContext, TextOutput, Tool
 from pydantic_ai.models.fallback import FallbackModel
+from support.file_waits import FileAppears
 
 from fastroai import (
     AskPeople,
@@ -492,6 +493,30 @@ def waited(config: PipelineConfig) -> Shape:
     answers |= {"ask: which?": "left"}
     pipeline = Pipeline("waited", {**steps, "ask": asks("ask")}, edges, config=config)
     return Shape(pipeline, {"text": "waited"}, answers)
+
+
+@shape
+def files(config: PipelineConfig) -> Shape:
+    """A step waits for a file, which is a kind of wait from outside the library; another one writes it."""
+
+    @step
+    async def wait(ctx: StepContext) -> str:
+        ran(ctx)
+        before = await ctx.once("before", effect(ctx, "before"))
+        text = await ctx.wait_for(FileAppears(name=ctx.run_id, folder=Notebook.path.parent))
+        return f"{before} {text} {await ctx.once('after', effect(ctx, 'after'))}"
+
+    @step
+    async def write(ctx: StepContext) -> None:
+        ran(ctx)
+        await ctx.once("write", effect(ctx, "write"))
+        partial = Notebook.path.parent / f"{ctx.run_id}.partial"
+        partial.write_text("report")
+        partial.rename(Notebook.path.parent / ctx.run_id)
+
+    steps = {"wait": wait, "write": write, "end": talk("end", "wait")}
+    pipeline = Pipeline("files", steps, {"end": ["wait"]}, output_step="end", config=config)
+    return Shape(pipeline, {"text": "files"})
 
 
 @shape

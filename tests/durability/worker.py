@@ -32,8 +32,9 @@ from pydantic_core import to_jsonable_python
 from fastroai import CostBudgetExceeded, FastroAgent, Inbox, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError, FlowStopped, RunNotFound
 from fastroai.graphs import GraphResult
+from fastroai.graphs.facts import EdgesResolved
 from fastroai.human import waiting
-from fastroai.runtime.facts import AnyFact, EdgesResolved, Wait, WaitEnded
+from fastroai.runtime.facts import AnyFact, Wait, WaitEnded
 from fastroai.steps.base import FunctionStep
 from fastroai.store import (
     MemoryRunStore,

@@ -20,10 +20,10 @@ from support.virtual_time import VirtualTimeLoop
 from fastroai import errors
 from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable
 from fastroai.graphs import GraphResult
+from fastroai.graphs.facts import BranchTimedOut, ValueWritten
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
-    BranchTimedOut,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -33,7 +33,6 @@ from fastroai.runtime.facts import (
     StepRetried,
     StepSkipped,
     StepStarted,
-    ValueWritten,
 )
 from fastroai.store import MemoryRunStore
 from fastroai.usage import Budget

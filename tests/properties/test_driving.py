@@ -17,12 +17,12 @@ from support.schedules import Schedule, schedules
 
 from fastroai.errors import RunConflict, RunExists, StepExecutionError
 from fastroai.graphs import Edge, Graph, Node
+from fastroai.graphs.facts import EdgesResolved, ValueWritten
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
-    EdgesResolved,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -32,7 +32,6 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepSkipped,
     StepStarted,
-    ValueWritten,
 )
 from fastroai.store import MemoryRunStore, RunHistory
 

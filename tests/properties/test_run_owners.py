@@ -30,7 +30,7 @@ from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, St
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.headers import read_header, read_log
 from fastroai.store.lease import LeaseTerms
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.runs import DurableRun, seize
 
 PROCESSES: Final = 3
@@ -118,7 +118,7 @@ class Owners(RuleBasedStateMachine):
     async def _take_up(self) -> DurableRun:
         found = await read_header(self.store, "r")
         found.check_not_running()
-        recorded = RecordedRun("r", await read_log(self.store, found.header))
+        recorded = Memo("r", await read_log(self.store, found.header))
         return await DurableRun.take_up(
             self.store,
             recorded,

@@ -12,6 +12,7 @@ from support.random_workflows import MOST_FACTS, Drive, Fates, flow_of, plan_of_
 
 from fastroai.runs.machine import Cancel, Decision
 from fastroai.runtime import facts
+from fastroai.workflows.facts import CheckpointRestored, CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, RunState
 from fastroai.workflows.plan import WorkflowPlan
@@ -142,7 +143,7 @@ def test_a_flow_that_has_ended_stays_so(drawn: tuple[WorkflowPlan, Fates], data:
         if len(drive.told) > MOST_FACTS:
             return
         if len(drive.told) == mark:
-            drive.tell(facts.CheckpointSet(label="mark"))
+            drive.tell(CheckpointSet(label="mark"))
         drive.end(drive.units[0])
     finish = drive.finish
     assert finish is not None
@@ -150,7 +151,7 @@ def test_a_flow_that_has_ended_stays_so(drawn: tuple[WorkflowPlan, Fates], data:
         [again] = drive.tell(facts.RunResumed())
         assert again == replace(finish, timestamp=again.timestamp)  # type: ignore[type-var, union-attr]
     if finish.status != "failed" and "mark" in drive.machine.checkpoints:
-        [again] = drive.tell(facts.CheckpointRestored(label="mark"))
+        [again] = drive.tell(CheckpointRestored(label="mark"))
         assert again == replace(finish, timestamp=again.timestamp)  # type: ignore[type-var, union-attr]
 
 
@@ -207,7 +208,7 @@ def test_a_checkpoint_brings_back_all_that_can_change(
         if not drive.has_ended:
             drive.end(drive.units[0])
     assume(not drive.has_ended)
-    drive.tell(facts.CheckpointSet(label="mark"))
+    drive.tell(CheckpointSet(label="mark"))
     before = drive.machine.state.copied()
     assert not shared(drive.machine.state, drive.machine.checkpoints["mark"])
     due = {step for step, _ in drive.units}
@@ -218,7 +219,7 @@ def test_a_checkpoint_brings_back_all_that_can_change(
     assume(drive.finish is None or drive.finish.status not in ("finished", "cancelled"))
     drive.running.clear()
     drive.asking.clear()
-    drive.tell(facts.CheckpointRestored(label="mark"))
+    drive.tell(CheckpointRestored(label="mark"))
     assert {step for step, _ in drive.running} == due
     for flow in drive.machine.state.flows.values():
         assert flow.outputs == before.flows[flow.path].outputs

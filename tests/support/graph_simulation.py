@@ -11,6 +11,7 @@ import pytest
 
 from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
+from fastroai.graphs.facts import BranchTimedOut
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Visit, decision_name
 from fastroai.graphs.machine.machine import GraphMachine
@@ -22,7 +23,6 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of
 from fastroai.runtime.facts import (
     NOWHERE,
-    BranchTimedOut,
     FailureFacts,
     Part,
     RunFinished,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fastroai.expressions import Expression
 from fastroai.runs.machine import Cancel, Decision, Told, Unit
 from fastroai.runtime import facts
+from fastroai.workflows.facts import CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of
 from fastroai.workflows.spec.document import FlowSpec, GateSpec, Reference, StepSpec, WorkflowSpec
@@ -151,7 +152,7 @@ class Drive:
         self.told.append(fact)
         decisions = self.machine.handle(fact)
         self.decided.append(decisions)
-        if not isinstance(fact, facts.CheckpointSet):
+        if not isinstance(fact, CheckpointSet):
             self.finish = None
         for decision in decisions:
             match decision:

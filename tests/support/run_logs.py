@@ -158,7 +158,14 @@ class Log:
         return self.add(StepSkipped(**self.at_place(place), cause=cause), 0.0)
 
     def request(
-        self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1", waited_ms: float = 0.0
+        self,
+        place: str,
+        cost: str | None = "0.001",
+        *,
+        fingerprint: str = "f1",
+        waited_ms: float = 0.0,
+        asked: JsonValue = None,
+        answered: JsonValue = None,
     ) -> Log:
         """One that is sent and ends; with no cost, one that never ended."""
         self._requests += 1
@@ -166,10 +173,11 @@ class Log:
         where = RequestPlace(
             place=place, call="1", attempt=1, fingerprint=fingerprint, model="openai:gpt-5-mini"
         )
-        self.add(RequestSent(id=number, request=where, record=record(None)), 0.1)
+        self.add(RequestSent(id=number, request=where, record=record(None), messages=asked), 0.1)
         if cost is None:
             return self
-        return self.add(RequestEnded(id=number, record=replace(record(cost), waited_ms=waited_ms)), 0.4)
+        known = replace(record(cost), waited_ms=waited_ms)
+        return self.add(RequestEnded(id=number, record=known, response=answered), 0.4)
 
     def spend(self, place: str, cost: str) -> Log:
         return self.add(SpendingRecorded(place=place, record=record(cost, "search-engine")))

@@ -24,7 +24,7 @@ from fastroai import (
     step,
 )
 from fastroai.graphs import GraphStream
-from fastroai.pipelines import PipelineStream
+from fastroai.pipelines import CallChanged, CallLeftOver, PipelineStream
 from fastroai.store import RunStoreLike
 
 
@@ -184,3 +184,20 @@ async def inferred() -> None:
 
 class Model(BaseModel):
     text: str
+
+
+# --- calls that have changed ---
+
+
+async def changed() -> None:
+    result = await without_deps.resume("r", on_changed="keep")
+    assert_type(result.changed_calls, tuple[CallChanged, ...])
+    assert_type(result.left_over_calls, tuple[CallLeftOver, ...])
+    assert_type(
+        (await graph.resume("r", deps=Deps(), on_changed="ask")).changed_calls, tuple[CallChanged, ...]
+    )
+    await without_deps.recover(on_changed="fail")
+    await without_deps.wake(on_changed="fail")
+    await without_deps.resume("r", on_changed="never")  # type: ignore[call-overload]
+    await without_deps.recover(on_changed="never")  # type: ignore[call-overload]
+    PipelineConfig(on_changed="never")  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from fastroai import (
     step,
 )
 from fastroai.agent import ChatStream
+from fastroai.human import Awaited, StepWait
 from fastroai.pipelines import (
     FunctionStep,
     PipelineStream,
@@ -33,6 +34,7 @@ from fastroai.pipelines import (
     StepStarted,
     StepTiming,
     TextChunk,
+    WaitEnded,
 )
 from fastroai.records import RequestRecord
 from fastroai.store import FollowedRun, RunSnapshot
@@ -215,3 +217,19 @@ async def runs() -> None:
 split = SplitPipeline[Deps, Any, str]("s", key=lambda inputs, deps: deps.tenant)
 split.add_variant("a", pipeline, weight=1)
 split.add_variant("b", Pipeline[OtherDeps, Any, str]("o", {"no": no_deps}), weight=1)  # type: ignore[arg-type]
+
+
+# --- waits ---
+
+
+class Found(Awaited[Decimal]):
+    what = "price"
+
+    async def look(self, wait: StepWait) -> WaitEnded | None:
+        return wait.over(Decimal(1))
+
+
+async def waits(ctx: StepContext) -> None:
+    assert_type(await ctx.wait_for(Found()), Decimal)
+    assert_type(await ctx.wait_for(Found(), name="second"), Decimal)
+    assert_type(ctx.wait_for_sync(Found()), Decimal)

@@ -49,6 +49,8 @@ OURS: Final = {
     "TimeLimitExceeded",
     "QuestionAsked",
     "Wait",
+    "StepWait",
+    "RequestWaited",
     "SpendClaim",
     "AccountRow",
 }

@@ -11,6 +11,7 @@ from fastroai.errors import (
     AnswerCutError,
     AnswerRejected,
     BudgetExceeded,
+    CallChangedError,
     CancelledInside,
     CircuitOpenError,
     CompileError,
@@ -81,6 +82,7 @@ from fastroai.errors import (
     TimeLimitExceeded,
     TokenBudgetExceeded,
     UnboundedRequestError,
+    UnknownFactKind,
     UnknownModelError,
     UnknownPipelineError,
     UnmeteredRequestError,
@@ -312,6 +314,16 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph"), "Resume it with the graph as it was, or take"),
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph", ("1", None)), "(version 1, now unnamed):"),
     (
+        CallChangedError("r", "s", "'classify'", ("intent", "model")),
+        "step 's' of run 'r': the declaration of 'classify' has changed (intent, model) since its answer was "
+        "put on record, and on_changed='fail'; nothing was sent. Resume the run with",
+    ),
+    (
+        CallChangedError("r", "s", "agent call 1", ("output",), "x is missing"),
+        "has changed (output), and the answer on record, which on_changed='keep' is to use, does not fit it: "
+        "x is missing. Resume the run with on_changed='ask'",
+    ),
+    (
         RunCorrupt("r", 3, "it is not JSON"),
         "entry 3 of run 'r' cannot be read: it is not JSON. Restore the store from a backup",
     ),
@@ -321,8 +333,12 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
     ),
     (
+        UnknownFactKind("r", 3, "file_awaited"),
+        "run 'r' cannot go on: entry 3 of its log is a 'file_awaited', a kind of fact that no imported",
+    ),
+    (
         RunFromOlderVersion("r", 1, 2),
-        "run 'r' is written in format 1, and this version of fastroai reads format 2 only; nothing was run.",
+        "run 'r' is written in format 1, and this version of fastroai reads format 2 and later ones;",
     ),
     (AnswerRejected("r:1", "it is 3"), "the answer to question 'r:1' is not what it asks for: it is 3. The"),
     (QuestionClosed("r:1", "it was answered"), "question 'r:1' takes no answer: it was answered"),

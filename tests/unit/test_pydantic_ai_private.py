@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic_ai import Agent
 from pydantic_ai.capabilities import Thinking
 from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -18,9 +19,11 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from fastroai.pydantic_ai_private import (
     batch_job_error,
     change_http_clients,
+    declared_by,
     is_of_every_agent,
     refresh_http_client,
     sent_instructions,
+    template_of,
 )
 
 HELLO: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Hi")])]
@@ -106,3 +109,30 @@ class TestInstructions:
     def test_with_other_arguments_nobody_knows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Model, "_get_instruction_parts", lambda self: [])
         assert sent_instructions(TestModel(), HELLO, INSTRUCTED) is None
+
+
+def here() -> str:
+    return "Rome"
+
+
+class TestWhatAnAgentDeclares:
+    def test_its_instructions_prompts_settings_and_overrides_are_found(self) -> None:
+        agent = Agent(TestModel(), instructions="a", system_prompt="b", model_settings={"seed": 1})
+        agent.instructions(here)
+        other = TestModel()
+        with agent.override(model=other, model_settings={"seed": 2}):
+            assert declared_by(agent) == (["a", here], ["b"], other, {"seed": 2})
+        assert declared_by(agent) == (["a", here], ["b"], None, {"seed": 1})
+
+    def test_without_the_names_only_what_is_public_is_found(self) -> None:
+        class Later:
+            model_settings = {"seed": 1}
+
+        assert declared_by(Later()) == ([], [], None, {"seed": 1})
+
+    def test_a_template_is_known_by_its_source(self) -> None:
+        class Template:
+            _source = "Hello {{name}}"
+
+        assert template_of(Template()) == "Hello {{name}}"
+        assert template_of(str) is None

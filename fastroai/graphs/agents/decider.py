@@ -18,9 +18,12 @@ from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.setup import GraphSetup
 from fastroai.human.asking import Halted
+from fastroai.runtime import Scope
 from fastroai.runtime.failures import stops
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.context import scope_of
+from fastroai.steps.durability import step_place
+from fastroai.store.log import log_of
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")
@@ -70,7 +73,9 @@ async def decide(
     try:
         response = await context.run(asked, prompt, message_history=(), name="decide")
     except Halted:
-        expected = "an agent that asks no people, as a choice cannot wait; ask in the node before it"
+        if not _asks_people(scope_of(context)):
+            raise
+        expected = "an agent that asks no people, as a choice cannot wait for them; ask in the node before it"
         raise ConfigurationError("decider", decider, expected) from None
     except Exception as error:
         if stops(scope_of(context).parent, error):
@@ -100,6 +105,12 @@ class DecideStep(BaseStep[Any, Choice]):
             candidates=[Candidate(edge.target, self._setup.nodes[edge.target].focus) for edge in edges],
             fallback=next(edge.target for edge in edges if edge.fallback),
         )
+
+
+def _asks_people(scope: Scope) -> bool:
+    log = log_of(scope)
+    waits = () if log is None else log.waits_in(step_place(scope))
+    return any(wait.what == "question" for wait in waits)
 
 
 def _fallback(node: str, target: str, failure: str) -> Choice:

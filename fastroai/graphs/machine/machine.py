@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
+from fastroai.graphs.facts import BranchTimedOut, EdgesResolved
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
 from fastroai.graphs.machine.memory import Written
@@ -21,7 +22,7 @@ from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevalua
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
-from fastroai.runs.machine import Cancel, Changed, Decision, OfWorkflow, Told, Unit, why_paused
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -104,6 +105,8 @@ class GraphMachine:
         """Visits that run no more and are not over. If their branches go on when the run is resumed, those
         without an open question start anew."""
         self._held: list[_Outcome] = []
+        self._undecided: list[tuple[Branch, tuple[facts.Wait, ...]]] = []
+        """The branches in which a decision waits, which are held, with the waits."""
         """Outcomes of branches that did not go on. Edges are followed if they go on when the run is resumed.
         """
         self._branches: dict[str, Branch] = {}
@@ -216,9 +219,13 @@ class GraphMachine:
                     self._held.append((*deciding, None))
                 else:
                     self._leave_running(fact, None)
+            case facts.StepHalted(step_id=step_id) if step_id in self.decisions:
+                held = self._deciding.pop(self._visit_of(fact))
+                self._held.append((*held, None))
+                self._undecided.append((held[0], fact.waits))
             case facts.StepHalted():
                 self._leave_running(fact, fact.waits)
-            case facts.BranchTimedOut(branch=identity):
+            case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
@@ -229,10 +236,8 @@ class GraphMachine:
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
-            case _ if isinstance(fact, OfWorkflow):
-                raise TypeError(f"a graph has no {type(fact).__name__}")
             case _:
-                assert_never(fact)
+                raise TypeError(f"a graph has no {type(fact).__name__}")
 
     def _leave_running(
         self,
@@ -256,6 +261,9 @@ class GraphMachine:
         for branch, left in self._left.values():
             if isinstance(left, tuple) and branch.state == "open":
                 yield from ((branch.node, wait) for wait in left)
+        for branch, waits in self._undecided:
+            if branch.state == "open":
+                yield from ((branch.node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.node
@@ -354,7 +362,7 @@ class GraphMachine:
                 return
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
-            resolved = facts.EdgesResolved(
+            resolved = EdgesResolved(
                 node, route.edges, visit=branch.number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
@@ -515,6 +523,7 @@ class GraphMachine:
             self.stopped = None
             self._go_on()
             held, self._held = self._held, []
+            self._undecided.clear()
             for one in held:
                 self._route(*one)
             self._go_on()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, assert_never, cast
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
+from fastroai.graphs.facts import BranchTimedOut, EdgesResolved, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
@@ -20,12 +21,12 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, OfWorkflow, Outcome, Unit, unit_of
+from fastroai.runs.machine import Changed, Outcome, Unit, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
+from fastroai.store.memo import Memo
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
@@ -36,7 +37,7 @@ logger = logging.getLogger("fastroai.graphs")
 class _Reader(NamedTuple):
     """Reads the values of the entry at a position of the log."""
 
-    recorded: RecordedRun
+    recorded: Memo
     plan: GraphPlan
     codec: PayloadCodec | None
     position: int = 0
@@ -80,7 +81,7 @@ class GraphReplay(Replay):
         self,
         setup: GraphSetup,
         inputs: Mapping[str, object],
-        recorded: RecordedRun,
+        recorded: Memo,
         part: facts.Part,
         codec: PayloadCodec | None,
         *,
@@ -126,7 +127,7 @@ class GraphReplay(Replay):
 
     # --- entry by entry ---
 
-    def _read(self, position: int, entry: PartEntry) -> None:
+    def _read(self, position: int, entry: facts.PlanFact) -> None:
         self._reader = self._reader._replace(position=position)
         match entry:
             case facts.StepStarted():  # a new attempt does not have the messages of an interrupted one
@@ -134,17 +135,17 @@ class GraphReplay(Replay):
                 if (unit := unit_of(entry)) not in self.due and self.may_start(unit):
                     self.note(self.machine.started(unit))
                     self.pending.pop((facts.StepStarted, unit), None)
-            case facts.ValueWritten():
+            case ValueWritten():
                 self._read_written(entry)
-            case facts.MessagesAdded():
+            case MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
-            case facts.BranchTimedOut():
+            case BranchTimedOut():
                 self.tell(replace(entry, raised=entry.failure.as_error()))
             case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
             case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
                 pass  # the step asks anew when the run is resumed, and finds the answer
-            case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
+            case facts.StepSkipped() | EdgesResolved() | facts.RunFinished():
                 pass  # the new machine decides this, too
             case facts.SpendingRecorded():
                 pass
@@ -152,12 +153,10 @@ class GraphReplay(Replay):
                 self._read_outcome(entry)
             case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
-            case _ if isinstance(entry, OfWorkflow):
-                raise self._reader.corrupt(f"a graph has no {type(entry).__name__}")
             case _:
-                assert_never(entry)
+                raise self._reader.corrupt(f"a graph has no {type(entry).__name__}")
 
-    def _read_written(self, entry: facts.ValueWritten) -> None:
+    def _read_written(self, entry: ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)
         known = self._written.get(place)
         values = {} if known is None or known[0] != attempt else known[1]
@@ -210,7 +209,9 @@ class GraphReplay(Replay):
                     raise self._reader.corrupt(str(error)) from error
             case facts.StepFailed():
                 return replace(entry, raised=entry.failure.as_error())
-            case facts.StepCancelled() | facts.StepHalted() | facts.QuestionAsked():
+            case facts.StepHalted():
+                return entry
+            case facts.StepCancelled() | facts.QuestionAsked():
                 return facts.StepCancelled(entry.step_id, "", visit=entry.visit)
             case _:
                 assert_never(entry)
@@ -246,7 +247,7 @@ def _one_of(written: OnRecord, name: str) -> object:
 def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
-    recorded: RecordedRun,
+    recorded: Memo,
     part: facts.Part,
     codec: PayloadCodec | None,
     *,
@@ -290,7 +291,7 @@ def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
     """
     if (other := other_run(trace, "graph", setup.name)) is not None:
         return other
-    recorded = RecordedRun(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
+    recorded = Memo(trace.run_id, [seal_payloads(entry, None) for entry in trace.entries])
     try:
         inputs = {
             name: value_from_json(value, setup.input_types.get(name)) for name, value in trace.inputs.items()

@@ -6,12 +6,12 @@ from collections import Counter
 from typing import Any
 
 from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, NodeKind, NodeState
+from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.result import GraphResult
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.places import step_name
 from fastroai.runs.nesting import NestedStep
-from fastroai.runtime.facts import EdgesResolved
 from fastroai.store.trace import RunTrace
 from fastroai.usage import format_cost
 

@@ -15,6 +15,14 @@ from pydantic import JsonValue
 
 from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
 from fastroai.runtime import facts
+from fastroai.workflows.facts import (
+    CheckpointRestored,
+    CheckpointSet,
+    IterationAborted,
+    IterationReported,
+    IterationStarted,
+    SkipRequested,
+)
 from fastroai.workflows.inputs import with_defaults
 from fastroai.workflows.machine.iterations import Loop
 from fastroai.workflows.machine.order import FlowOrder
@@ -146,13 +154,13 @@ class WorkflowMachine:
     def handle(self, fact: Told) -> list[Decision]:
         """Take in a fact, and return the decisions that follow from it."""
         match fact:
-            case facts.CheckpointSet(label=label):
+            case CheckpointSet(label=label):
                 self.checkpoints.pop(label, None)
                 self.checkpoints[label] = self.state.copied()
                 return []
             case facts.RunStarted(inputs=inputs):
                 self._begin(self.plan.entry, inputs, None)
-            case facts.StepFinished() | facts.StepFailed() | facts.AnswerGiven() | facts.SkipRequested():
+            case facts.StepFinished() | facts.StepFailed() | facts.AnswerGiven() | SkipRequested():
                 self._on_outcome(fact)
             case facts.StepCancelled():
                 unit = self._left(fact)
@@ -168,9 +176,9 @@ class WorkflowMachine:
                 if self._goes_on(fact):
                     self.state.asking[unit] = fact.wait
                     self.step(fact.step_id).stage = "asking"
-            case facts.IterationStarted() | facts.IterationReported() | facts.IterationAborted():
+            case IterationStarted() | IterationReported() | IterationAborted():
                 self._on_iteration(fact)
-            case facts.CheckpointRestored(label=label):
+            case CheckpointRestored(label=label):
                 self._restore(self.checkpoints[label])
             case facts.RunResumed():
                 self._resume()
@@ -178,10 +186,8 @@ class WorkflowMachine:
                 self._pausing = True
             case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason, is_final=False))
-            case facts.BranchTimedOut():
-                raise TypeError("a workflow has no branches")
             case _:
-                assert_never(fact)
+                raise TypeError(f"a workflow has no {type(fact).__name__}")
         self._unwind()
         self._start_ready()
         self._settle()
@@ -200,7 +206,7 @@ class WorkflowMachine:
         return self.flow_of(fact.step_id).status == "running"
 
     def _on_outcome(
-        self, fact: facts.StepFinished | facts.StepFailed | facts.AnswerGiven | facts.SkipRequested
+        self, fact: facts.StepFinished | facts.StepFailed | facts.AnswerGiven | SkipRequested
     ) -> None:
         self._left(fact)
         if not self._goes_on(fact):
@@ -215,25 +221,21 @@ class WorkflowMachine:
                 self._on_failure(fact)
             case facts.AnswerGiven(step_id=step_id):
                 self._on_answer(step_id, GateAnswer.of(fact.answer, fact.rationale))
-            case facts.SkipRequested(step_id=step_id, reason=reason):
+            case SkipRequested(step_id=step_id, reason=reason):
                 self._skip(step_id, "somebody asked for it", reason, visit=fact.visit)
             case _:
                 assert_never(fact)
 
-    def _on_iteration(
-        self, fact: facts.IterationStarted | facts.IterationReported | facts.IterationAborted
-    ) -> None:
+    def _on_iteration(self, fact: IterationStarted | IterationReported | IterationAborted) -> None:
         flow, record = self.flow_of(fact.step_id), self.record(fact.step_id)
-        if isinstance(fact, facts.IterationStarted):
+        if isinstance(fact, IterationStarted):
             record.loop = Loop(fact.visit)
             return
         loop, spec = record.loop, self.plan.steps[fact.step_id][1].iteration
         assert loop is not None
         assert spec is not None
         reported = (
-            loop.report(spec, fact.output)
-            if isinstance(fact, facts.IterationReported)
-            else loop.abort(fact.reason)
+            loop.report(spec, fact.output) if isinstance(fact, IterationReported) else loop.abort(fact.reason)
         )
         flow.iterations.setdefault(record.step, []).append(reported)
 

@@ -54,7 +54,7 @@ from fastroai.functions import HumanReviewContext, await_human, configured
 from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.testing import ModelServer, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
 
@@ -365,7 +365,7 @@ async def test_waiting_costs_no_time_of_the_run(store: Any) -> None:
     await Inbox(store).answer(paused.questions[0].id, True)
     *before, given = await entries_of(store, "r")
     later = replace(given, timestamp=given.timestamp + 86_400)
-    assert RecordedRun("r", [*before, later]).seconds < 3_600
+    assert Memo("r", [*before, later]).seconds < 3_600
 
 
 # --- in graphs ---

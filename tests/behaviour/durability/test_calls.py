@@ -29,6 +29,7 @@ from fastroai.errors import StepExecutionError
 from fastroai.records import AgentCallUsage
 from fastroai.runtime import RetryPolicy
 from fastroai.runtime.facts import (
+    CallChanged,
     ReplayDiverged,
     RequestEnded,
     StepRetried,
@@ -408,7 +409,7 @@ async def test_the_same_prompt_asked_three_times_has_its_three_answers(
 # --- what is not the same any more ---
 
 
-@pytest.mark.parametrize("changed", ["prompt", "instructions", "history", "settings"])
+@pytest.mark.parametrize("changed", ["prompt", "instructions", "settings", "history"])
 async def test_what_is_not_asked_as_it_was_is_asked_and_paid_for_and_that_is_on_record(
     server: ModelServer, changed: str
 ) -> None:
@@ -437,10 +438,11 @@ async def test_what_is_not_asked_as_it_was_is_asked_and_paid_for_and_that_is_on_
     store = MemoryRunStore()
     await interrupt(desk.pipeline, store, nth(RequestEnded, 2), written=True)
     result = await go_on(desk.pipeline, store)
-    again = 2 if changed in ("instructions", "settings") else 1
+    again = {"prompt": 1, "instructions": 2, "settings": 2, "history": 0}[changed]
     assert len(server.ledger.entries) == result.usage.request_count == 2 + again
     assert result.output == f"re: Go {2 if changed == 'prompt' else 0}"
-    assert sum(isinstance(entry, ReplayDiverged) for entry in await entries_of(store)) == again
+    told = CallChanged if changed in ("instructions", "settings") else ReplayDiverged
+    assert sum(isinstance(entry, told) for entry in await entries_of(store)) == again
     await assert_the_sum_of_the_log(result, store)
 
 

@@ -16,7 +16,7 @@ from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.runtime import facts
 from fastroai.store import RunHistory
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 
 RUN = "r1"
 
@@ -71,13 +71,13 @@ async def test_the_store_is_asked_once_for_the_log(of: Callable[[Failing], Any],
     store, records = Counting(), Counter[str]()
     door = of(Failing(6 if of is graph_of else 3))
     await begin_and_fail(door, store, 3)
-    made = RecordedRun.__init__
+    made = Memo.__init__
 
-    def counted(record: RecordedRun, *given: Any) -> None:
+    def counted(record: Memo, *given: Any) -> None:
         records["made"] += 1
         made(record, *given)
 
-    with patch.object(RecordedRun, "__init__", counted):
+    with patch.object(Memo, "__init__", counted):
         if not on_existing:
             await door.resume(RUN, store=store)
         elif isinstance(door, Graph):

@@ -11,8 +11,8 @@ from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 from fastroai import MemoryRunStore, RetryPolicy, StepContext, step
 from fastroai.errors import TimeLimitExceeded
 from fastroai.graphs import Edge, Graph, Node
+from fastroai.graphs.facts import BranchTimedOut
 from fastroai.runtime.clock import WorkClock
-from fastroai.runtime.facts import BranchTimedOut
 
 
 def working(seconds: float, *, fails: int = 0, wait: float = 0.0) -> Any:

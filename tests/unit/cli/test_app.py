@@ -334,6 +334,22 @@ def test_trace_explains_or_gives_everything(store: SQLiteRunStore) -> None:
     assert RunTrace.from_json(call("trace", "r1", "--json").stdout) == log.trace
 
 
+def test_transcript_shows_what_was_said(store: SQLiteRunStore) -> None:
+    asked: Any = [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Where\x1b[31m?"}]}]
+    answered: Any = {"kind": "response", "parts": [{"part_kind": "text", "content": "Here."}]}
+    log = Log(SHAPE).start("a").start("b").request("a@1", asked=asked, answered=answered)
+    write(store, log, Log(SHAPE, run_id="silent").start("a"))
+    assert (
+        call("transcript", "r1").stdout == "a@1: an agent, call 1\n  user: Where\\x1b[31m?\n  model: Here.\n"
+    )
+    assert call("transcript", "r1", "--step", "b").stdout == "no messages on record\n"
+    assert call("transcript", "silent").stdout == "no messages on record\n"
+    (conversation,) = json_of("transcript", "r1", "--step", "a")
+    assert conversation["messages"] == [*asked, answered]
+    assert (conversation["place"], conversation["sealed"]) == ("a@1", False)
+    assert "'c'" in line_of(call("transcript", "r1", "--step", "c"), 2)
+
+
 def test_diff_exits_with_1_if_the_runs_differ(store: SQLiteRunStore) -> None:
     write(store, support_desk(), support_desk("r2"), Log(SHAPE, run_id="r3"))
     same = call("diff", "r1", "r2")
@@ -528,6 +544,15 @@ def test_resume_refuses_a_pipeline_that_has_changed_unless_it_is_forced(
     assert refused.exit_code == 4
     assert "step 'nested' was removed" in refused.stderr
     assert call(*options, "--force").exit_code == 0
+
+
+def test_resume_passes_on_what_to_do_with_changed_calls(store: SQLiteRunStore, user_code: str) -> None:
+    start(store, user_code, fail=True)
+    options = ["resume", "one", "--pipeline", f"{user_code}:desk", "--inputs", '{"fail": false}']
+    refused = call(*options, "--on-changed", "never")
+    assert refused.exit_code != 0
+    assert "'ask', 'keep' or 'fail'" in refused.stderr
+    assert call(*options, "--on-changed", "keep").exit_code == 0
 
 
 def test_resume_of_a_run_that_is_not_there_or_runs_elsewhere(store: SQLiteRunStore, user_code: str) -> None:

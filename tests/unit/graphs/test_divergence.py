@@ -12,15 +12,8 @@ from support.counted_nodes import Counted
 from fastroai import StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.runtime.facts import (
-    AnyFact,
-    EdgesResolved,
-    FailureFacts,
-    RunFinished,
-    StepFailed,
-    StepFinished,
-    StepSkipped,
-)
+from fastroai.graphs.facts import EdgesResolved
+from fastroai.runtime.facts import AnyFact, FailureFacts, RunFinished, StepFailed, StepFinished, StepSkipped
 from fastroai.store import RunTrace
 
 

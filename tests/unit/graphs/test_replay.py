@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
     RunStarted,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 
 
 async def choose_first(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -103,7 +103,7 @@ async def test_a_log_that_cannot_be_is_refused_and_never_crashes_whatever_is_wro
     for log in spoiled(entries):
         for forgiving in (False, True):
             try:
-                recorded = RecordedRun("r", [*log, RunResumed(part=entries[0].part)])
+                recorded = Memo("r", [*log, RunResumed(part=entries[0].part)])
                 replay = replayed(
                     graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving
                 )
@@ -123,7 +123,7 @@ async def test_every_beginning_of_a_log_is_one_that_a_run_can_go_on_from() -> No
         replay = replayed(
             graph._setup,
             {"x": 1},
-            RecordedRun("r", [*entries[:end], RunResumed(part=entries[0].part)]),
+            Memo("r", [*entries[:end], RunResumed(part=entries[0].part)]),
             entries[0].part,
             None,
             forgiving=False,
@@ -143,9 +143,9 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
     entries = (await graph.run(run_id="r")).trace.entries
     other = Graph("g", nodes=counted.nodes("b", "a"), edges=[Edge("b", "a")])
     with pytest.raises(RunCorrupt, match="the graph would not have come to 'a' there") as refused:
-        replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=False)
+        replayed(other._setup, {}, Memo("r", entries), entries[0].part, None, forgiving=False)
     assert "StepFinished" in repr(entries[refused.value.position - 1])
-    replay = replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=True)
+    replay = replayed(other._setup, {}, Memo("r", entries), entries[0].part, None, forgiving=True)
     assert list(replay.machine.root.outputs) == ["b", "a"] or replay.due
     assert isinstance(entries[0], RunStarted)
     assert isinstance(entries[-1], RunFinished)

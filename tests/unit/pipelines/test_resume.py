@@ -50,6 +50,7 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.runtime.facts import (
+    FORMAT,
     RunFinished,
     RunStarted,
     StepFinished,
@@ -699,12 +700,12 @@ async def test_a_record_of_a_later_version(part: str, counted: Counted, store: M
     pipeline = await recorded(counted, store)
     key = header_key("r") if part == "header" else await log_key_of(store, "r")
     later = [
-        with_checksum(without_checksum(value).replace(b'"format":2', b'"format":3'))
+        with_checksum(without_checksum(value).replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT + 1)))
         for value in (await store.read(key)).values
     ]
     await store.delete(key)
     await store.append(key, later, revision=0)
-    await refused(RunFromNewerVersion, "format 3", pipeline, counted, store)
+    await refused(RunFromNewerVersion, f"format {FORMAT + 1}", pipeline, counted, store)
 
 
 async def test_a_run_of_an_earlier_version_is_refused_and_can_be_deleted(

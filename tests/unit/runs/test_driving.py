@@ -26,12 +26,12 @@ from fastroai.errors import (
     RunStatusConflict,
 )
 from fastroai.graphs import Edge, Graph
+from fastroai.graphs.facts import EdgesResolved
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runs.driving import DrivenRuns, DrivenState
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
-    EdgesResolved,
     FailureFacts,
     QuestionAsked,
     RunFinished,

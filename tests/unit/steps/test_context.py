@@ -454,5 +454,5 @@ def test_a_context_shows_nothing_that_only_the_code_that_runs_steps_uses() -> No
         "get_input", "goal", "idempotency_key", "inputs", "logger", "map", "once", "once_sync",
         "read", "receive", "receive_sync", "record_usage", "run", "run_id", "run_stream",
         "run_sync", "shared", "sleep", "sleep_sync", "spend", "step_id", "tracer", "usage", "visit",
-        "write",
+        "wait_for", "wait_for_sync", "write",
     }  # fmt: skip

@@ -34,7 +34,7 @@ from fastroai.store.entries import (
 )
 from fastroai.store.headers import header_key, read_header, read_log
 from fastroai.store.index import add_to_index, index_keys, run_in_index
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.runs import DurableRun
 
 SHAPE = definition({"a": []})
@@ -59,7 +59,7 @@ async def take_up(store: Any, run_id: str = "r") -> DurableRun:
     entries = await read_log(store, found.header)
     return await DurableRun.take_up(
         store,
-        RecordedRun(run_id, entries),
+        Memo(run_id, entries),
         RunResumed(),
         position=len(entries),
         found=found,

@@ -35,7 +35,7 @@ from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, St
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import encode_header, header_key, read_header, read_log, spending_of
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.runs import DurableRun, seize
 
 SHORT = LeaseTerms(seconds=0.3)
@@ -73,7 +73,7 @@ async def begin(store: Any, terms: LeaseTerms = DEFAULT_TERMS) -> DurableRun:
 
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
-    recorded = RecordedRun("r", await read_log(store, found.header))
+    recorded = Memo("r", await read_log(store, found.header))
     position = len(recorded.entries)
     return await DurableRun.take_up(
         store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None

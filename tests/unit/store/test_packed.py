@@ -9,17 +9,10 @@ from decimal import Decimal
 import pytest
 from pydantic import BaseModel
 
+from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.shape.edge import Edge
-from fastroai.runtime.facts import (
-    AnyFact,
-    EdgesResolved,
-    FailureFacts,
-    Part,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-)
+from fastroai.runtime.facts import AnyFact, FailureFacts, Part, StepFailed, StepFinished, StepStarted
 from fastroai.store.entries import encode_entry, locate
 from fastroai.store.packed import MOST_UNPACKED, PACKED_AT_ONCE, PackedFacts
 from fastroai.store.telling import as_told

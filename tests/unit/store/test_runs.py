@@ -40,7 +40,7 @@ from fastroai.store.entries import (
 )
 from fastroai.store.headers import check_run_id, encode_header, header_key, log_key, read_header, read_log
 from fastroai.store.lease import DEFAULT_TERMS
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.runs import DurableRun
 
 LEASE = DEFAULT_TERMS.seconds
@@ -60,7 +60,7 @@ async def begin(store: Any) -> DurableRun:
 
 async def take_up(store: Any, *also: AnyFact) -> DurableRun:
     found = await read_header(store, "r")
-    recorded = RecordedRun("r", await read_log(store, found.header))
+    recorded = Memo("r", await read_log(store, found.header))
     return await DurableRun.take_up(
         store,
         recorded,
@@ -295,7 +295,7 @@ async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards(
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
     found = await read_header(store, "r")
-    recorded = RecordedRun("r", await read_log(store, found.header))
+    recorded = Memo("r", await read_log(store, found.header))
     await (await take_up(store)).end(ended(), Usage())
     before = await everything_in(store)
     with pytest.raises(RunInProgress):
@@ -324,7 +324,7 @@ async def test_who_reads_a_run_that_is_replaced_meanwhile_does_not_take_up_the_o
     store = MemoryRunStore()
     await (await begin(store)).release()
     found = await read_header(store, "r")
-    recorded = RecordedRun("r", await read_log(store, found.header))
+    recorded = Memo("r", await read_log(store, found.header))
     await RunHistory(store).delete("r")
     await (await begin(store)).release()
     before = await everything_in(store)
@@ -396,7 +396,7 @@ async def test_a_run_that_is_gone_cannot_be_taken_up() -> None:
     await (await begin(store)).end(ended(), Usage())
     found = await read_header(store, "r")
     await RunHistory(store).delete("r")
-    recorded = RecordedRun("r", [opened()])
+    recorded = Memo("r", [opened()])
     with pytest.raises(RunNotFound):
         await DurableRun.take_up(
             store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None

@@ -29,7 +29,7 @@ from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, Sp
 from fastroai.store import MemoryRunStore, RunHistory, SpendingRow
 from fastroai.store.headers import read_header, read_log
 from fastroai.store.index import index_keys
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 from fastroai.store.runs import DurableRun
 
 SHAPE = definition({"a": []})
@@ -209,7 +209,7 @@ async def begin(store: Any, run_id: str = "r") -> DurableRun:
 async def take_up(store: Any) -> DurableRun:
     found = await read_header(store, "r")
     entries = await read_log(store, found.header)
-    position, recorded = len(entries), RecordedRun("r", entries)
+    position, recorded = len(entries), Memo("r", entries)
     return await DurableRun.take_up(
         store, recorded, RunResumed(), position=position, found=found, durability="sync", codec=None
     )

@@ -10,6 +10,7 @@ from support.run_logs import START, Log, definition, failure, support_desk
 
 from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.runtime.facts import (
+    FORMAT,
     RequestEnded,
     StepFinished,
     StepStarted,
@@ -391,7 +392,7 @@ def test_a_trace_comes_back_from_json_as_it_was() -> None:
     trace = support_desk().trace
     text = trace.to_json()
     assert RunTrace.from_json(text) == RunTrace.from_json(text.encode()) == trace
-    assert json.loads(text)["format"] == 2
+    assert json.loads(text)["format"] == FORMAT
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 2}', "", b"\xff", {"entries": []}, None])
@@ -409,7 +410,7 @@ def test_an_entry_that_cannot_be_read_is_named() -> None:
         RunTrace.from_json('{"format": 2, "entries": [7]}')
 
 
-@pytest.mark.parametrize(("other", "error"), [(1, RunFromOlderVersion), (3, RunFromNewerVersion)])
+@pytest.mark.parametrize(("other", "error"), [(1, RunFromOlderVersion), (4, RunFromNewerVersion)])
 def test_a_trace_of_another_version_is_refused(other: int, error: type[Exception]) -> None:
     known = json.loads(support_desk().trace.to_json())
     with pytest.raises(error):

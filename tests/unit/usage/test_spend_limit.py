@@ -323,3 +323,38 @@ def test_a_limit_by_tag_has_a_key_of_its_own() -> None:
 def test_a_tag_is_printable_text(tag: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"^tag=.*printable text of 1 to 200 characters"):
         SpendLimit(usd=1, tag=tag)
+
+
+def test_a_limit_fails_unless_it_is_to_wait_and_bounds_only_waits() -> None:
+    limit = SpendLimit(usd=1)
+    assert (limit.on_limit, limit.deadline) == ("fail", None)
+    for deadline in (timedelta(hours=2), 7_200):
+        patient = SpendLimit(usd=1, on_limit="wait", deadline=deadline)
+        assert (patient.on_limit, patient.deadline) == ("wait", timedelta(hours=2))
+        assert patient != limit
+
+
+def test_a_total_never_opens_again_so_nothing_waits_for_it() -> None:
+    with pytest.raises(ConfigurationError, match="'fail' with window='total', which never opens again"):
+        SpendLimit(usd=1, window="total", on_limit="wait")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"on_limit": "pause"}, "on_limit='pause': expected one of 'fail', 'wait'"),
+        ({"on_limit": "wiat"}, "Did you mean 'wait'"),
+        ({"on_limit": None}, "expected one of"),
+        ({"deadline": 60}, "on_limit='wait' beside it"),
+        ({"deadline": 0, "on_limit": "wait"}, "above 0"),
+        ({"deadline": timedelta(seconds=-1), "on_limit": "wait"}, "above 0"),
+        ({"deadline": float("nan"), "on_limit": "wait"}, "above 0"),
+        ({"deadline": timedelta(days=4_000), "on_limit": "wait"}, "at most 3,650 days"),
+        ({"deadline": True, "on_limit": "wait"}, "above 0"),
+        ({"deadline": "1h", "on_limit": "wait"}, "above 0"),
+    ],
+)
+def test_how_to_wait_is_checked(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        SpendLimit(usd=1, **options)
+    assert expected.lower() in str(caught.value).lower()

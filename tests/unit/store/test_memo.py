@@ -18,15 +18,15 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.store.entries import decode_entry, encode_entry
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.memo import Memo
 
 INNER = definition({"x": [], "y": ["x"]}, name="inner")
 ROUTER = {"name": "router", "routes": {"one": INNER}}
 SHAPE = definition({"a": [], "b": ["a"], "n": ["b"]}, runs={"n": INNER})
 
 
-def recorded(log: Log) -> RecordedRun:
-    return RecordedRun("r", log.entries)
+def recorded(log: Log) -> Memo:
+    return Memo("r", log.entries)
 
 
 def test_outputs_are_in_the_order_in_which_steps_finished() -> None:
@@ -52,13 +52,13 @@ def retried(log: Log, place: str, attempt: int) -> Log:
 
 def test_how_far_the_attempts_at_a_step_have_got() -> None:
     log = Log(SHAPE).start("a")
-    assert recorded(log).progress("a") == RetriesUsed()
+    assert recorded(log).used(("step", "a")) == RetriesUsed()
     retried(log, "a", 1)
-    assert recorded(log).progress("a") == RetriesUsed(attempt=2, recoverable=1)
+    assert recorded(log).used(("step", "a")) == RetriesUsed(attempt=2, recoverable=1)
     log.fail("a", attempt=2)
-    assert recorded(log).progress("a") == RetriesUsed(attempt=3)
+    assert recorded(log).used(("step", "a")) == RetriesUsed(attempt=3)
     log.output("a", attempt=3)
-    assert recorded(log).progress("a") == RetriesUsed()
+    assert recorded(log).used(("step", "a")) == RetriesUsed()
 
 
 @pytest.mark.parametrize("whose", ["own", "outer"])
@@ -67,29 +67,29 @@ def test_a_step_that_a_budget_stopped_goes_on_with_the_same_attempt(whose: Liter
     log = retried(Log(SHAPE).start("a"), "a", 1).fail("a", attempt=2)
     failed = log.entries[-1]
     assert isinstance(failed, StepFailed)
-    stopped = RecordedRun("r", [*log.entries[:-1], replace(failed, budget=whose)])
-    assert stopped.progress("a") == RetriesUsed(attempt=2, recoverable=1)
+    stopped = Memo("r", [*log.entries[:-1], replace(failed, budget=whose)])
+    assert stopped.used(("step", "a")) == RetriesUsed(attempt=2, recoverable=1)
 
 
 @pytest.mark.parametrize("runs", [INNER, ROUTER])
 def test_a_step_that_runs_a_pipeline_goes_on_with_the_same_attempt(runs: object) -> None:
     shape = definition({"n": []}, runs={"n": runs})  # type: ignore[dict-item]
     log = Log(shape).start("n").start("n@1/inner/x").fail("n@1/inner/x").fail("n")
-    assert recorded(log).progress("n") == RetriesUsed()
-    assert recorded(log).progress("n@1/inner/x") == RetriesUsed(attempt=2)
+    assert recorded(log).used(("step", "n")) == RetriesUsed()
+    assert recorded(log).used(("step", "n@1/inner/x")) == RetriesUsed(attempt=2)
     waits = Log(shape).start("n").output("n@1/inner/x", conversation="incomplete")
     waits.output("n", conversation="incomplete")
-    assert recorded(waits).progress("n") == RetriesUsed()
-    assert recorded(waits).progress("n@1/inner/x") == RetriesUsed(attempt=2)
+    assert recorded(waits).used(("step", "n")) == RetriesUsed()
+    assert recorded(waits).used(("step", "n@1/inner/x")) == RetriesUsed(attempt=2)
 
 
 def test_a_conversation_that_waits_is_no_output_and_is_known() -> None:
     log = Log(SHAPE).output("a", "first", conversation="incomplete")
     run = recorded(log)
-    assert (run.outputs, run.progress("a")) == ({}, RetriesUsed(attempt=2))
-    assert run.conversations["a"].output == "first"
+    assert (run.outputs, run.used(("step", "a"))) == ({}, RetriesUsed(attempt=2))
+    assert [one.output for one in run.about(("step", "a")) if isinstance(one, StepFinished)] == ["first"]
     run = recorded(log.output("a", "second", attempt=2, conversation="complete"))
-    assert run.outputs["a"].output == run.conversations["a"].output == "second"
+    assert run.outputs["a"].output == "second"
 
 
 def test_calls_and_side_effects_are_known_by_their_place() -> None:
@@ -98,10 +98,10 @@ def test_calls_and_side_effects_are_known_by_their_place() -> None:
     used = RetriesUsed(attempt=2, ambiguous=1)
     log.add(StepRetried(place="a@1", call="1", unit="call", attempt=1, failure=facts, delay=0, used=used))
     run = recorded(log)
-    assert run.call_progress("a@1", "1") == RetriesUsed(attempt=2, ambiguous=1)
-    assert run.call_progress("a@1", "2") == RetriesUsed()
-    assert run.once("a", "pay") is not None
-    assert run.once("b", "pay") is None
+    assert run.used(("agent call", "a@1", "1")) == RetriesUsed(attempt=2, ambiguous=1)
+    assert run.used(("agent call", "a@1", "2")) == RetriesUsed()
+    assert run.about(("once", "a", "pay"))
+    assert not run.about(("once", "b", "pay"))
 
 
 def test_spending_counts_in_each_step_and_pipeline_around_it() -> None:
@@ -128,7 +128,7 @@ def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
     log.start("b", seconds=3.0)
     assert recorded(log).seconds == 7
     copied = replace(log.entries[2], timestamp=log.entries[0].timestamp - 86_400)
-    assert RecordedRun("r", [log.entries[0], copied]).seconds == 0, "of a fork, from another run"
+    assert Memo("r", [log.entries[0], copied]).seconds == 0, "of a fork, from another run"
 
 
 # --- what is no log ---
@@ -148,7 +148,7 @@ def entry_without_request() -> AnyFact:
 )
 def test_what_does_not_fit_is_corrupt(entries: list[AnyFact], position: int, why: str) -> None:
     with pytest.raises(RunCorrupt, match=why) as caught:
-        RecordedRun("r", entries)
+        Memo("r", entries)
     assert caught.value.position == position
 
 

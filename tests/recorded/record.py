@@ -1,4 +1,4 @@
-"""Records the runs of this folder anew: `make record`. After the release of format 2, nothing does.
+"""Records runs in the current format anew: `make record`. After the release of that format, nothing does.
 
 It writes `runs.db`, a store of runs as SQLite has it; `keys.json`, what every store has of it, key by key;
 `traces.json`, the runs as `RunTrace.to_json` writes them; and `runs.json`, what each run came to.
@@ -22,16 +22,19 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(HERE.parent))
 
-from recorded.format_2.doors import (  # noqa: E402
+from recorded.doors import (  # noqa: E402
     CODEC,
     LEASE,
     SPEC,
     World,
+    changing,
+    crowded,
     graph,
     pipeline,
     router,
+    scarce,
     timed_graph,
     two_at_once,
     typed_flow,
@@ -42,8 +45,8 @@ from recorded.format_2.doors import (  # noqa: E402
 from fastroai import FastroAIError, Inbox, RunHistory, SQLiteRunStore, send_message  # noqa: E402
 from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
-from fastroai.runtime import owner  # noqa: E402
-from fastroai.runtime.facts import Fact  # noqa: E402
+from fastroai.runtime import in_line, owner  # noqa: E402
+from fastroai.runtime.facts import FORMAT, Fact  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402
 
 PAID: Final = {"number": 42, "due": "2027-01-31", "total": "12.50"}
@@ -140,6 +143,25 @@ async def driven_pipeline(store: SQLiteRunStore) -> None:
     await runs.report("pipeline-driven", StepFinished("waits", "waited"), expecting=state.revision)
 
 
+async def crowded_pipeline(store: SQLiteRunStore) -> None:
+    world, is_asked = World(), asyncio.Event()
+
+    async def think() -> None:
+        await is_asked.wait()
+        await asyncio.sleep(0.05)
+
+    async def note() -> None:
+        is_asked.set()
+
+    world.at |= {"clerk 1": think, "ask other": note}
+    in_line.TOLD_AFTER = 0.0  # type: ignore[misc]
+    await crowded(world).execute({}, run_id="pipeline-crowded", store=store)
+
+
+async def scarce_pipeline(store: SQLiteRunStore) -> None:
+    await scarce(World()).execute({}, run_id="pipeline-scarce", store=store)
+
+
 async def waiting_graph(store: SQLiteRunStore) -> None:
     await graph(World()).run({"of": "ships"}, run_id="graph-waiting", store=store)
 
@@ -210,6 +232,14 @@ async def interrupted_flow(store: SQLiteRunStore) -> None:
     await typed_flow(dies_at("computed")).run("Hello", run_id="flow-interrupted", store=store)
 
 
+async def before_changing(store: SQLiteRunStore) -> None:
+    await changing(dies_at("booked")).execute({}, run_id="pipeline-changed", store=store)
+
+
+async def changed_pipeline(store: SQLiteRunStore) -> None:
+    await changing(World(intent="Decide otherwise.")).resume("pipeline-changed", store=store)
+
+
 async def diverged_pipeline(store: SQLiteRunStore) -> None:
     await pipeline(World(prompt="check it again")).resume("pipeline-diverged", store=store)
 
@@ -254,13 +284,17 @@ async def driven_workflow(store: SQLiteRunStore) -> None:
     await runs.iteration_abort(run_id, "search", "two are enough")
     await runs.step_done(run_id, "search", {"pages": []}, {"model": "gpt-5-mini", "input_tokens": 100})
     await runs.revert(run_id, "notified")
+    await runs.iteration_start(run_id, "search")
+    await runs.iteration_report(run_id, "search", {"pages": []})
     await runs.step_done(run_id, "search", {"pages": []})
 
 
 RECORDINGS: Final[tuple[Recording, ...]] = (
     *(waiting_pipeline, sealed_pipeline),  # first, so that their sleep is over when all is recorded
     *(finished_pipeline, failed_pipeline, interrupted_pipeline, before_diverging, diverged_pipeline),
+    *(before_changing, changed_pipeline),
     *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline, driven_pipeline),
+    *(crowded_pipeline, scarce_pipeline),
     *(waiting_graph, finished_graph, failed_graph, interrupted_graph, cancelled_graph, forked_graph, timed),
     *(finished_router, interrupted_router, waiting_flow, finished_flow, interrupted_flow),
     *(waiting_workflow, revised_workflow, interrupted_workflow, driven_workflow),
@@ -329,4 +363,4 @@ def _perform(recording: Recording, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(HERE)
+    record(HERE / f"format_{FORMAT}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
-from pydantic_ai import Tool
+from pydantic_ai import CallDeferred, DeferredToolRequests, Tool
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -17,6 +17,8 @@ from pydantic_ai.usage import RequestUsage
 from fastroai import (
     AgentNode,
     BasePipeline,
+    Budget,
+    CostBudgetExceeded,
     CostCalculator,
     Edge,
     FastroAgent,
@@ -25,6 +27,7 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     Send,
+    SpendLimit,
     StepConfig,
     StepContext,
     Verdict,
@@ -34,7 +37,7 @@ from fastroai import (
     step,
 )
 from fastroai.functions import HumanReviewContext, await_human
-from fastroai.store import EncryptingCodec
+from fastroai.store import EncryptingCodec, MemorySpendStore
 from fastroai.workflows import BoundWorkflow, Workflow
 
 CODEC: Final = EncryptingCodec({"recorded": "dGhlc2UgcmVjb3JkZWQgcnVucyBoaWRlIG5vdGhpbmc="})
@@ -62,6 +65,7 @@ class World:
     at: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
     broken: bool = False
     prompt: str = "check it"
+    intent: str = "Name the tone of the text."
     happened: list[str] = field(default_factory=list)
 
     async def reach(self, place: str) -> None:
@@ -187,6 +191,41 @@ def two_at_once(world: World) -> Pipeline[Any, Any, Any]:
         {"last": ["waits", "works"]},
         config=CONFIG,
     )
+
+
+def crowded(world: World) -> Pipeline[Any, Any, Any]:
+    """Two steps at once, of which the budget pays for one: the other waits in line, and is refused."""
+    agent = world.agent("clerk")
+
+    def asking(name: str) -> Any:
+        @step
+        async def ask(ctx: StepContext[Any]) -> str:
+            await world.reach(f"ask {name}")
+            try:
+                return (await ctx.run(agent, name)).output
+            except CostBudgetExceeded:
+                return "refused"
+
+        return ask
+
+    return Pipeline(
+        "crowded",
+        {name: asking(name) for name in ("one", "other")},
+        output_step="other",
+        config=replace(CONFIG, budget=Budget(usd="0.0015")),
+    )
+
+
+def scarce(world: World) -> Pipeline[Any, Any, Any]:
+    """A step that asks twice, under a limit that pays for one request in an hour, and waits for the next."""
+    agent = world.agent("clerk")
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return [(await ctx.run(agent, name)).output for name in ("first", "second")]
+
+    limit = SpendLimit(usd="0.0015", window="hour", on_limit="wait", store=MemorySpendStore())
+    return Pipeline("scarce", {"ask": ask}, config=replace(CONFIG, budget=limit))
 
 
 def waiting(world: World, codec: EncryptingCodec | None = None) -> Pipeline[Any, Any, Any]:
@@ -360,7 +399,7 @@ def typed_flow(world: World) -> Any:
             )
         return ModelResponse(parts=[TextPart("calm")], usage=usage)
 
-    @infer(intent="Name the tone of the text.", model=FunctionModel(respond, model_name="recorded"))
+    @infer(intent=world.intent, model=FunctionModel(respond, model_name="recorded"))
     async def tone(text: str) -> str:
         raise NotImplementedError
 
@@ -377,6 +416,41 @@ def typed_flow(world: World) -> Any:
         return f"{found}: {decision.value}"
 
     return triage
+
+
+def changing(world: World) -> Pipeline[Any, Any, Any]:
+    """An agent whose answer decides which calls come next, and a tool that is called elsewhere."""
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await world.reach("booked" if info.function_tools else "decided")
+        usage = RequestUsage(input_tokens=10, output_tokens=2)
+        if info.function_tools:
+            return ModelResponse(parts=[ToolCallPart("book", {}, tool_call_id="1")], usage=usage)
+        return ModelResponse(parts=[TextPart(world.intent)], usage=usage)
+
+    async def book() -> str:
+        """Book a table."""
+        raise CallDeferred
+
+    model = FunctionModel(respond, model_name="recorded")
+    clerk = FastroAgent(model, name="clerk", instructions=world.intent, cost_calculator=PRICES)
+    booker = FastroAgent(
+        model,
+        name="booker",
+        output_type=[str, DeferredToolRequests],
+        tools=[book],
+        cost_calculator=PRICES,
+    )
+
+    @step
+    async def work(ctx: StepContext[Any]) -> str:
+        decided = (await ctx.run(clerk, "decide")).output
+        if decided == World.intent:
+            await ctx.run(clerk, "and then")
+        await ctx.run(booker, "book it")
+        return str(decided)
+
+    return Pipeline("changing", {"work": work}, config=CONFIG)
 
 
 SPEC: Final = """
