@@ -179,8 +179,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "contract 'Order' has 2 problems:\n  - field 'a' is Any\n  - field 'b' is a function",
     ),
     (
-        PreconditionFailed("classify", ("len(text) > 0 (actual: 0 > 0)",), {"text": ""}),
-        "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
+        PreconditionFailed("classify", ("len(text) > 0 (text = '')",), {"text": ""}),
+        "function 'classify': what it requires does not hold: len(text) > 0 (text = '')",
     ),
     (
         ResultRejected("draft", "EnsureFailed", ("result.score (0.5) > 0.7 is false",), {"score": 0.5}),
