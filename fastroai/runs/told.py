@@ -1,4 +1,4 @@
-"""The state of driven runs: read from a log, told to a state machine, and put on record with new facts.
+"""Runs that are driven call by call: read from a log, told to a machine, put on record with new facts.
 
 Nothing holds a run between two calls. The states of the last runs are kept, so that the next call reads only
 the new facts of the log: its cost does not grow with the history of the run.
@@ -7,7 +7,7 @@ the new facts of the log: its cost does not grow with the history of the run.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from time import time
@@ -220,11 +220,9 @@ class ToldRuns(Generic[T]):
             driven.replay.finish = recorded.ended  # the machine is not told of time limits
         return driven
 
-    def resume(self, told: ToldRun[T], inputs: Mapping[str, object] | None = None) -> None:
-        """Take a run up that has ended or is paused; `inputs` replace those of the same names."""
-        part = told.recorded.opened.part
-        entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})), timestamp=self._clock())
-        told.resumed(entry)
+    def resume(self, told: ToldRun[T]) -> None:
+        """Take a run up that has ended or is paused."""
+        told.resumed(RunResumed(part=told.recorded.opened.part, timestamp=self._clock()))
         told.decide()
 
     async def save(self, told: ToldRun[T]) -> None:

@@ -305,7 +305,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunConflict("r", 7),
         "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of "
-        "this report is on record. Read it again with state(), and decide anew",
+        "this call is on record. Read it again, and decide anew",
     ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
