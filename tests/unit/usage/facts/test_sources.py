@@ -50,7 +50,7 @@ MADE_FROM_OTHERS = {
 UNDOCUMENTED = {"GATEWAY", "IMAGE_PROMPT", "OTHER"}
 """Margins for what no page documents; each is larger than all that was seen."""
 NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "STRICT", "WITHOUT_FINISH_REASONS"}
-"""How PydanticAI names providers, which of them this table has nothing of, and how strictly files are read."""
+"""How PydanticAI names providers, which of them have nothing here, and how strictly files are read."""
 
 
 def test_every_fact_has_a_source() -> None:
