@@ -48,7 +48,7 @@ from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
-from fastroai.usage import CostCalculator, Quote
+from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
 
 
@@ -226,7 +226,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         """
         check_mapping(inputs)
         data = StepData(
-            RunData(self.name, (self.name,), self._setup.calculator),
+            RunData(self.name, (self.name,)),
             MappingProxyType({} if inputs is None else inputs),
             OutputsToCome(self._plan.dependencies),
         )
@@ -287,7 +287,6 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             exempt=self._exempt,
             max_concurrency=self.config.max_concurrency,
             said=self.contracts,
-            calculator=CostCalculator(),
         )
 
     def _heed(self, run_id: str | None, signal: Signal) -> bool:

@@ -6,11 +6,7 @@ import difflib
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from genai_prices.data_snapshot import get_snapshot
-
 from fastroai.errors import UnknownModelError
-from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
-from fastroai.usage.facts.models import first_party_maker, first_party_makers
 
 _OTHER_WAYS_TO_SAY_IT: Final = ("gateway/", "openai-chat:")
 _PRICED_AS: Final = {"x-ai": "xai"}
@@ -59,6 +55,8 @@ def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """Return the maker that itself serves a model under this bare name, if the name tells."""
+    from fastroai.usage.facts.models import first_party_maker
+
     if ":" in model or model != model.strip():
         return None
     return first_party_maker(model)
@@ -95,9 +93,12 @@ def _known_references() -> list[str]:
 
     PydanticAI lists only the models that it recommends today.
     """
-    from pydantic_ai.models import (
-        known_model_names,  # slow to import, and only needed when something is wrong
-    )
+    # Slow to import, and only needed for wrong names.
+    from genai_prices.data_snapshot import get_snapshot
+    from pydantic_ai.models import known_model_names
+
+    from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
+    from fastroai.usage.facts.models import first_party_makers
 
     priced = []
     for provider in get_snapshot().providers:
