@@ -159,6 +159,21 @@ class CountEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """The usual size of what is sent to some models. It is part of expectations, and of no bound."""
+
+    __pydantic_config__ = STRICT
+    names: re.Pattern[str]
+    bytes_per_token: Decimal
+    """Bytes of English text, or of JSON, for one token."""
+    tools: int = 0
+    """Tokens of the prompt that explains tools, once for each request that has any."""
+    page: int
+    """Tokens of a page of a PDF that is full of text."""
+    sources: tuple[NamedSource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
     """What a provider documents."""
 
@@ -185,6 +200,8 @@ class ProviderFacts:
     """The first line that fits a host and a model counts. Other hosts are not known to have premiums."""
     models: Models | None = None
     made_images: tuple[MadeImages, ...] = ()
+    priors: tuple[Prior, ...] = ()
+    """The first line that fits the name of a model counts."""
 
 
 @cache
