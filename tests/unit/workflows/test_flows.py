@@ -17,7 +17,6 @@ from support.faulty_store import FaultyStore, Write, gone
 from fastroai.errors import ContractViolation, RunStoreUnavailable
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
-from fastroai.runs.told import MOST_KEPT
 from fastroai.runtime.facts import QuestionAsked
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import header_key, log_key, read_header
@@ -31,6 +30,7 @@ from fastroai.workflows.answers import (
     NextAnswer,
 )
 from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.stored_flows import MOST_KEPT
 from fastroai.workflows.workflow import Workflow
 
 LOOP = """
