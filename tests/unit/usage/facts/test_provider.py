@@ -78,3 +78,11 @@ def test_importing_fastroai_reads_no_facts() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_example_for_contributors_is_a_file() -> None:
+    page = (Path(__file__).parents[4] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    [price] = read_facts("xai.toml", example).regional_prices
+    [listed] = all_facts()["xai"].regional_prices
+    assert (price.hosts, str(price.factor), str(listed.factor)) == (listed.hosts, "1.2", "1.1")
