@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import OnBranchFailure as OnBranchFailure
     from fastroai.graphs.shape.plan import OnConflict as OnConflict
     from fastroai.graphs.shape.plan import Reducer as Reducer
-    from fastroai.runs.driving import DrivenRuns as DrivenRuns
-    from fastroai.runs.driving import DrivenState as DrivenState
-    from fastroai.runs.driving import Due as Due
     from fastroai.runtime.facts import AnswerGiven as AnswerGiven
     from fastroai.runtime.facts import FailureFacts as FailureFacts
     from fastroai.runtime.facts import QuestionAsked as QuestionAsked
@@ -81,11 +78,6 @@ __all__, __getattr__, __dir__ = lazy_names(
             "OnBranchFailure",
             "OnConflict",
             "Reducer",
-        ),
-        "fastroai.runs.driving": (
-            "DrivenRuns",
-            "DrivenState",
-            "Due",
         ),
         "fastroai.runtime.facts": (
             "AnswerGiven",
