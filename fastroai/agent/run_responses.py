@@ -82,7 +82,7 @@ def charge_unmetered(scope: Scope, response: ModelResponse, calculator: CostCalc
     model, provider = response.model_name or "", response.provider_name or ""
     cost = calculator.cost_of(response, model=model, provider=provider, stated_usd=stated_cost(response))
     known = cost.cost_usd if cost.complete else cost.most_usd
-    tags, tenant = scope.labels
+    tags, tenant = scope.bounds.labels
     record = RequestRecord(
         model=model,
         provider=provider,

@@ -81,7 +81,7 @@ def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_re
     """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
     if is_refused and _is_limited(scope):
         refuse_in_runs(call, "ask whether a newer version of FastroAI counts it")
-    tags, tenant = scope.labels
+    tags, tenant = scope.bounds.labels
     unseen = RequestCost(unpriced_units=(call,))
     record = RequestRecord(
         model=str(model.model_name),
@@ -103,5 +103,5 @@ def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_re
 
 def _is_limited(scope: Scope) -> bool:
     """Return whether a budget or a spend limit around a scope counts money, tokens or requests."""
-    accounts = () if scope.account is None else scope.account.lineage()
-    return bool(scope.ceilings) or any(account.room != NO_LIMIT for account in accounts)
+    bounds = scope.bounds
+    return bool(bounds.ceilings) or any(account.room != NO_LIMIT for account in bounds.accounts)

@@ -1,12 +1,12 @@
-"""Requests as scopes know them: the records of ended requests, and the requests in flight."""
+"""Requests as scopes know them: the records of ended requests, the requests in flight, and their sum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from fastroai.records import AgentCallUsage, RequestRecord, RequestUse
+from fastroai.records import AgentCallUsage, RequestRecord, RequestUse, Usage
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Account, Claim, Hold
@@ -82,6 +82,77 @@ class InFlight(Protocol):
     def interrupt(self) -> None:
         """End the request, because the run is over. It soon raises `ScopeClosedError` where it was made."""
         ...
+
+
+class Spending:
+    """The usage of one scope and of those below it, as it grows. The caller of each method holds the lock."""
+
+    __slots__ = ("_agent_calls", "charges", "in_flight", "usage")
+
+    def __init__(self) -> None:
+        """Begin with nothing spent."""
+        self.usage = Usage()
+        self.charges: list[Charge] = []
+        """Charges of all requests that have ended, in the order in which they did."""
+        self._agent_calls: list[AgentCharges] = []
+        self.in_flight: dict[InFlight, bool] = {}
+        """Requests that have not ended, each with whether its bound was already charged here."""
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """The records of `charges`, as they are now."""
+        return [charge.record for charge in self.charges]
+
+    @property
+    def agent_calls(self) -> tuple[AgentCallUsage, ...]:
+        """The agent runs, in the order of their starts."""
+        return usage_of_calls(self._agent_calls)
+
+    def count(self, charge: Charge) -> None:
+        """Count a request that has ended."""
+        self.usage.add(charge.record)
+        self.charges.append(charge)
+
+    def count_agent_calls(self, calls: Sequence[AgentCharges]) -> None:
+        """Count the starts of agent runs."""
+        self.usage.agent_call_count += len(calls)
+        self._agent_calls.extend(calls)
+
+    def mark(self, use: RequestUse, since: int, was: RequestUse | None) -> None:
+        """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
+        self._mark(use, (one for one in self.charges[since:] if was in (None, one.record.use)))
+
+    def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
+        """Set the use of those requests whose records are in `records`, by identity."""
+        marked = set(map(id, records))
+        self._mark(use, (one for one in self.charges if id(one.record) in marked))
+
+    def _mark(self, use: RequestUse, charges: Iterable[Charge]) -> None:
+        for charge in charges:
+            if charge.record.use != "retried":  # as the answer is that was thrown away for a retry
+                charge.mark(use)
+
+    # --- requests in flight ---
+
+    def begin(self, request: InFlight) -> None:
+        """Wait for the cost of a request."""
+        self.in_flight[request] = False
+
+    def end(self, request: InFlight, charge: Charge | None) -> None:
+        """Count the charge of a request that has ended, if any. If its bound was charged, that remains."""
+        if not self.in_flight.pop(request, True) and charge is not None:
+            self.count(charge)
+
+    def write_off(self, accounts: Iterable[Account]) -> list[Claim]:
+        """Charge the bounds of the requests in flight, and let them leave the accounts of the scope.
+
+        Returns the claims that this changes.
+        """
+        requests = [request for request, is_charged in self.in_flight.items() if not is_charged]
+        for request in requests:
+            self.in_flight[request] = True
+            self.count(request.write_off())
+        return [claim for account in accounts for request in requests for claim in request.leave(account)]
 
 
 class Payer(Protocol):

@@ -120,7 +120,7 @@ class InLine(Generic[TermsT]):
                 return
             wakeup = Wakeup()
             self._claim.wake = wakeup.set
-        with self.scope.in_line():
+        with self.scope.time.in_line():
             if self._told_of_waiting or not await wakeup.wait_for(TOLD_AFTER):
                 await self._tell_of_waiting()
                 await wakeup.wait()
@@ -146,7 +146,7 @@ class InLine(Generic[TermsT]):
     def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
         held = [
             (account.reserved_for(each.hold.amounts), f"{' / '.join(each.scope.path)} ({each.terms.model})")
-            for each in self.scope.root.in_flight
+            for each in self.scope.root.spending.in_flight
             if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
         ]
         held += [
@@ -241,9 +241,7 @@ async def let_others_come(arrivals: Callable[[], int]) -> None:
 
 def open_accounts(scope: Scope) -> tuple[Account, ...]:
     """Return the open accounts that limit a scope, innermost first."""
-    if scope.account is None:
-        return ()
-    return tuple(account for account in scope.account.lineage() if not account.closed)
+    return tuple(account for account in scope.bounds.accounts if not account.closed)
 
 
 def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:

@@ -132,7 +132,7 @@ class Reservation(Generic[TermsT]):
     def _described(self) -> RequestRecord:
         if self.describe is not None:
             return self.describe()
-        tags, tenant = self.scope.labels
+        tags, tenant = self.scope.bounds.labels
         return RequestRecord(
             model=self.terms.model,
             provider=self.terms.provider,
@@ -262,7 +262,7 @@ class Reservation(Generic[TermsT]):
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
                 note_settled(self.scope, shared.ceiling, shared.claim, balance)
-        await self.scope.tell()
+        await self.scope.tree.tell()
 
 
 class _Inside:
@@ -305,7 +305,7 @@ def holds_around(scope: Scope) -> tuple[Hold, ...]:
 
     These are the requests and runs around the running code, and the requests whose streams it reads.
     """
-    holds = [outer.hold for outer in (*_around.get(), *scope.reserves) if outer.hold is not None]
+    holds = [outer.hold for outer in (*_around.get(), *scope.bounds.reserves) if outer.hold is not None]
     for each in scope.lineage():
         for flow in each.reading:
             holds += flow.holds

@@ -68,7 +68,7 @@ class RetryRules:
             return None
         asked = retry_after(error) or 0.0
         delay = max(policy.delay(count + 1), asked)
-        deadline = None if scope is None else scope.deadline_before(delay)
+        deadline = None if scope is None else scope.time.deadline_before(delay)
         if deadline is not None:
             mark_exhausted(error)
             error.add_note(_why_not(delay, asked, *deadline))

@@ -905,7 +905,7 @@ class StepContext(Generic[DepsT_co]):
         )
         scope = self._scope.in_this_process()
         scope.check_process()
-        tags, tenant = scope.labels
+        tags, tenant = scope.bounds.labels
         record = replace(record, step_id=self.step_id, variant=self._scope.variant, tags=tags, tenant=tenant)
         self._attempt.charge(record)
         return record

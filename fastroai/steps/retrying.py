@@ -39,6 +39,6 @@ async def retry_calls(
                 raise
             scope.mark("retried", since=since, was="failed" if side_by_side else None)
             await on_retry(retry)
-            with scope.at_rest():
+            with scope.time.at_rest():
                 await asyncio.sleep(retry.delay)
             used = retry.used

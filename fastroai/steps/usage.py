@@ -50,11 +50,12 @@ class StepUsage:
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
         """Return a snapshot of the usage of a scope."""
         with scope.lock:
+            spent = scope.spending
             return cls(
-                **_counts(scope.usage),
+                **_counts(spent.usage),
                 processing_time_ms=processing_time_ms,
-                records=tuple(scope.records),
-                agent_calls=scope.agent_calls,
+                records=tuple(spent.records),
+                agent_calls=spent.agent_calls,
                 step_span=scope.span,
             )
 

@@ -19,7 +19,7 @@ from fastroai.runtime import current_scope
 def left() -> float | None:
     scope = current_scope()
     assert scope is not None
-    return scope.time_left()
+    return scope.time.left
 
 
 async def test_all_clocks_around_stop_while_something_is_loaded() -> None:
