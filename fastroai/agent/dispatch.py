@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Coroutine, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
@@ -101,8 +101,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             labels=call.labels,
         )
         scope.reading = read_by_this_task()
-        if scope.bounds.account is not None:
-            dispatcher.build_fallbacks(scope.bounds.account)
+        dispatcher.build_fallbacks(scope.bounds.accounts)
         model = call.model or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,
@@ -378,9 +377,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return call.asks
         return Asks(declared=self.declaration.of(call), inputs=inputs_of(self.name, call))
 
-    def build_fallbacks(self, account: Account) -> None:
+    def build_fallbacks(self, accounts: Iterable[Account]) -> None:
         """Build the models that budgets may step down to, so that errors come now and not when needed."""
-        for each in account.lineage():
+        for each in accounts:
             if each.budget.fallback is not None:
                 self.meter.fallback_model(each.budget.fallback)
 

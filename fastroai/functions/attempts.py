@@ -93,8 +93,7 @@ class Asker(Generic[T]):
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries
-            scope = scope_of(context)
-            with scope.lock:
+            with (scope := scope_of(context)).lock:
                 scope.spending.mark_records(attempt.records, "failed" if is_last else "retried")
             if is_last:
                 raise failure

@@ -61,12 +61,12 @@ class BudgetView:
         with self._scope.lock:
             for account in self._scope.bounds.accounts:
                 room = room.within(self._room_of(account))
-        left = self._scope.time.left
+        deadline = self._scope.time.deadline
         return Remaining(
             usd=None if room.usd is None else max(room.usd, Decimal(0)),
             tokens=None if room.tokens is None else max(room.tokens, 0),
             requests=None if room.requests is None else max(room.requests, 0),
-            ms=None if left is None else max(int(left * 1000), 0),
+            ms=None if deadline is None else max(int(deadline[0] * 1000), 0),
         )
 
     @property

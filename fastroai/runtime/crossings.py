@@ -30,8 +30,6 @@ class Crossing(NamedTuple):
 
 def crossing(scope: Scope) -> Crossing | None:
     """Return the outermost budget around `scope` that is crossed; `None` if all hold."""
-    if scope.bounds.account is None:
-        return None
     with scope.lock:
         crossed = [
             Crossing(account, measure)

@@ -29,8 +29,8 @@ class Charge:
         return self if self._before is None else self._before
 
     def mark(self, use: RequestUse) -> None:
-        """Note how the answer of the request was used."""
-        if self.record.use != use:
+        """Note how the answer of the request was used. One that was thrown away stays `retried`."""
+        if self.record.use not in (use, "retried"):
             self.record = replace(self.record, use=use)
 
 
@@ -51,18 +51,6 @@ class AgentCharges:
     def charges(self) -> Iterator[Charge]:
         """Yield the charges, each once."""
         return iter({charge.first: charge for part in self._charges for charge in part}.values())
-
-
-def usage_of_calls(calls: Sequence[AgentCharges]) -> tuple[AgentCallUsage, ...]:
-    """Return the usage of each call by itself. A call comes after those that it is inside of."""
-    innermost = {charge.first: call for call in calls for charge in call.charges()}
-    return tuple(
-        AgentCallUsage(
-            agent=call.agent,
-            records=tuple(one.record for one in call.charges() if innermost[one.first] is call),
-        )
-        for call in calls
-    )
 
 
 class InFlight(Protocol):
@@ -105,8 +93,16 @@ class Spending:
 
     @property
     def agent_calls(self) -> tuple[AgentCallUsage, ...]:
-        """The agent runs, in the order of their starts."""
-        return usage_of_calls(self._agent_calls)
+        """The usage of each agent run by itself, in the order of their starts."""
+        # A call comes after those that it is inside of.
+        innermost = {charge.first: call for call in self._agent_calls for charge in call.charges()}
+        return tuple(
+            AgentCallUsage(
+                agent=call.agent,
+                records=tuple(one.record for one in call.charges() if innermost[one.first] is call),
+            )
+            for call in self._agent_calls
+        )
 
     def count(self, charge: Charge) -> None:
         """Count a request that has ended."""
@@ -118,25 +114,18 @@ class Spending:
         self.usage.agent_call_count += len(calls)
         self._agent_calls.extend(calls)
 
-    def mark(self, use: RequestUse, since: int, was: RequestUse | None) -> None:
+    def mark(self, use: RequestUse, since: int = 0, was: RequestUse | None = None) -> None:
         """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
-        self._mark(use, (one for one in self.charges[since:] if was in (None, one.record.use)))
+        for charge in self.charges[since:]:
+            if was in (None, charge.record.use):
+                charge.mark(use)
 
     def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
         """Set the use of those requests whose records are in `records`, by identity."""
         marked = set(map(id, records))
-        self._mark(use, (one for one in self.charges if id(one.record) in marked))
-
-    def _mark(self, use: RequestUse, charges: Iterable[Charge]) -> None:
-        for charge in charges:
-            if charge.record.use != "retried":  # as the answer is that was thrown away for a retry
+        for charge in self.charges:
+            if id(charge.record) in marked:
                 charge.mark(use)
-
-    # --- requests in flight ---
-
-    def begin(self, request: InFlight) -> None:
-        """Wait for the cost of a request."""
-        self.in_flight[request] = False
 
     def end(self, request: InFlight, charge: Charge | None) -> None:
         """Count the charge of a request that has ended, if any. If its bound was charged, that remains."""

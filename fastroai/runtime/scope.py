@@ -11,13 +11,14 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
+from dataclasses import replace
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from fastroai.errors import ForkedScopeError, attach_usage
 from fastroai.places import quoted
-from fastroai.records import RequestRecord, RequestUse, Usage
+from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.bounds import NO_BOUNDS, LeftBehind
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import Listener, both, on_this_loop
@@ -139,10 +140,7 @@ class Tree:
         self.events = deque[tuple[Listener, RunEvent]]()
         """Events that are not told yet, each with its listener."""
         self.unsure = set[tuple["SpendStore", "SpendAccount"]]()
-        """Accounts of spend limits that may be crossed, so that their stores are asked before a step begins.
-
-        Their stores have said so after a charge in this tree, or the run was resumed.
-        """
+        """Accounts of spend limits that may be crossed: their stores said so, or the run was resumed."""
 
     async def tell(self) -> None:
         """Tell listeners the events that were noted anywhere in the tree."""
@@ -164,7 +162,6 @@ class Scope:
         "_slot",
         "_spending",
         "_token",
-        "_when_handed_on",
         "agent_run",
         "attempt",
         "bounds",
@@ -189,6 +186,7 @@ class Scope:
         "tracer",
         "tree",
         "variant",
+        "when_handed_on",
     )
 
     def __init__(
@@ -264,7 +262,8 @@ class Scope:
         """The span of this scope itself, if a tracer has made one."""
         self.receiving = 0
         """Number of answers not in use yet: 0 or 1 for an agent run; for a step, those of its agent runs."""
-        self._when_handed_on: Callable[[], None] | None = None
+        self.when_handed_on: Callable[[], None] | None = None
+        """Called when no answer of this step is left that is paid for and not in use."""
         self.reading: tuple[Flow, ...] = ()
         """Streams that the maker of this scope is reading, and that go on after this scope has ended."""
         self.closed = False
@@ -288,20 +287,16 @@ class Scope:
         around = bounds = self.bounds
         if limits.spend_limits:
             bounds = bounds.under(limits.ceilings(deps, bounds.labels.tenant))
-        if limits.budgets:
-            path, parent = self.path, self.parent
-            told = set[int]()
-            if parent is not None and parent.kind == "call":
-                told = {id(account.budget) for account in parent.own_accounts}
-            for budget in reversed(limits.budgets):
-                account = Account(budget, self.spending.usage, bounds.account, path)
-                if id(budget) in told:
-                    # The scope of the call warns, for all its attempts.
-                    account.warnings_told = len(budget.warn_at)
-                bounds = bounds._replace(account=account)
-            ms = min((budget.ms for budget in limits.budgets if budget.ms is not None), default=None)
-            if ms is not None:
-                self.clocks = (BudgetClock(self, ms, seconds_before),)
+        call = self.parent.own_accounts if self.parent is not None and self.parent.kind == "call" else ()
+        told = {id(account.budget) for account in call}
+        for budget in reversed(limits.budgets):
+            account = Account(budget, self.spending.usage, bounds.account, self.path)
+            if id(budget) in told:  # the scope of the call warns, for all its attempts
+                account.warnings_told = len(budget.warn_at)
+            bounds = bounds._replace(account=account)
+        ms = min((budget.ms for budget in limits.budgets if budget.ms is not None), default=None)
+        if ms is not None:
+            self.clocks = (BudgetClock(self, ms, seconds_before),)
         self.bounds = bounds
         for alert in bounds.alerts(around):
             self._hear(alert)
@@ -322,10 +317,7 @@ class Scope:
         """The outermost scope: this one, or the last of its ancestors."""
         # Not an attribute: a scope that refers to itself is a reference cycle. It would stay in memory, with
         # everything that was made inside, until Python's next collection of cycles.
-        scope = self
-        while scope.parent is not None:
-            scope = scope.parent
-        return scope
+        return self.lineage()[-1]
 
     @property
     def lock(self) -> Lock:
@@ -338,9 +330,21 @@ class Scope:
         return TimeLimits(self)
 
     @property
+    def step(self) -> Scope | None:
+        """The innermost step: this one, or one around; `None` outside of steps."""
+        return next((scope for scope in self.lineage() if scope.kind == "step"), None)
+
+    @property
     def step_id(self) -> str | None:
-        """The id of the innermost step: this one, or one around; `None` outside of steps."""
-        return next((scope.name for scope in self.lineage() if scope.kind == "step"), None)
+        """The id of the innermost step; `None` outside of steps."""
+        return None if self.step is None else self.step.name
+
+    def labelled(self, record: RequestRecord) -> RequestRecord:
+        """Return the record of a request that was made here, with the names and labels of this scope."""
+        agent, (tags, tenant) = self.name if self.kind == "agent" else None, self.bounds.labels
+        return replace(
+            record, agent=agent, step_id=self.step_id, variant=self.variant, tags=tags, tenant=tenant
+        )
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -410,11 +414,6 @@ class Scope:
         """Whether anything may have been spent here or below. Closed scopes do not change."""
         return self._spending is not None
 
-    @property
-    def charge_count(self) -> int:
-        """Number of charges here and below."""
-        return 0 if self._spending is None else len(self._spending.charges)
-
     def spent(self) -> Usage:
         """Return a consistent snapshot of the usage so far."""
         with self.tree.lock:
@@ -441,7 +440,7 @@ class Scope:
         changed: list[Claim] = []
         for scope in self.lineage():
             if not scope.closed:
-                scope.spending.begin(request)
+                scope.spending.in_flight[request] = False
             else:  # another thread has just closed it
                 for account in scope.own_accounts:
                     changed += request.leave(account)
@@ -478,7 +477,7 @@ class Scope:
         """Count the spending of an earlier process in the same place, in this scope only."""
         with self.tree.lock:
             self._count_known(charges, agent_calls)
-        if self.charge_count:
+        if self.spending.charges:
             self.tree.unsure.update(ceiling.place for ceiling in self.bounds.ceilings)
 
     def recount(self, charges: Iterable[Charge], agent_calls: Sequence[AgentCharges] = ()) -> None:
@@ -496,12 +495,6 @@ class Scope:
         for account in self.own_accounts:
             account.new_warnings()  # the earlier process has told listeners of these
 
-    def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
-        """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
-        if self._spending is not None:
-            with self.tree.lock:
-                self._spending.mark(use, since, was)
-
     def count_agent_call(self) -> None:
         """Count the start of the agent run of this scope, here and in every ancestor."""
         call = AgentCharges(self.name)
@@ -509,11 +502,6 @@ class Scope:
         with self.tree.lock:
             for scope in self.lineage():
                 scope.spending.count_agent_calls((call,))
-
-    def count_known_agent_call(self, call: AgentCharges) -> None:
-        """Count the agent run of this scope, which goes on with one that is on record in the steps around."""
-        call.add(self.spending.charges)
-        self.recount((), (call,))
 
     # --- answers on their way ---
 
@@ -532,12 +520,8 @@ class Scope:
             for scope in self.lineage()[1:]:
                 if scope.kind == "step":
                     scope.receiving -= 1
-                    if not scope.receiving and scope._when_handed_on is not None:
-                        scope._when_handed_on()
-
-    def when_handed_on(self, then: Callable[[], None]) -> None:
-        """Have `then` called when no answer of this step is left that is paid for and not in use."""
-        self._when_handed_on = then
+                    if not scope.receiving and scope.when_handed_on is not None:
+                        scope.when_handed_on()
 
     # --- events ---
 
@@ -617,7 +601,8 @@ class Scope:
             for request in in_flight:
                 request.interrupt()
         if error is not None:
-            self.mark("failed")
+            with self.tree.lock:
+                self.spending.mark("failed")
             attach_usage(error, self.spent(), self.spending.records)
 
     # --- other processes ---
@@ -653,8 +638,6 @@ class Scope:
         """Raise `ForkedScopeError` if nothing may be spent here: the budget is in the parent process."""
         if self.bounds.forked is not None:
             raise ForkedScopeError(*self.bounds.forked, THIS_PROCESS.id)
-
-    # --- being current ---
 
     def enter(self) -> None:
         """Make this the current scope until `leave`, in code that is not async."""

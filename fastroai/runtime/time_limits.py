@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded
@@ -70,8 +70,6 @@ class TimeLimits:
             with scope.lock:
                 scope.clocks = tuple(one for one in scope.clocks if one is not clock)
 
-    # --- clocks that stand still ---
-
     def in_line(self) -> AbstractContextManager[None]:
         """Stop the clocks of attempts at calls and at the step while a request waits in line here."""
         stops = [*self._rests()]
@@ -83,13 +81,13 @@ class TimeLimits:
 
     def setting_up(self) -> AbstractContextManager[None]:
         """Stop all clocks around, while the process loads something that it loads once, such as an SDK."""
-        others = (clock for clock in self._clocks() if not isinstance(clock, WorkClock))
-        return _all([*self._rests(), *(clock.paused() for clock in others)])
+        paused = (clock.paused() for clock in self._clocks() if not isinstance(clock, WorkClock))
+        return _all([*self._rests(), *paused])
 
     def nesting(self) -> AbstractContextManager[None]:
         """Stop the clock of the attempt at the step around a nested run, which has time limits of its own."""
-        steps = (scope for scope in self._scope.lineage() if scope.kind == "step")
-        return _all(clock.paused() for step in islice(steps, 1) for clock in step.clocks if clock.of_attempt)
+        clocks = () if self._scope.step is None else self._scope.step.clocks
+        return _all(clock.paused() for clock in clocks if clock.of_attempt)
 
     def at_rest(self) -> AbstractContextManager[None]:
         """Let the scope rest on all `WorkClock`s around, while it waits for something before it goes on."""
@@ -102,20 +100,12 @@ class TimeLimits:
     def _rests(self) -> Iterator[AbstractContextManager[None]]:
         return (clock.at_rest(self._scope) for clock in self._clocks() if isinstance(clock, WorkClock))
 
-    # --- deadlines ---
-
     @property
-    def left(self) -> float | None:
-        """Seconds until the nearest deadline; `None` without one."""
-        return min((left for left, _ in self._deadlines()), default=None)
-
-    def deadline_before(self, seconds: float) -> tuple[str, float] | None:
-        """Return the nearest deadline, if it ends within `seconds`: its name, and the seconds left."""
-        nearest = min(self._deadlines(), key=lambda deadline: deadline[0], default=None)
-        return None if nearest is None or seconds < nearest[0] else (nearest[1].what, nearest[0])
-
-    def _deadlines(self) -> Iterator[tuple[float, Clock]]:
-        return ((left, clock) for clock in self._clocks() if (left := clock.remaining()) is not None)
+    def deadline(self) -> tuple[float, str] | None:
+        """The nearest deadline: the seconds that are left, and the name of the work; `None` without one."""
+        lefts = ((clock.remaining(), clock.what) for clock in self._clocks())
+        known = ((left, what) for left, what in lefts if left is not None)
+        return min(known, key=itemgetter(0), default=None)
 
     @property
     def ran_out(self) -> Clock | None:

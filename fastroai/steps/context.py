@@ -905,8 +905,7 @@ class StepContext(Generic[DepsT_co]):
         )
         scope = self._scope.in_this_process()
         scope.check_process()
-        tags, tenant = scope.bounds.labels
-        record = replace(record, step_id=self.step_id, variant=self._scope.variant, tags=tags, tenant=tenant)
+        record = scope.labelled(record)
         self._attempt.charge(record)
         return record
 

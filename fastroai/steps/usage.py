@@ -50,12 +50,11 @@ class StepUsage:
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
         """Return a snapshot of the usage of a scope."""
         with scope.lock:
-            spent = scope.spending
             return cls(
-                **_counts(spent.usage),
+                **_counts(scope.spending.usage),
                 processing_time_ms=processing_time_ms,
-                records=tuple(spent.records),
-                agent_calls=spent.agent_calls,
+                records=tuple(scope.spending.records),
+                agent_calls=scope.spending.agent_calls,
                 step_span=scope.span,
             )
 

@@ -336,8 +336,8 @@ def named(value: object) -> str:
 
 def assert_all_is_in_the_account(server: ModelServer, scope: Scope, *, requests: int) -> None:
     assert len(server.ledger.entries) == requests
-    assert_account_matches(server.ledger, scope.spending.records, scope.spending.usage)
-    assert scope.spending.usage.cost_complete
+    assert_account_matches(server.ledger, scope.records, scope.usage)
+    assert scope.usage.cost_complete
 
 
 @pytest.mark.parametrize("run", RUNS, ids=named)
