@@ -137,9 +137,9 @@ class Tree:
         self.loop = running_loop()
         self.lock = Lock()
         """Guards the spending in all scopes of the tree."""
-        self.events = deque[tuple[Listener, RunEvent]]()
+        self.events: deque[tuple[Listener, RunEvent]] = deque()
         """Events that are not told yet, each with its listener."""
-        self.unsure = set[tuple["SpendStore", "SpendAccount"]]()
+        self.unsure: set[tuple[SpendStore, SpendAccount]] = set()
         """Accounts of spend limits that may be crossed: their stores said so, or the run was resumed."""
 
     async def tell(self) -> None:
@@ -589,16 +589,14 @@ class Scope:
             self.hand_on()
         with self.tree.lock:
             self.closed = True
-            changed, in_flight = list[Claim](), dict[InFlight, bool]()
             if (spending := self._spending) is not None:  # as in each scope with a budget
                 changed = spending.write_off(self.own_accounts)
                 in_flight, spending.in_flight = spending.in_flight, {}
                 for account in self.own_accounts:
                     changed += account.close()
-        if changed:
+        if spending is not None:
             wake(changed)
-        if self.parent is None:
-            for request in in_flight:
+            for request in in_flight if self.parent is None else ():
                 request.interrupt()
         if error is not None:
             with self.tree.lock:
