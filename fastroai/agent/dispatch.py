@@ -101,7 +101,8 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             labels=call.labels,
         )
         scope.reading = read_by_this_task()
-        dispatcher.build_fallbacks(scope.bounds.accounts)
+        if scope.bounds.account is not None:
+            dispatcher.build_fallbacks(scope.bounds.accounts)
         model = call.model or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,

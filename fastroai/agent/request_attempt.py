@@ -285,7 +285,7 @@ class RequestAttempt:
             record = self._record("unmeasured", response=response, cost=cost)
             self.charge = self.reservation.charge_unmeasured(replace(record, error=_why(record, cost)))
         else:
-            if self.scope.step_id is not None:
+            if self.scope.step is not None:
                 self.scope.note_answer()
             record = self._record("settled", response=response, cost=cost)
             if self.lowered_to is not None and self._is_beginning(record):
@@ -498,7 +498,7 @@ class RequestAttempt:
     def mark_retried(self) -> None:
         """Note that another attempt follows."""
         if self.charge is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 self.charge.mark("retried")
 
     def _record(

@@ -77,7 +77,7 @@ class ChatResponse(Generic[OutputDataT]):
     ) -> ChatResponse[OutputDataT]:
         """Make the response from PydanticAI's result and the scope in which the call was made."""
         final = result.response
-        with scope.lock:
+        with scope.tree.lock:
             spent = scope.spending
             usage, records, agent_calls = spent.usage.copy(), tuple(spent.records), spent.agent_calls
         return cls(

@@ -93,7 +93,7 @@ class Asker(Generic[T]):
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries
-            with (scope := scope_of(context)).lock:
+            with (scope := scope_of(context)).tree.lock:
                 scope.spending.mark_records(attempt.records, "failed" if is_last else "retried")
             if is_last:
                 raise failure

@@ -215,7 +215,7 @@ async def _perform_inside(
             if not changed or keeps_answer(run, scope, place, changed, attempt=known.attempt):
                 return _given_back(call, known, changed, run)
             CallsOnRecord.of(run.recorded).attempts[place] = known.attempt + 1
-        restored = len(scope.spending.charges) if scope.has_spent else 0
+        restored = 0 if run is None or not scope.has_spent else len(scope.spending.charges)
         return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
     finally:
         if calls is not None:

@@ -125,7 +125,7 @@ def waiting_inside(scope: Scope) -> Iterator[None]:
 
 def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
     changed: list[Claim] = []
-    with scope.lock:
+    with scope.tree.lock:
         for hold in holds:
             hold.dependents += number
             changed += hold.review()
@@ -138,7 +138,7 @@ def record_spending(scope: Scope, record: RequestRecord) -> None:
     record_request(record)
     reserve = next((hold for each in scope.bounds.reserves if (hold := each.hold) is not None), None)
     changed: list[Claim] = []
-    with scope.lock:
+    with scope.tree.lock:
         if reserve is not None:
             changed = reserve.spend(booked_usd(record, NOTHING))
         warned = to_warn_of(scope, open_accounts(scope))
@@ -150,7 +150,7 @@ def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | No
     """Return the error if the cost of a record is unknown and a budget or spend limit refuses that."""
     if not isinstance(record.committed_usd, Unbounded):
         return None
-    with scope.lock:
+    with scope.tree.lock:
         budgets = [account.budget for account in open_accounts(scope)]
     strict = any(each.usd is not None and is_strict(each) for each in budgets)
     if strict or any(is_strict(limit) for ceiling in scope.bounds.ceilings for limit in ceiling.limits):

@@ -208,12 +208,12 @@ class AtLimit(Generic[TermsT]):
 @contextmanager
 def sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
     """Mark the requests around a request that waits for a spend limit: they cannot end before it."""
-    with scope.lock:
+    with scope.tree.lock:
         for hold in outer:
             hold.shared_dependents += 1
     try:
         yield
     finally:
-        with scope.lock:
+        with scope.tree.lock:
             for hold in outer:
                 hold.shared_dependents -= 1

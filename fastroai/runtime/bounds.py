@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from fastroai.runtime.events import BudgetWarning, Listener, of_warnings
@@ -55,10 +54,6 @@ class Bounds(NamedTuple):
         """The accounts of all budgets around, innermost first."""
         return iter(()) if self.account is None else self.account.lineage()
 
-    def accounts_inside(self, around: Bounds) -> Iterator[Account]:
-        """Yield the accounts that these bounds have, and the bounds `around` have not."""
-        return takewhile(lambda account: account is not around.account, self.accounts)
-
     def labelled(self, labels: Labels) -> Bounds:
         """Return the bounds of spending that has these labels, too."""
         labels = labels.inside(self.labels)
@@ -73,9 +68,9 @@ class Bounds(NamedTuple):
         """Return the bounds of spending that draws on money that is set aside."""
         return self._replace(reserves=(reserve, *self.reserves))
 
-    def alerts(self, around: Bounds) -> Iterator[Listener]:
-        """Yield listeners that call `on_warning` with warnings of these bounds, but not of those around."""
-        for account in self.accounts_inside(around):
+    def alerts(self, own: Iterable[Account], around: Bounds) -> Iterator[Listener]:
+        """Yield listeners that call `on_warning` with warnings of a scope's own accounts and spend limits."""
+        for account in own:
             if account.budget.on_warning is not None:
                 yield of_warnings(account.budget.on_warning, partial(_is_of_budget, account))
         for ceiling in self.all_ceilings[len(around.all_ceilings) :]:

@@ -58,7 +58,7 @@ class BudgetView:
     def remaining(self) -> Remaining:
         """The amounts that are left now."""
         room = NO_LIMIT
-        with self._scope.lock:
+        with self._scope.tree.lock:
             for account in self._scope.bounds.accounts:
                 room = room.within(self._room_of(account))
         deadline = self._scope.time.deadline
@@ -72,7 +72,7 @@ class BudgetView:
     @property
     def share(self) -> Decimal:
         """The share that is spent of the budget that is nearest to its end, from 0; 0 without a budget."""
-        with self._scope.lock:
+        with self._scope.tree.lock:
             return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 
     def paused(self) -> AbstractContextManager[None]:
@@ -103,7 +103,7 @@ class BudgetScope(BudgetView):
     @property
     def records(self) -> tuple[RequestRecord, ...]:
         """Records of all requests made inside so far, in the order in which the requests ended."""
-        with self._scope.lock:
+        with self._scope.tree.lock:
             return tuple(self._scope.spending.records)
 
     def report(self) -> UsageReport:

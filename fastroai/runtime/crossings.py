@@ -30,7 +30,7 @@ class Crossing(NamedTuple):
 
 def crossing(scope: Scope) -> Crossing | None:
     """Return the outermost budget around `scope` that is crossed; `None` if all hold."""
-    with scope.lock:
+    with scope.tree.lock:
         crossed = [
             Crossing(account, measure)
             for account in open_accounts(scope)

@@ -127,11 +127,6 @@ class Spending:
             if id(charge.record) in marked:
                 charge.mark(use)
 
-    def end(self, request: InFlight, charge: Charge | None) -> None:
-        """Count the charge of a request that has ended, if any. If its bound was charged, that remains."""
-        if not self.in_flight.pop(request, True) and charge is not None:
-            self.count(charge)
-
     def write_off(self, accounts: Iterable[Account]) -> list[Claim]:
         """Charge the bounds of the requests in flight, and let them leave the accounts of the scope.
 

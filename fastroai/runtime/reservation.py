@@ -99,7 +99,7 @@ class Reservation(Generic[TermsT]):
 
         Returns False if the run is over.
         """
-        with self.scope.lock:
+        with self.scope.tree.lock:
             if self.scope.root.closed:
                 return False
             changed = self.scope.add_in_flight(self)
@@ -148,7 +148,7 @@ class Reservation(Generic[TermsT]):
         return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
     def _on_stall(self, stalled: bool) -> None:
-        with self.scope.lock:
+        with self.scope.tree.lock:
             self._hold.stalled = stalled
             changed = self._hold.review()
         wake(changed)
@@ -162,7 +162,7 @@ class Reservation(Generic[TermsT]):
         """Hold what these terms need, which is not more than before."""
         self.terms = terms
         if (ledger := self._hold.ledger) is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))
             wake(changed)
 
@@ -174,7 +174,7 @@ class Reservation(Generic[TermsT]):
         if self.shared:
             return False
         if (ledger := self._hold.ledger) is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 if not ledger.grow(self._hold, amounts_of(terms, self._hold.accounts)):
                     return False
         self.terms = terms
@@ -226,7 +226,7 @@ class Reservation(Generic[TermsT]):
         scope, hold = self.scope, self._hold
         changed: list[Claim] = []
         warned: Warned = []
-        with scope.lock:
+        with scope.tree.lock:
             charge = None if record is None else Charge(record, self.written_off)
             scope.end_in_flight(self, charge)
             self.describe = None  # it refers to the owner of this reservation, which is a reference cycle

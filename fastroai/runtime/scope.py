@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from itertools import takewhile
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
@@ -298,13 +299,14 @@ class Scope:
         if ms is not None:
             self.clocks = (BudgetClock(self, ms, seconds_before),)
         self.bounds = bounds
-        for alert in bounds.alerts(around):
+        for alert in bounds.alerts(self.own_accounts, around):
             self._hear(alert)
 
     @property
     def own_accounts(self) -> Iterator[Account]:
         """The accounts of the budgets of this scope itself, the most specific one first."""
-        return self.bounds.accounts_inside(NO_BOUNDS if self.parent is None else self.parent.bounds)
+        above = None if self.parent is None else self.parent.bounds.account
+        return takewhile(lambda account: account is not above, self.bounds.accounts)
 
     def _hear(self, listener: Listener) -> None:
         self.listener = both(on_this_loop(listener), self.listener)
@@ -317,12 +319,10 @@ class Scope:
         """The outermost scope: this one, or the last of its ancestors."""
         # Not an attribute: a scope that refers to itself is a reference cycle. It would stay in memory, with
         # everything that was made inside, until Python's next collection of cycles.
-        return self.lineage()[-1]
-
-    @property
-    def lock(self) -> Lock:
-        """The lock of the tree, which guards the spending in it."""
-        return self.tree.lock
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
 
     @property
     def time(self) -> TimeLimits:
@@ -332,12 +332,15 @@ class Scope:
     @property
     def step(self) -> Scope | None:
         """The innermost step: this one, or one around; `None` outside of steps."""
-        return next((scope for scope in self.lineage() if scope.kind == "step"), None)
+        scope: Scope | None = self
+        while scope is not None and scope.kind != "step":
+            scope = scope.parent
+        return scope
 
     @property
     def step_id(self) -> str | None:
         """The id of the innermost step; `None` outside of steps."""
-        return None if self.step is None else self.step.name
+        return None if (step := self.step) is None else step.name
 
     def labelled(self, record: RequestRecord) -> RequestRecord:
         """Return the record of a request that was made here, with the names and labels of this scope."""
@@ -417,7 +420,7 @@ class Scope:
     def spent(self) -> Usage:
         """Return a consistent snapshot of the usage so far."""
         with self.tree.lock:
-            return self.spending.usage.copy()
+            return Usage() if self._spending is None else self._spending.usage.copy()
 
     def charge(self, record: RequestRecord) -> Charge:
         """Count spending here and in every ancestor.
@@ -452,8 +455,9 @@ class Scope:
         A scope that closed meanwhile has charged the bound, and does not count the request again.
         """
         for scope in self.lineage():
-            if scope._spending is not None:
-                scope._spending.end(request, charge)
+            spending = scope._spending
+            if spending is not None and not spending.in_flight.pop(request, True) and charge is not None:
+                spending.count(charge)
 
     def write_off_in_flight(self) -> None:
         """Charge the bounds of the requests in flight, because this scope will not learn their costs.
@@ -508,20 +512,22 @@ class Scope:
     def note_answer(self) -> None:
         """Note that the agent run of this scope has paid for an answer that is not in use yet."""
         if not self.receiving:
-            self.receiving = 1
-            for scope in self.lineage()[1:]:
+            self.receiving, scope = 1, self.parent
+            while scope is not None:
                 if scope.kind == "step":
                     scope.receiving += 1
+                scope = scope.parent
 
     def hand_on(self) -> None:
         """Note that the answer is in use: the caller has it, or the agent run asks again or calls a tool."""
         if self.receiving and self.kind == "agent":
-            self.receiving = 0
-            for scope in self.lineage()[1:]:
+            self.receiving, scope = 0, self.parent
+            while scope is not None:
                 if scope.kind == "step":
                     scope.receiving -= 1
                     if not scope.receiving and scope.when_handed_on is not None:
                         scope.when_handed_on()
+                scope = scope.parent
 
     # --- events ---
 
@@ -589,15 +595,18 @@ class Scope:
             self.hand_on()
         with self.tree.lock:
             self.closed = True
-            if (spending := self._spending) is not None:  # as in each scope with a budget
+            changed: list[Claim] = []
+            in_flight: dict[InFlight, bool] = {}
+            if (spending := self._spending) is not None and spending.in_flight:
                 changed = spending.write_off(self.own_accounts)
-                in_flight, spending.in_flight = spending.in_flight, {}
+                in_flight, spending.in_flight = spending.in_flight, in_flight
+            if self.bounds.account is not None:
                 for account in self.own_accounts:
                     changed += account.close()
-        if spending is not None:
+        if changed:
             wake(changed)
-            for request in in_flight if self.parent is None else ():
-                request.interrupt()
+        for request in in_flight if self.parent is None else ():
+            request.interrupt()
         if error is not None:
             with self.tree.lock:
                 self.spending.mark("failed")

@@ -62,12 +62,12 @@ class TimeLimits:
     def counting(self, clock: Clock) -> Iterator[None]:
         """Let a running clock be one of the scope: retries inside heed its deadline."""
         scope = self._scope
-        with scope.lock:
+        with scope.tree.lock:
             scope.clocks += (clock,)
         try:
             yield
         finally:
-            with scope.lock:
+            with scope.tree.lock:
                 scope.clocks = tuple(one for one in scope.clocks if one is not clock)
 
     def in_line(self) -> AbstractContextManager[None]:

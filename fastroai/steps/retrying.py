@@ -38,7 +38,7 @@ async def retry_calls(
             if retry is None:
                 raise
             if scope.has_spent:
-                with scope.lock:
+                with scope.tree.lock:
                     scope.spending.mark("retried", since, "failed" if side_by_side else None)
             await on_retry(retry)
             with scope.time.at_rest():

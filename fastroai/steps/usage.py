@@ -49,7 +49,7 @@ class StepUsage:
     @classmethod
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
         """Return a snapshot of the usage of a scope."""
-        with scope.lock:
+        with scope.tree.lock:
             return cls(
                 **_counts(scope.spending.usage),
                 processing_time_ms=processing_time_ms,
