@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Coroutine, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
@@ -101,8 +101,8 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             labels=call.labels,
         )
         scope.reading = read_by_this_task()
-        if scope.account is not None:
-            dispatcher.build_fallbacks(scope.account)
+        if scope.bounds.account is not None:
+            dispatcher.build_fallbacks(scope.bounds.accounts)
         model = call.model or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,
@@ -146,7 +146,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             count_agent_call(scope, self.run.call, self.run.attempt)
             if self.clock.seconds is not None:
                 await self.clock.__aenter__()
-                scope.add_clock(self.clock)
+                scope.clocks += (self.clock,)
         except BaseException as error:
             await self._close(error)
             raise
@@ -197,7 +197,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     def _note(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             if self.scope.parent is not None:
-                self.scope.parent.keep_stopped(self._stopped())
+                self.scope.parent.time.keep_stopped(self._stopped())
         elif isinstance(error, Exception):
             self.dispatch.error = error
             self._note_in_flow(error)
@@ -378,9 +378,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return call.asks
         return Asks(declared=self.declaration.of(call), inputs=inputs_of(self.name, call))
 
-    def build_fallbacks(self, account: Account) -> None:
+    def build_fallbacks(self, accounts: Iterable[Account]) -> None:
         """Build the models that budgets may step down to, so that errors come now and not when needed."""
-        for each in account.lineage():
+        for each in accounts:
             if each.budget.fallback is not None:
                 self.meter.fallback_model(each.budget.fallback)
 
@@ -390,7 +390,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             **attributes.agent_attributes(
                 name=self.name, model=dispatch.model, run_id=scope.run_id, attempt=dispatch.attempt
             ),
-            **attributes.label_attributes(*scope.labels),
+            **attributes.label_attributes(*scope.bounds.labels),
         }
         return span_of(scope, tracer, attributes.agent_span(self.name), described)
 

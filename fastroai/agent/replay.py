@@ -313,7 +313,8 @@ def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     if known is None:
         scope.count_agent_call()
     else:
-        scope.count_known_agent_call(known)
+        known.add(scope.spending.charges)
+        scope.recount((), (known,))
 
 
 def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:

@@ -93,7 +93,8 @@ class Asker(Generic[T]):
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries
-            scope_of(context).mark_records(attempt.records, "failed" if is_last else "retried")
+            with (scope := scope_of(context)).tree.lock:
+                scope.spending.mark_records(attempt.records, "failed" if is_last else "retried")
             if is_last:
                 raise failure
             draft.retry_reasons.append("; ".join(wrong))

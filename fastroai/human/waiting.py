@@ -217,7 +217,7 @@ class Sleep(Awaited[None]):
             return None
         if is_new:
             wait._log.note(wait._started())
-        with wait._scope.in_line():
+        with wait._scope.time.in_line():
             await asyncio.sleep(max(0.0, left))
         return wait._ended(None)
 

@@ -171,7 +171,7 @@ def _watched(guards: Sequence[Guard], wake: Callable[[], None]) -> AbstractConte
 def _in_line(scope: Scope, provider: str) -> Iterator[None]:
     began = monotonic()
     try:
-        with scope.in_line(), waiting_inside(scope):
+        with scope.time.in_line(), waiting_inside(scope):
             yield
     finally:
         if monotonic() - began >= TOLD_AFTER:

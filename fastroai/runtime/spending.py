@@ -82,7 +82,7 @@ def note_settled(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: Spe
     """Note whether a limit is crossed, and warn of the shares that the store left to this claim to tell."""
     limit_usd = in_force(claim.limit_usd, balance)
     if is_over(claim.limit_usd, balance):
-        scope.unsure.add(ceiling.place)
+        scope.tree.unsure.add(ceiling.place)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -100,7 +100,7 @@ def note_settled(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: Spe
 
 def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
     """Return the payer of a limit: the money that the innermost run around the scope has set aside of it."""
-    payers = (each.payer_at(ceiling) for each in scope.reserves)
+    payers = (each.payer_at(ceiling) for each in scope.bounds.reserves)
     return next((payer for payer in payers if payer is not None), None)
 
 
@@ -173,7 +173,7 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
 
     So code that records in a tight loop need not wait for the store.
     """
-    for ceiling in scope.ceilings:
+    for ceiling in scope.bounds.ceilings:
         spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
         balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
         if (stop := crossed_stop(ceiling, scope, ceiling.known_usd, balance, "recorded")) is not None:
@@ -184,7 +184,7 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge the known cost of spending that nobody reserved to the spend limits above."""
     cost_usd = booked_usd(record, _ZERO)
-    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
+    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.bounds.ceilings]
 
 
 def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:

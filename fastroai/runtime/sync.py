@@ -263,7 +263,7 @@ def blocking_overloaded(
 def loop_of_run(*_: object, **__: object) -> asyncio.AbstractEventLoop | None:
     """Return the loop of the surrounding run: the `home` of calls that belong to a step, from any thread."""
     scope = current_scope()
-    return None if scope is None else _loop_called_on() or scope.loop
+    return None if scope is None else _loop_called_on() or scope.tree.loop
 
 
 def _loop_around(
@@ -273,7 +273,7 @@ def _loop_around(
     own = loop_of_this_thread()
     if own is not None and own.is_running():
         return own
-    around = None if scope is None else _loop_called_on() or scope.loop
+    around = None if scope is None else _loop_called_on() or scope.tree.loop
     return around if around is not None and around is home and around.is_running() else None
 
 

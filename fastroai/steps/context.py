@@ -900,8 +900,7 @@ class StepContext(Generic[DepsT_co]):
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
         scope = self._scope.in_this_process()
         scope.check_process()
-        tags, tenant = scope.labels
-        record = replace(record, step_id=self.step_id, variant=self._scope.variant, tags=tags, tenant=tenant)
+        record = scope.labelled(record)
         self._attempt.charge(record)
         return record
 

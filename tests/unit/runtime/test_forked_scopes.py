@@ -191,7 +191,7 @@ def test_a_forked_process_can_leave_the_block_whoever_held_the_lock(tmp_path: Pa
 held, free = threading.Event(), threading.Event()
 
 def hold(scope):
-    with scope.lock:
+    with scope.tree.lock:
         held.set()
         free.wait()
 
