@@ -12,7 +12,7 @@ from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 
 
-class CallOptions(TypedDict):
+class CallSettings(TypedDict):
     """The fields of an `AgentCall` that a `CallConfig` sets."""
 
     timeout: float | None
@@ -45,7 +45,7 @@ class CallConfig:
         if not isinstance(self.retry_delay, NotGiven):
             check_seconds("retry_delay", self.retry_delay, zero=True)
 
-    def options(self, step: ResolvedConfig) -> CallOptions:
+    def options(self, step: ResolvedConfig) -> CallSettings:
         """Return the settings of a call: these and, where they are not given, those of the step.
 
         Raises:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import inspect
+import pydoc
+from typing import Any
+
+import pydantic_ai
+import pytest
+from pydantic_ai.models.test import TestModel
+from typing_extensions import TypedDict, Unpack
+
+from fastroai import FastroAgent
+from fastroai.keyword_options import check_options, shows_options
+
+OWN = {"tracer", "message", "cost_budget", "budget", "tags", "tenant", "request_retries"}
+METHODS = ("run", "run_sync", "run_stream", "run_stream_events", "estimate", "estimate_sync")
+NOT_OPTIONS = {"infer_name"}
+"""Parameters of `pydantic_ai.Agent.run` that are not for users of a `FastroAgent`, which has a name."""
+
+
+class Paint(TypedDict, total=False):
+    colour: str
+    coats: int
+
+
+@shows_options(Paint)
+def paint(wall: str, *, twice: bool = False, **options: Unpack[Paint]) -> None:
+    """Paint a wall."""
+
+
+def names(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"self"}
+
+
+def test_options_that_travel_as_one_value_are_shown_each() -> None:
+    shown = "(wall: 'str', *, twice: 'bool' = False, colour: 'str' = None, coats: 'int' = None) -> 'None'"
+    assert str(inspect.signature(paint)) == shown
+
+
+def test_an_unknown_option_is_refused_with_the_option_that_may_be_meant() -> None:
+    check_options("paint", {"colour": "red"}, Paint, {})
+    with pytest.raises(
+        TypeError, match=r"^paint\(\) got an unexpected keyword argument 'color'\. Did you mean"
+    ):
+        check_options("paint", {"colour": "red", "color": "red"}, Paint, {})
+    with pytest.raises(TypeError, match=r"keyword argument 'layers'; here, it is coats=$"):
+        check_options("paint", {"layers": 2}, Paint, {"layers": "coats="})
+
+
+def test_an_agent_runs_with_every_option_of_pydantic_ai_and_its_own() -> None:
+    theirs = names(pydantic_ai.Agent.run) - NOT_OPTIONS
+    assert names(FastroAgent.run) == names(FastroAgent.run_sync) == theirs | OWN
+    streamed = (theirs | OWN) - {"event_stream_handler"}
+    assert names(FastroAgent.run_stream) == names(FastroAgent.run_stream_events) == streamed
+    assert names(FastroAgent.estimate) == names(FastroAgent.estimate_sync)
+    assert names(FastroAgent.estimate) < streamed
+
+
+def test_help_shows_each_option_of_a_run_and_describes_it() -> None:
+    text = pydoc.plain(pydoc.render_doc(FastroAgent.run))
+    for name in names(FastroAgent.run):
+        assert f"{name}: " in text.partition("Args:")[0]
+        assert f"\n        {name}: " in text.partition("Args:")[2]
+    assert "**options" not in text
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_an_unknown_option_of_an_agent_is_refused_before_anything_is_sent(method: str) -> None:
+    agent = FastroAgent(TestModel())
+    message = (
+        rf"FastroAgent\.{method}\(\) got an unexpected keyword argument 'modle'.* Did you mean 'model'\?$"
+    )
+    with pytest.raises(TypeError, match=message):
+        result = getattr(agent, method)("hi", modle="openai:gpt-5-mini")
+        await result
+
+
+async def test_an_option_of_another_version_is_named_here() -> None:
+    with pytest.raises(TypeError, match="'result_type'; here, it is output_type=$"):
+        await FastroAgent(TestModel()).run("hi", result_type=int)  # type: ignore[call-overload]
