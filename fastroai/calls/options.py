@@ -23,7 +23,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.agent.abstract import AgentMetadata
-from pydantic_ai.messages import InstructionPart
+from pydantic_ai.messages import InstructionPart, UserContent
 from pydantic_ai.models import Model
 from pydantic_ai.tools import (
     AgentDepsT,
@@ -37,7 +37,6 @@ from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from typing_extensions import TypedDict, TypeVar
 
-from fastroai.calls.call import Prompt
 from fastroai.records import Duration
 from fastroai.usage import BudgetLike
 
@@ -90,7 +89,7 @@ class PassedOptions(RequestOptions[DepsT], total=False):
 class CallOptions(PassedOptions[DepsT], total=False):
     """The keyword arguments that every way to run an agent takes; `FastroAgent.run` describes each."""
 
-    message: Prompt
+    message: str | Sequence[UserContent] | None
     timeout: Duration | None
     cost_budget: int | None
     budget: BudgetLike | None

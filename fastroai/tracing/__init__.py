@@ -9,21 +9,21 @@ from fastroai.tracing.handle import TraceSpan
 from fastroai.tracing.logfire import LogfireTracer
 from fastroai.tracing.noop import NoOpTracer
 from fastroai.tracing.opentelemetry import OpenTelemetryTracer
-from fastroai.tracing.protocol import Attributes, AttributeValue, Tracer, log_metrics
-from fastroai.tracing.redaction import Redact, redacted, set_redaction
+from fastroai.tracing.protocol import Attributes as Attributes
+from fastroai.tracing.protocol import AttributeValue as AttributeValue
+from fastroai.tracing.protocol import Tracer
+from fastroai.tracing.protocol import log_metrics as log_metrics
+from fastroai.tracing.redaction import Redact as Redact
+from fastroai.tracing.redaction import redacted, set_redaction
 from fastroai.tracing.simple import SimpleTracer
 
 __all__ = [
-    "AttributeValue",
-    "Attributes",
     "LogfireTracer",
     "NoOpTracer",
     "OpenTelemetryTracer",
-    "Redact",
     "SimpleTracer",
     "TraceSpan",
     "Tracer",
-    "log_metrics",
     "redacted",
     "set_redaction",
 ]
