@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ForwardRef, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, ForwardRef, TypeVar
 
 from fastroai.errors import nearest_hint
+
+NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def shows_options(options: Any) -> Callable[[FunctionT], FunctionT]:
+def shows_options(options: Any, *, default: object = None) -> Callable[[FunctionT], FunctionT]:
     """Return a decorator after which `help` and `inspect.signature` show each option of a `TypedDict`.
 
-    They stand in place of the function's `**options`, with `None` as their default.
+    They stand in place of the function's `**options`, with one default, which is that of most.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
@@ -28,7 +31,7 @@ def shows_options(options: Any) -> Callable[[FunctionT], FunctionT]:
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=None,
+                default=default,
                 annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
             )
             for name, kind in options.__annotations__.items()
@@ -39,7 +42,9 @@ def shows_options(options: Any) -> Callable[[FunctionT], FunctionT]:
     return decorate
 
 
-def check_options(called: str, given: Mapping[str, object], options: Any, instead: Mapping[str, str]) -> None:
+def check_options(
+    called: str, given: Mapping[str, object], options: Any, instead: Mapping[str, str] = NO_NAMES
+) -> None:
     """Refuse an option that a `TypedDict` does not have.
 
     `instead` says what to write here for names of other libraries.

@@ -9,8 +9,9 @@ import pytest
 from pydantic_ai.models.test import TestModel
 from typing_extensions import TypedDict, Unpack
 
-from fastroai import FastroAgent
+from fastroai import FastroAgent, Pipeline, StepContext, StepExecutionError, step
 from fastroai.keyword_options import check_options, shows_options
+from fastroai.records import NOT_GIVEN
 
 OWN = {"tracer", "message", "cost_budget", "budget", "tags", "tenant", "request_retries"}
 METHODS = ("run", "run_sync", "run_stream", "run_stream_events", "estimate", "estimate_sync")
@@ -78,3 +79,27 @@ async def test_an_unknown_option_of_an_agent_is_refused_before_anything_is_sent(
 async def test_an_option_of_another_version_is_named_here() -> None:
     with pytest.raises(TypeError, match="'result_type'; here, it is output_type=$"):
         await FastroAgent(TestModel()).run("hi", result_type=int)  # type: ignore[call-overload]
+
+
+def test_a_call_of_a_step_shows_each_option() -> None:
+    shown = inspect.signature(StepContext.run).parameters
+    assert {"deps", "model", "usage_limits", "timeout", "retry", "budget", "name"} < shown.keys()
+    assert shown["timeout"].default is shown["retries"].default is NOT_GIVEN  # `None` is no limit
+    assert names(StepContext.run) - names(StepContext.run_stream) == {"name"}
+    assert names(StepContext.run) == names(StepContext.run_sync)
+
+
+@pytest.mark.parametrize("method", ["run", "run_sync", "run_stream"])
+async def test_an_unknown_option_of_a_call_of_a_step_is_refused(method: str) -> None:
+    agent = FastroAgent(TestModel())
+
+    @step
+    async def asks(ctx: StepContext[Any]) -> None:
+        await getattr(ctx, method)(agent, "hi", retires=2)
+
+    with pytest.raises(StepExecutionError) as failed:
+        await Pipeline("p", {"asks": asks}).execute()
+    error = failed.value.original_error
+    assert isinstance(error, TypeError)
+    assert str(error).startswith(f"StepContext.{method}() got an unexpected keyword argument 'retires'")
+    assert str(error).endswith("Did you mean 'retries'?")
