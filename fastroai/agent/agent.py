@@ -53,7 +53,7 @@ from fastroai.calls.options import (
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
-from fastroai.keyword_options import check_options, shows_options
+from fastroai.keyword_options import takes_options
 from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
@@ -331,7 +331,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
-    @shows_options(RunOptions)
+    @takes_options(RunOptions, instead=_OTHER_OPTIONS)
     async def run(
         self,
         user_prompt: Prompt = None,
@@ -381,7 +381,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` returns the usage.
         """
-        check_options("FastroAgent.run", options, RunOptions, _OTHER_OPTIONS)
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
             if options.get("model") is not None or self._dispatcher.deferred_model is not None:
@@ -439,7 +438,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[RunOutputT]: ...
-    @shows_options(CallOptions)
+    @takes_options(CallOptions, instead=_OTHER_OPTIONS)
     def run_stream(
         self,
         user_prompt: Prompt = None,
@@ -456,7 +455,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
         early, its cost until then is settled.
         """
-        check_options("FastroAgent.run_stream", options, CallOptions, _OTHER_OPTIONS)
         return self.dispatch_stream(_call(user_prompt, deps, message_history, tracer, output_type, **options))
 
     @overload
@@ -481,7 +479,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[RunOutputT]: ...
-    @shows_options(CallOptions)
+    @takes_options(CallOptions, instead=_OTHER_OPTIONS)
     def run_stream_events(
         self,
         user_prompt: Prompt = None,
@@ -496,13 +494,12 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
         Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`.
         """
-        check_options("FastroAgent.run_stream_events", options, CallOptions, _OTHER_OPTIONS)
         call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
     # --- estimates ---
 
-    @shows_options(RequestOptions)
+    @takes_options(RequestOptions, instead=_OTHER_OPTIONS)
     async def estimate(
         self,
         user_prompt: Prompt = None,
@@ -529,7 +526,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             UnknownModelError: the provider of the model cannot be told.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, where the request cannot be prepared.
         """
-        check_options("FastroAgent.estimate", options, RequestOptions, _OTHER_OPTIONS)
         call = _call(
             user_prompt,
             deps,

@@ -23,7 +23,7 @@ from fastroai.errors import (
 )
 from fastroai.human.asking import Ask
 from fastroai.human.waiting import Awaited, Receive, Sleep
-from fastroai.keyword_options import check_options, shows_options
+from fastroai.keyword_options import takes_options
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -405,7 +405,7 @@ class StepContext(Generic[DepsT_co]):
 
     # --- calling agents ---
 
-    @shows_options(CallOptions, default=NOT_GIVEN)
+    @takes_options(CallOptions, default=NOT_GIVEN)
     async def run(
         self,
         agent: AgentLike[OutputT],
@@ -424,7 +424,6 @@ class StepContext(Generic[DepsT_co]):
             TimeLimitExceeded: the last attempt took too long.
             BudgetExceeded: a budget of this call, or of something above it, is used up.
         """
-        check_options("StepContext.run", options, CallOptions)
         call, said = self._call(agent, message, options, name)
         talk = self._talk_of(call)
         with self._attempt.clock_paused():
@@ -457,7 +456,7 @@ class StepContext(Generic[DepsT_co]):
             restore_call(scope, self._scope, call)
             return await attempts()
 
-    @shows_options(CallOptions, default=NOT_GIVEN)
+    @takes_options(CallOptions, default=NOT_GIVEN)
     def run_stream(
         self,
         agent: AgentLike[OutputT],
@@ -469,7 +468,6 @@ class StepContext(Generic[DepsT_co]):
         The usage of the call is on the step when the stream ends or is left, at the latest when the step
         ends. `retries` and `retry_delay` apply to each request before its first chunk.
         """
-        check_options("StepContext.run_stream", options, CallOptions)
         call, _ = self._call(agent, message, options)
         talk = self._talk_of(call)
         if talk is not None:

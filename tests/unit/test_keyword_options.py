@@ -10,7 +10,7 @@ from pydantic_ai.models.test import TestModel
 from typing_extensions import TypedDict, Unpack
 
 from fastroai import FastroAgent, Pipeline, StepContext, StepExecutionError, step
-from fastroai.keyword_options import check_options, shows_options
+from fastroai.keyword_options import takes_options
 from fastroai.records import NOT_GIVEN
 
 OWN = {"tracer", "message", "cost_budget", "budget", "tags", "tenant", "request_retries"}
@@ -24,7 +24,7 @@ class Paint(TypedDict, total=False):
     coats: int
 
 
-@shows_options(Paint)
+@takes_options(Paint, instead={"layers": "coats="})
 def paint(wall: str, *, twice: bool = False, **options: Unpack[Paint]) -> None:
     """Paint a wall."""
 
@@ -39,13 +39,13 @@ def test_options_that_travel_as_one_value_are_shown_each() -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_option_that_may_be_meant() -> None:
-    check_options("paint", {"colour": "red"}, Paint, {})
-    with pytest.raises(
-        TypeError, match=r"^paint\(\) got an unexpected keyword argument 'color'\. Did you mean"
-    ):
-        check_options("paint", {"colour": "red", "color": "red"}, Paint, {})
+    paint("hall", twice=True, colour="red")
+    with pytest.raises(TypeError, match=r"argument 'color'\. Did you mean 'colour'\?$"):
+        paint("hall", colour="red", color="red")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"keyword argument 'layers'; here, it is coats=$"):
-        check_options("paint", {"layers": 2}, Paint, {"layers": "coats="})
+        paint("hall", layers=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'wall'"):
+        paint(colour="red")  # type: ignore[call-arg]
 
 
 def test_an_agent_runs_with_every_option_of_pydantic_ai_and_its_own() -> None:
@@ -66,19 +66,18 @@ def test_help_shows_each_option_of_a_run_and_describes_it() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_an_unknown_option_of_an_agent_is_refused_before_anything_is_sent(method: str) -> None:
+def test_an_unknown_option_of_an_agent_is_refused_before_anything_is_sent(method: str) -> None:
     agent = FastroAgent(TestModel())
     message = (
         rf"FastroAgent\.{method}\(\) got an unexpected keyword argument 'modle'.* Did you mean 'model'\?$"
     )
     with pytest.raises(TypeError, match=message):
-        result = getattr(agent, method)("hi", modle="openai:gpt-5-mini")
-        await result
+        getattr(agent, method)("hi", modle="openai:gpt-5-mini")
 
 
-async def test_an_option_of_another_version_is_named_here() -> None:
+def test_an_option_of_another_version_is_named_here() -> None:
     with pytest.raises(TypeError, match="'result_type'; here, it is output_type=$"):
-        await FastroAgent(TestModel()).run("hi", result_type=int)  # type: ignore[call-overload]
+        FastroAgent(TestModel()).run("hi", result_type=int)  # type: ignore[call-overload]
 
 
 def test_a_call_of_a_step_shows_each_option() -> None:
@@ -95,7 +94,7 @@ async def test_an_unknown_option_of_a_call_of_a_step_is_refused(method: str) -> 
 
     @step
     async def asks(ctx: StepContext[Any]) -> None:
-        await getattr(ctx, method)(agent, "hi", retires=2)
+        getattr(ctx, method)(agent, "hi", retires=2)
 
     with pytest.raises(StepExecutionError) as failed:
         await Pipeline("p", {"asks": asks}).execute()
