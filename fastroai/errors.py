@@ -80,7 +80,7 @@
 
 An error knows the usage of the run until then: `error.usage` for these errors, `usage_of(error)` for any
 exception. It also knows the trace of the run that it ended: `error.trace` for these errors,
-`fastroai.trace_of(error)` for any exception.
+`fastroai.store.trace_of(error)` for any exception.
 """
 
 from __future__ import annotations
@@ -195,9 +195,6 @@ __all__ = [
     "VisitsExhausted",
     "WorkflowProblem",
     "WorkflowValidationError",
-    "attach_usage",
-    "error_chain",
-    "nearest_hint",
     "records_of",
     "usage_of",
 ]
@@ -346,7 +343,7 @@ class FastroAIError(Exception):
     def trace(self) -> Trace | None:
         """The trace of the run that this error ended; `None` if it did not end a run.
 
-        `fastroai.trace_of` gives the same for any exception, typed as a `RunTrace`.
+        `fastroai.store.trace_of` gives the same for any exception, typed as a `RunTrace`.
         """
         source = trace_source_of(self)
         return None if source is None else source.trace

@@ -103,7 +103,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         scope.reading = read_by_this_task()
         if scope.bounds.account is not None:
             dispatcher.build_fallbacks(scope.bounds.accounts)
-        model = call.model or dispatcher.agent.model
+        model = call.options.get("model") or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,
             model=model if model is None or isinstance(model, str) else model.model_name,
@@ -307,7 +307,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """Make one attempt at a call, and return its response."""
         async with Attempt(self, call) as attempt:
-            if call.model is not None or self.deferred_model is not None:
+            if call.options.get("model") is not None or self.deferred_model is not None:
                 await self.load_model(call)
             return await attempt.respond(await attempt.ask())
 
@@ -405,33 +405,23 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """Return the arguments that all run methods of PydanticAI take."""
-        model = self.deferred_model if call.model is None else call.model
-        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
-        return {
-            "conversation": call.conversation,
-            "message_history": call.message_history,
-            "deferred_tool_results": call.deferred_tool_results,
-            "conversation_id": call.conversation_id,
-            "run_id": call.run_id,
-            "model": self.meter.models.get(model) if isinstance(model, str) else model,
-            "instructions": call.instructions,
+        model = call.options.get("model")
+        model = self.deferred_model if model is None else model
+        passed: dict[str, Any] = {
+            **call.options,
             "deps": call.deps,
-            "model_settings": call.model_settings,
-            "usage_limits": call.usage_limits,
-            "cancellation_token": call.cancellation_token,
-            "usage": call.usage,
-            "metadata": call.metadata,
-            "retries": call.retries,
+            "message_history": call.message_history,
+            "model": self.meter.models.get(model) if isinstance(model, str) else model,
             "infer_name": False,
-            "toolsets": call.toolsets,
-            "capabilities": [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities,
-            "workspace": call.workspace,
-            "spec": call.spec,
         }
+        if self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden):
+            passed["capabilities"] = [self.meter, *(call.options.get("capabilities") or ())]
+        return passed
 
     async def load_model(self, call: AgentCall) -> None:
         """Build the model that a call only names, so that `arguments` finds it and blocks no loop."""
-        reference = self.deferred_model if call.model is None else call.model
+        model = call.options.get("model")
+        reference = self.deferred_model if model is None else model
         if isinstance(reference, str):
             await self.meter.models.load(reference)
 

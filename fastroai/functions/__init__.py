@@ -55,13 +55,12 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".calling": ("KeptCall", "call_records"),
+        ".calling": ("call_records",),
         ".computing": ("ComputeFunction", "compute"),
         ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contracts": ("contract",),
         ".debating": ("debate",),
         ".flows": ("Flow", "flow"),
-        ".function": ("Function",),
         ".inferring": ("InferFunction", "infer"),
         ".opacity": ("opaque",),
         ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
@@ -71,6 +70,12 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),
         ".side_by_side": ("Failure", "Success", "parallel", "race"),
+        "fastroai.records": ("CallRecord",),
+    },
+    unlisted={
+        ".calling": ("KeptCall",),
+        ".function": ("Function",),
+        # Public in these packages. They are here, too, so that a program of Stratum has one import to change.
         "fastroai.errors": (
             "CompileError",
             "ConsensusFailure",
@@ -87,11 +92,9 @@ __all__, __getattr__, __dir__ = lazy_names(
             "PreconditionFailed",
             "StabilityAssertionError",
         ),
-        "fastroai.records": ("CallRecord",),
         "fastroai.usage": ("Budget",),
     },
     of_others={
-        "BudgetExceeded": "fastroai.BudgetExceeded",
         "exporters": "configure(tracer=OpenTelemetryTracer())",
         "StratumError": "FastroAIError, in fastroai.errors",
         "StratumCompileError": "CompileError",

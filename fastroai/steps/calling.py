@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fastroai.calls.call import AgentCall
-from fastroai.records import Duration, NotGiven, in_seconds
+from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runtime import Classifier, RetryPolicies, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 
+if TYPE_CHECKING:
+    from pydantic_ai import AgentModelSettings, UsageLimits
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model
 
-class CallOptions(TypedDict):
+    from fastroai.usage import BudgetLike
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of a call of an agent by a step, which `StepContext.run` explains."""
+
+    deps: object
+    message_history: Sequence[ModelMessage] | None
+    model: Model | str | None
+    model_settings: AgentModelSettings[Any] | None
+    usage_limits: UsageLimits | None
+    timeout: Duration | None
+    retries: int
+    retry_delay: Duration
+    retry: RetryLike
+    cost_budget: int | None
+    budget: BudgetLike | None
+
+
+class CallSettings(TypedDict):
     """The fields of an `AgentCall` that a `CallConfig` sets."""
 
     timeout: float | None
@@ -37,6 +61,16 @@ class CallConfig:
     """Seconds; the base of the backoff."""
     retry: RetryLike | NotGiven
 
+    @classmethod
+    def of(cls, options: CallOptions) -> CallConfig:
+        """Return the settings among the options of a call."""
+        return cls(
+            options.get("timeout", NOT_GIVEN),
+            options.get("retries", NOT_GIVEN),
+            options.get("retry_delay", NOT_GIVEN),
+            options.get("retry", NOT_GIVEN),
+        )
+
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, NotGiven):
             check_timeout("timeout", self.timeout)
@@ -45,7 +79,7 @@ class CallConfig:
         if not isinstance(self.retry_delay, NotGiven):
             check_seconds("retry_delay", self.retry_delay, zero=True)
 
-    def options(self, step: ResolvedConfig) -> CallOptions:
+    def options(self, step: ResolvedConfig) -> CallSettings:
         """Return the settings of a call: these and, where they are not given, those of the step.
 
         Raises:

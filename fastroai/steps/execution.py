@@ -139,7 +139,7 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
-        if scope.on_record:
+        if scope.log is not None and scope.log.run is not None:
             tell_left_over(scope)
         return output
     except Exception:

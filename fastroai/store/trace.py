@@ -273,7 +273,7 @@ class RunTrace:
         """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
 
         The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
-        redacted if the process redacts them (`fastroai.set_redaction`).
+        redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
         shown = self._shown
         return explain(shown.entries, shown.attempts)
@@ -291,7 +291,7 @@ class RunTrace:
     def transcript(self, step: str | None = None) -> str:
         """Return `conversations` as text, for people.
 
-        Texts are redacted if the process redacts them (`fastroai.set_redaction`).
+        Texts are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
 
         Raises:
             ConfigurationError: there is no such step.
@@ -347,7 +347,7 @@ class RunTrace:
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
-        Texts and values are redacted if the process redacts them (`fastroai.set_redaction`).
+        Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
         entries = b",".join(map(encode_entry, self._shown.entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'

@@ -32,17 +32,19 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".logfire": ("LogfireTracer",),
         ".noop": ("NoOpTracer",),
         ".opentelemetry": ("OpenTelemetryTracer",),
-        ".protocol": (
-            "Attributes",
-            "AttributeValue",
-            "Tracer",
-            "log_metrics",
-        ),
+        ".protocol": ("Tracer",),
         ".redaction": (
-            "Redact",
             "redacted",
             "set_redaction",
         ),
         ".simple": ("SimpleTracer",),
+    },
+    unlisted={
+        ".protocol": (
+            "Attributes",
+            "AttributeValue",
+            "log_metrics",
+        ),
+        ".redaction": ("Redact",),
     },
 )

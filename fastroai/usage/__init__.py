@@ -53,22 +53,15 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".bounds": (
-            "base_url_of",
             "prepare_bound",
             "request_bound",
         ),
         ".budget": (
-            "Admission",
             "Budget",
             "ModelFallback",
-            "OnUncertain",
         ),
         ".endpoints": ("Endpoint",),
-        ".limits": ("BudgetLike",),
-        ".model_pricing": (
-            "PriceTier",
-            "PricingOverride",
-        ),
+        ".model_pricing": ("PricingOverride",),
         ".money": (
             "dollars_to_microcents",
             "format_cost",
@@ -80,35 +73,44 @@ __all__, __getattr__, __dir__ = lazy_names(
             "UnpricedModelWarning",
         ),
         ".quote": ("Quote",),
-        ".references": (
-            "ModelReference",
-            "model_reference",
-        ),
         ".report": ("UsageReport",),
         ".report_rows": ("UsageRow",),
         ".request_bounds": ("RequestBound",),
-        ".request_cost": ("RequestCost",),
         ".spend_book": ("SpendBook",),
-        ".spend_limit": (
-            "OnLimit",
-            "SpendLimit",
-        ),
+        ".spend_limit": ("SpendLimit",),
         ".spend_store": (
             "SpendAccount",
-            "SpendAdjustment",
             "SpendBalance",
             "SpendChange",
             "SpendClaim",
-            "SpendPage",
             "SpendStatus",
             "SpendStore",
             "SpendVerdict",
-            "Window",
         ),
         ".updates": (
             "refresh_prices",
             "refresh_prices_async",
             "update_prices_in_background",
+        ),
+    },
+    unlisted={
+        ".bounds": ("base_url_of",),
+        ".budget": (
+            "Admission",
+            "OnUncertain",
+        ),
+        ".limits": ("BudgetLike",),
+        ".model_pricing": ("PriceTier",),
+        ".references": (
+            "ModelReference",
+            "model_reference",
+        ),
+        ".request_cost": ("RequestCost",),
+        ".spend_limit": ("OnLimit",),
+        ".spend_store": (
+            "SpendAdjustment",
+            "SpendPage",
+            "Window",
         ),
     },
 )

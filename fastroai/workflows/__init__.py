@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.errors import ResultRejected as ResultRejected
-    from fastroai.errors import WorkflowValidationError as WorkflowValidationError
     from fastroai.workflows.answers import AuditAnswer as AuditAnswer
     from fastroai.workflows.answers import AwaitGate as AwaitGate
     from fastroai.workflows.answers import Committed as Committed
@@ -41,19 +39,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".answers": (
-            "AuditAnswer",
-            "AwaitGate",
-            "Committed",
-            "ErrorAnswer",
-            "ExecuteFlow",
-            "ExecuteStep",
-            "FlowEnded",
-            "FlowList",
-            "IterationAnswer",
-            "NoTimeout",
-            "ReportedUsage",
-        ),
+        ".answers": ("AuditAnswer", "AwaitGate", "ExecuteFlow", "ExecuteStep", "FlowEnded"),
         ".facts": (
             "CheckpointRestored",
             "CheckpointSet",
@@ -71,6 +57,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".spec.reading": ("load_spec",),
         ".spec.speckit": ("compile_speckit",),
         ".workflow": ("BoundWorkflow", "Workflow"),
-        "fastroai.errors": ("ResultRejected", "WorkflowValidationError"),
+    },
+    unlisted={
+        ".answers": ("Committed", "ErrorAnswer", "FlowList", "IterationAnswer", "NoTimeout", "ReportedUsage"),
     },
 )

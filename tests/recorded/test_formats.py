@@ -20,11 +20,11 @@ from support.run_stores import KINDS, run_stores
 from support.stored_runs import change_header, header_of
 from typer.testing import CliRunner
 
-from fastroai import Inbox, RunHistory, RunTrace, SQLiteRunStore, send_message
+from fastroai import Inbox, RunHistory, SQLiteRunStore, send_message
 from fastroai.cli.app import app
 from fastroai.errors import FlowStopped, RunFromNewerVersion
 from fastroai.runtime.facts import FORMAT
-from fastroai.store import RunStore
+from fastroai.store import RunStore, RunTrace
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.headers import log_key
 from fastroai.workflows import WorkflowRuns

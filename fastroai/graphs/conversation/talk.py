@@ -51,7 +51,7 @@ class Talk:
         Raises:
             BudgetExceeded: the summarizer met a budget that is set above this node.
         """
-        call = replace(call, instructions=_composed(call.instructions, self._layers))
+        call = call.with_options(instructions=_composed(call.options.get("instructions"), self._layers))
         if not self._is_shared:
             return call
         async with self._compacting:
@@ -61,8 +61,8 @@ class Talk:
             return call
         # The history has no system prompt, and PydanticAI does not add the agent's own to a history.
         own_system_prompt = ReinjectSystemPrompt[Any]()
-        capabilities = [*(call.capabilities or ()), own_system_prompt]
-        return replace(call, message_history=history, capabilities=capabilities)
+        capabilities = [*(call.options.get("capabilities") or ()), own_system_prompt]
+        return replace(call.with_options(capabilities=capabilities), message_history=history)
 
     def heard(self, messages: Sequence[ModelMessage]) -> None:
         """Add the new messages of a call that was answered."""
@@ -120,7 +120,7 @@ class Talk:
         return None
 
 
-def _composed(said: object, layers: Sequence[str]) -> object:
+def _composed(said: Any, layers: Sequence[str]) -> Any:
     """Return the instructions of the call, followed by the layers."""
     if not layers:
         return said

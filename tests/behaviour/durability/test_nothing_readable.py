@@ -27,7 +27,6 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     RunHistory,
-    Send,
     StepContext,
     Verdict,
     compute,
@@ -37,6 +36,7 @@ from fastroai import (
 )
 from fastroai.errors import AnswerRejected, FlowStopped, MessageRejected, RunCorrupt, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human
+from fastroai.graphs import Send
 from fastroai.pipelines import StepConfig
 from fastroai.store import EncryptingCodec
 

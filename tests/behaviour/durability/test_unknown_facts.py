@@ -12,21 +12,14 @@ from support.faulty_store import everything_in
 from support.stored_runs import header_of
 from typer.testing import CliRunner
 
-from fastroai import (
-    MemoryRunStore,
-    Pipeline,
-    RunHistory,
-    RunTrace,
-    SQLiteRunStore,
-    StepContext,
-    set_redaction,
-    step,
-)
+from fastroai import MemoryRunStore, Pipeline, RunHistory, SQLiteRunStore, StepContext, step
 from fastroai.cli.app import app
 from fastroai.errors import UnknownFactKind
 from fastroai.pipelines import UnknownFact
+from fastroai.store import RunTrace
 from fastroai.store.checksums import with_checksum
 from fastroai.store.headers import log_key
+from fastroai.tracing import set_redaction
 
 AWAITED = {"kind": "file_awaited", "part": "", "timestamp": 1_700_000_000.5, "path": "mia@example.com.csv"}
 

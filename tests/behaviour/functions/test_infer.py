@@ -17,7 +17,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 from support.typed_functions import Sentiment, instructions_to, listed_costs, said_to_model, sentiment
 
-from fastroai import Budget, CostBudgetExceeded, FastroAgent, TimeBudgetExceeded, infer, usage_of
+from fastroai import Budget, CostBudgetExceeded, FastroAgent, infer, usage_of
 from fastroai.errors import (
     CompileError,
     ConfigurationError,
@@ -25,6 +25,7 @@ from fastroai.errors import (
     ParseFailure,
     PostconditionFailed,
     PreconditionFailed,
+    TimeBudgetExceeded,
 )
 from fastroai.functions import Probabilistic, configured, contract
 from fastroai.functions.calling import kept_records

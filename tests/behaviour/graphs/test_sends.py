@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from fastroai import Edge, Graph, Node, PipelineConfig, Send, StepContext, step
+from fastroai import Edge, Graph, Node, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError
-from fastroai.graphs import EdgesResolved, StepStarted
+from fastroai.graphs import EdgesResolved, Send
+from fastroai.pipelines import StepStarted
 from fastroai.store import MemoryRunStore
 
 

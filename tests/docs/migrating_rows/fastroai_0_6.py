@@ -16,28 +16,26 @@ from support.migrating import Tried, here_it_is
 
 from fastroai import (
     AgentConfig,
-    AgentStepWrapper,
     BasePipeline,
     BaseStep,
     CostBudgetExceeded,
-    CostBudgetExceededError,
     CostCalculator,
     FastroAgent,
     Pipeline,
     PipelineConfig,
-    SafeToolset,
     SimpleTracer,
     StepConfig,
     StepContext,
     StepExecutionError,
-    StepUsage,
     format_cost,
     safe_tool,
     step,
 )
-from fastroai.agent import AgentStep
-from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
+from fastroai.agent import AgentStep, AgentStepWrapper
+from fastroai.errors import ConfigurationError, CostBudgetExceededError, UnknownModelError, UnpricedModelError
+from fastroai.pipelines import StepUsage
 from fastroai.records import NOT_GIVEN
+from fastroai.tools import SafeToolset
 from fastroai.tracing import TraceSpan
 
 TRIED: Final = Tried()

@@ -14,14 +14,13 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     RetryPolicy,
-    RunExists,
     RunHistory,
     StepContext,
     StepExecutionError,
     TimeLimitExceeded,
     step,
 )
-from fastroai.errors import RunDefinitionChanged
+from fastroai.errors import RunDefinitionChanged, RunExists
 
 TRIED: Final = Tried()
 

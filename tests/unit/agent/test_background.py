@@ -19,17 +19,9 @@ from support.interruptions import go_on, interrupt, nth
 from support.jobs import JobProvider
 from support.virtual_time import in_virtual_time
 
-from fastroai import (
-    Budget,
-    FastroAgent,
-    Pipeline,
-    RequestBudgetExceeded,
-    SpendLimit,
-    StepContext,
-    budget_scope,
-    step,
-)
+from fastroai import Budget, FastroAgent, Pipeline, SpendLimit, StepContext, budget_scope, step
 from fastroai.agent import Metered
+from fastroai.errors import RequestBudgetExceeded
 from fastroai.runtime import ProviderLimit, Scope
 from fastroai.runtime.facts import (
     RequestEnded,

@@ -29,14 +29,13 @@ from fastroai import (
     CostBudgetExceeded,
     FastroAgent,
     Pipeline,
-    RequestBudgetExceeded,
     SpendLimit,
     StepContext,
     budget_scope,
     step,
 )
 from fastroai.agent import Metered
-from fastroai.errors import UnmeteredRequestError
+from fastroai.errors import RequestBudgetExceeded, UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     RequestEnded,
