@@ -51,7 +51,7 @@
     ├── RunInProgress                        the run is running elsewhere
     ├── RunStatusConflict                    the status of the run does not allow the operation
     ├── RunTakenOver                         another process has taken up the run, or it is gone
-    ├── RunConflict                          a driven run has gone on since it was read
+    ├── RunConflict                          a run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── CallChangedError                     a call is not declared as it was when it was put on record
     ├── RunCorrupt                           the record of a run cannot be read
@@ -1538,7 +1538,7 @@ class RunTakenOver(FastroAIError):
 
 
 class RunConflict(FastroAIError):
-    """A driven run has changed since the caller read it, so the report was not put on record."""
+    """A run has gone on since the caller read it, so nothing of this call was put on record."""
 
     def __init__(self, run_id: str, expecting: int) -> None:
         super().__init__(run_id, expecting)
@@ -1547,8 +1547,7 @@ class RunConflict(FastroAIError):
     def __str__(self) -> str:
         return (
             f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported to "
-            "it, or taken it up. Nothing of this report is on record. Read it again with state(), and "
-            "decide anew"
+            "it, or taken it up. Nothing of this call is on record. Read it again, and decide anew"
         )
 
 

@@ -122,7 +122,7 @@ class Metered(AbstractCapability[Any]):
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
         """
         super().__init__()
-        self.calculator = calculator_of(cost_calculator)
+        self.calculator = calculator_of(cost_calculator, CostCalculator())
         self.request_retries = request_retries
         self.past_requests = PastRequests()
         self.unanswered = Unanswered()

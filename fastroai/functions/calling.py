@@ -335,9 +335,7 @@ class _Performance(BaseStep[Any, T]):
         return run_step(
             self,
             scope=scope,
-            data=StepData(
-                RunData(part.name, part.path, _LIST_PRICES, shared), call.inputs, Outputs({call.name: ()})
-            ),
+            data=StepData(RunData(part.name, part.path, shared), call.inputs, Outputs({call.name: ()})),
             deps=None if around is None else around.deps,
             config=call.config,
             used=used,

@@ -21,7 +21,6 @@ from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.signals import Signal
-from fastroai.usage import CostCalculator
 from fastroai.usage.limits import Limits
 
 logger = logging.getLogger("fastroai.graphs")
@@ -41,7 +40,6 @@ class GraphExecution:
         estimate: Estimate,
     ) -> None:
         self._setup, self._definition = setup, definition
-        self._calculator = CostCalculator()
         self._execution = Execution("graph", setup.name, config, limits, hooks, accepts, estimate)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
@@ -56,7 +54,7 @@ class GraphExecution:
         finish: RunFinished | None = None
         try:
             async with execution.opened(request, scope, definition) as opened:
-                run = GraphRun(self._setup, opened, request, self._calculator)
+                run = GraphRun(self._setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised

@@ -25,7 +25,6 @@ from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
-from fastroai.usage import CostCalculator
 
 
 class GraphRun:
@@ -36,7 +35,6 @@ class GraphRun:
         setup: GraphSetup,
         opened: OpenRun,
         request: RunRequest[Any],
-        calculator: CostCalculator,
     ) -> None:
         self._setup, self.opened = setup, opened
         kept, part = opened.kept, opened.part
@@ -52,7 +50,7 @@ class GraphRun:
             replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=is_forced)
             self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
             self.decisions = replay.decisions
-        data = RunData(setup.name, part.path, calculator, Shared.of(request.context), setup.declared)
+        data = RunData(setup.name, part.path, Shared.of(request.context), setup.declared)
         work = GraphWork(
             setup, self.machine, threads, data=data, deps=request.deps, part=part, log=opened.log
         )

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from fastroai.pipelines.router import BasePipeline as BasePipeline
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
     from fastroai.pipelines.stream import PipelineStream as PipelineStream
-    from fastroai.runs.driving import DrivenRuns as DrivenRuns
-    from fastroai.runs.driving import DrivenState as DrivenState
-    from fastroai.runs.driving import Due as Due
     from fastroai.runs.openings import OnExisting as OnExisting
     from fastroai.runs.serving import Service as Service
     from fastroai.runs.turns import OnBusy as OnBusy
@@ -151,7 +148,6 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     unlisted={
         ".fallbacks": ("FallbackOn",),
-        "fastroai.runs.driving": ("DrivenRuns", "DrivenState", "Due"),
         "fastroai.runs.openings": ("OnExisting",),
         "fastroai.runs.turns": ("OnBusy",),
         "fastroai.runs.usage": ("StepTiming",),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, mermaid
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.usage import StepTiming
 
 
 def draw_mermaid(plan: Plan) -> str:
     """Return a Mermaid state diagram, with each step after those that it waits for."""
+    from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, mermaid
+
     dependencies = plan.dependencies.items()
     return mermaid(
         Drawing(

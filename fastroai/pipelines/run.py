@@ -34,8 +34,8 @@ class PipelineRun:
         self._setup, self._opened = setup, opened
         kept, part, plan = opened.kept, opened.part, setup.plan
         declared = {} if kept is None else setup.declared
-        shared = RunData(setup.name, part.path, setup.calculator, Shared.of(request.context), declared)
-        outputs = Outputs(plan.dependencies)
+        shared = RunData(setup.name, part.path, Shared.of(request.context), declared)
+        outputs = Outputs(plan.dependencies, plan.ancestry)
         self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,

@@ -14,7 +14,6 @@ from fastroai.pipelines.plan import Plan
 from fastroai.runtime.facts import Part
 from fastroai.steps import BaseStep, ResolvedConfig
 from fastroai.steps.contracts import BoundContract, declared_output
-from fastroai.usage import CostCalculator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,6 @@ class PipelineSetup:
     max_concurrency: int | None
     said: Mapping[str, Contract]
     """Contracts that the pipeline sets for its steps, by step id."""
-    calculator: CostCalculator
 
     @cached_property
     def declared(self) -> Mapping[str, Annotation]:

@@ -23,7 +23,6 @@ from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import booked_usd
 from fastroai.runtime.stops import is_strict, refused
 from fastroai.runtime.terms import TermsT
-from fastroai.tracing.metrics import record_refusal, record_request
 
 _NO_AMOUNTS: Final = Amounts()
 
@@ -101,6 +100,8 @@ async def _reserved(
                 raise
     except BudgetExceeded as error:
         if not error.may_wait:
+            from fastroai.tracing.metrics import record_refusal
+
             record_refusal(error)
             await scope.emit(refused(scope, error))
         raise
@@ -137,6 +138,8 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
 def record_spending(scope: Scope, record: RequestRecord) -> None:
     """Charge spending that was not admitted, and tell listeners of it with the next event."""
     scope.charge(record)
+    from fastroai.tracing.metrics import record_request
+
     record_request(record)
     reserve = next((hold for each in scope.reserves if (hold := each.hold) is not None), None)
     changed: list[Claim] = []

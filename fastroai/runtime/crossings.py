@@ -8,7 +8,6 @@ from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavai
 from fastroai.runtime.in_line import open_accounts
 from fastroai.runtime.spending import allow, crossed_stop
 from fastroai.runtime.stops import refused, stop_of
-from fastroai.tracing.metrics import record_refusal
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Account, Measure
@@ -60,6 +59,8 @@ async def refuse_if_crossed(scope: Scope) -> None:
         stop = await _shared_stop(scope)
     if stop is not None:
         if not stop.may_wait:
+            from fastroai.tracing.metrics import record_refusal
+
             record_refusal(stop)
             await scope.emit(refused(scope, stop))
         raise stop

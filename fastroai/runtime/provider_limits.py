@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 from fastroai.forks import in_forked_process
 from fastroai.runtime.circuit_breaker import CircuitBreaker, check_circuit_breaker
 from fastroai.runtime.options import check_count
 from fastroai.runtime.provider_line import ProviderLine, Ticket
 from fastroai.runtime.wakeup import Wakeup, running_loop
+from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
+from fastroai.usage.overrides import PROVIDERS_OF_REFERENCES
 
 ALL_OTHERS: Final = "*"
 """The key of the limit for providers that have no key of their own."""
@@ -64,12 +67,16 @@ class ProviderLimit:
         """Set the limits; `None` means no limit.
 
         Raises:
-            ConfigurationError: an invalid value.
+            ConfigurationError: an invalid value, or no limit at all.
         """
         check_count("max_concurrency", max_concurrency, least=1)
         check_count("requests_per_minute", requests_per_minute, least=1)
         check_count("tokens_per_minute", tokens_per_minute, least=1)
         check_circuit_breaker(circuit_breaker)
+        limits = (max_concurrency, requests_per_minute, tokens_per_minute, circuit_breaker)
+        if all(limit is None for limit in limits):
+            needs = "a limit: max_concurrency=, requests_per_minute=, tokens_per_minute= or circuit_breaker="
+            raise ConfigurationError("ProviderLimit", ..., needs)
         self.max_concurrency = max_concurrency
         self.requests_per_minute = requests_per_minute
         self.tokens_per_minute = tokens_per_minute
@@ -108,6 +115,8 @@ ProviderLimits = Mapping[str, ProviderLimit]
 def check_provider_limits(limits: ProviderLimits | None) -> None:
     """Check that a value is a mapping of provider names to `ProviderLimit`s, or `None`.
 
+    A `NearMissWarning` says of each name that no provider has, but that nearly is one.
+
     Raises:
         ConfigurationError: it is another value.
     """
@@ -119,6 +128,14 @@ def check_provider_limits(limits: ProviderLimits | None) -> None:
         isinstance(provider, str) and isinstance(limit, ProviderLimit) for provider, limit in given.items()
     ):
         raise ConfigurationError("provider_limits", given, expected)
+    for provider in limits or ():
+        meant = PROVIDERS_OF_REFERENCES.get(provider) or misspelt_provider(provider)
+        if meant is not None and provider != ALL_OTHERS:
+            warn_caller(
+                f"provider_limits[{provider!r}]: no provider has this name, so nothing is limited. "
+                f"Did you mean {meant!r}? If it is a provider of your own, ignore this warning.",
+                NearMissWarning,
+            )
 
 
 def limits_for(provider: str, mappings: Iterable[ProviderLimits]) -> list[ProviderLimit]:

@@ -24,7 +24,6 @@ from fastroai.runtime.spending import SharedReservation, booked_usd, note_settle
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.runtime.wakeup import result_of
-from fastroai.tracing.metrics import record_request
 
 if TYPE_CHECKING:
     from fastroai.runtime.in_flight import Payer
@@ -245,6 +244,8 @@ class Reservation(Generic[TermsT]):
             if (ending := shared.end(record)) is not None:
                 self._endings.append((shared, ending))
         if record is not None:
+            from fastroai.tracing.metrics import record_request
+
             record_request(record)
             if scope.listener is not None:
                 note_spending(scope, record, warned)

@@ -1,24 +1,50 @@
-"""Steps, their context, and their configuration."""
+"""Steps, their context, and their configuration.
 
-from fastroai.steps.base import BaseStep, FunctionStep, step
-from fastroai.steps.config import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
-from fastroai.steps.context import StepContext
-from fastroai.steps.conversation import ConversationState, ConversationStatus
-from fastroai.steps.reserving import Spend, spend
-from fastroai.steps.usage import StepUsage
+Each name is loaded when it is first used.
+"""
 
-__all__ = [
-    "BaseStep",
-    "ConversationState",
-    "ConversationStatus",
-    "ExecutionConfig",
-    "FunctionStep",
-    "PipelineConfig",
-    "ResolvedConfig",
-    "Spend",
-    "StepConfig",
-    "StepContext",
-    "StepUsage",
-    "spend",
-    "step",
-]
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.steps.base import BaseStep as BaseStep
+    from fastroai.steps.base import FunctionStep as FunctionStep
+    from fastroai.steps.base import step as step
+    from fastroai.steps.config import ExecutionConfig as ExecutionConfig
+    from fastroai.steps.config import PipelineConfig as PipelineConfig
+    from fastroai.steps.config import ResolvedConfig as ResolvedConfig
+    from fastroai.steps.config import StepConfig as StepConfig
+    from fastroai.steps.context import StepContext as StepContext
+    from fastroai.steps.conversation import ConversationState as ConversationState
+    from fastroai.steps.conversation import ConversationStatus as ConversationStatus
+    from fastroai.steps.reserving import Spend as Spend
+    from fastroai.steps.reserving import spend as spend
+    from fastroai.steps.usage import StepUsage as StepUsage
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".base": (
+            "BaseStep",
+            "FunctionStep",
+            "step",
+        ),
+        ".config": (
+            "ExecutionConfig",
+            "PipelineConfig",
+            "ResolvedConfig",
+            "StepConfig",
+        ),
+        ".context": ("StepContext",),
+        ".conversation": (
+            "ConversationState",
+            "ConversationStatus",
+        ),
+        ".reserving": (
+            "Spend",
+            "spend",
+        ),
+        ".usage": ("StepUsage",),
+    },
+)

@@ -11,7 +11,6 @@ from fastroai.runtime.crossings import crossing
 from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.stops import refused
 from fastroai.steps.durability import record_own_spending
-from fastroai.tracing.metrics import record_refusal
 
 
 class AttemptState:
@@ -50,6 +49,8 @@ class AttemptState:
         if crossed is not None:
             stop = crossed.stop(scope, "recorded")
         if stop is not None:
+            from fastroai.tracing.metrics import record_refusal
+
             record_refusal(stop)
             scope.note(refused(scope, stop))
         self.refusal = stop or unknown_cost(scope, record)

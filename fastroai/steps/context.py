@@ -54,23 +54,21 @@ from fastroai.steps.durability import (
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, SideEffect, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
-from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
-from fastroai.steps.spend_price import Units
-from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import CostCalculator
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
-from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
     from fastroai.calls.response import ChatResponse
     from fastroai.calls.stream import ChatStream
+    from fastroai.steps.reserving import Spend
+    from fastroai.steps.spend_price import Units
+    from fastroai.usage import CostCalculator
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT")
@@ -90,7 +88,6 @@ class RunData:
     pipeline: str
     path: tuple[str, ...]
     """Names of the scopes around the run, and of the run itself, outermost first."""
-    calculator: CostCalculator
     shared: Shared = field(default_factory=Shared)
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Declared types of outputs, by step id. Steps without a declared type are missing."""
@@ -870,13 +867,10 @@ class StepContext(Generic[DepsT_co]):
         }
         for option, count in counts.items():
             check_count(option, count, required=True)
-        record = price_record(
-            calculator_of(cost_calculator, self._data.run.calculator),
-            model,
-            provider,
-            Tokens(**counts),
-            cost_usd,
-        )
+        from fastroai.steps.spending import price_record  # loads PydanticAI
+        from fastroai.usage.pricing import calculator_of
+
+        record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
         scope = self._scope.in_this_process()
         scope.check_process()
         tags, tenant = scope.labels
@@ -907,10 +901,11 @@ class StepContext(Generic[DepsT_co]):
             ConfigurationError: an invalid amount or unit.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
+        from fastroai.steps.reserving import spend_in  # loads PydanticAI
+
         self._check_open()
-        calculator = calculator_of(cost_calculator, self._data.run.calculator)
         scope = self._scope.in_this_process()
-        return spend_in(scope, usd, model, provider, units, price_usd, calculator)
+        return spend_in(scope, usd, model, provider, units, price_usd, cost_calculator)
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(TextChunk(part=self._scope.part, step_id=self._scope.name, text=text))

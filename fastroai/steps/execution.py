@@ -146,7 +146,8 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
-        tell_left_over(scope)
+        if scope.on_record:
+            tell_left_over(scope)
         return output
     except Exception:
         await state.in_the_books()

@@ -283,8 +283,7 @@ def spend(
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """
-    calculator = calculator_of(cost_calculator)
-    return spend_in(current_scope(), usd, model, provider, units, price_usd, calculator)
+    return spend_in(current_scope(), usd, model, provider, units, price_usd, cost_calculator)
 
 
 def spend_in(
@@ -294,14 +293,14 @@ def spend_in(
     provider: str,
     units: Units | None,
     price_usd: Amount | None,
-    calculator: CostCalculator,
+    cost_calculator: CostCalculator | None,
 ) -> Spend:
     """Make a `Spend` in a scope, or in one of its own if there is none. See `spend`."""
     told, model = provider_and_name(model, provider or None)
     provider = told or ""
     known = {} if units is None else checked_units(units)
     own = None if price_usd is None else exact_dollars("price_usd", price_usd)
-    price = SpendPrice(calculator, model, provider, own)
+    price = SpendPrice(calculator_of(cost_calculator), model, provider, own)
     most = _most(price, usd, units, known)
     terms = SpendTerms(model=model or "spend", provider=provider, most=most, tokens=tokens_of(known))
     return Spend(scope, terms, price, known)

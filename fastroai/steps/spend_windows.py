@@ -18,7 +18,6 @@ from fastroai.runtime.spending import Stopped
 from fastroai.runtime.stops import refused
 from fastroai.steps.durability import step_place
 from fastroai.store.log import Log, log_of
-from fastroai.tracing.metrics import record_refusal
 from fastroai.usage.money import format_cost
 
 _SAME_CLOCK: Final = 60.0
@@ -93,6 +92,8 @@ async def _wait_or_raise(scope: Scope, stop: SpendLimitExceeded, what: Stopped) 
                 raise
         raise stop
     except SpendLimitExceeded:
+        from fastroai.tracing.metrics import record_refusal
+
         record_refusal(stop)
         await scope.emit(refused(scope, stop))
         raise

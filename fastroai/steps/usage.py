@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from decimal import Decimal, localcontext
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fastroai.calls.response import ChatResponse
 from fastroai.records import EXACT, AgentCallUsage, RequestRecord, Usage, usd_to_microcents
 from fastroai.runtime import Scope
 from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
+
+if TYPE_CHECKING:
+    from fastroai.calls.response import ChatResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

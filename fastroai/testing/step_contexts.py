@@ -19,7 +19,6 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import map_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.usage.pricing import CostCalculator
 
 DepsT = TypeVar("DepsT", default=None)
 
@@ -60,9 +59,7 @@ async def step_context(
     async with Scope("pipeline", "test", parent=current_scope()) as run:
         run.answers = PreparedAnswers(dict(answers or {}))
         shared = Shared.of(context)
-        data = StepData(
-            RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen
-        )
+        data = StepData(RunData(run.name, run.path, shared), MappingProxyType(dict(inputs or {})), seen)
         async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:
             attempt = AttemptState(scope)
             ctx = StepContext(attempt, data, deps, resolved, perf_counter(), map_step)

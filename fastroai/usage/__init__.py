@@ -1,77 +1,89 @@
-"""Prices of requests, and limits on spending: prices, bounds, budgets, quotes, and conversions of money."""
+"""Prices of requests, and limits on spending: prices, bounds, budgets, quotes, and conversions of money.
 
-from fastroai.usage.bounds import RequestBound, prepare_bound, request_bound
-from fastroai.usage.bounds import base_url_of as base_url_of
-from fastroai.usage.budget import Admission as Admission
-from fastroai.usage.budget import Budget, ModelFallback
-from fastroai.usage.budget import OnUncertain as OnUncertain
-from fastroai.usage.endpoints import Endpoint
-from fastroai.usage.limits import BudgetLike as BudgetLike
-from fastroai.usage.model_pricing import PriceTier as PriceTier
-from fastroai.usage.model_pricing import PricingOverride
-from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
-from fastroai.usage.near_misses import NearMissWarning
-from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
-from fastroai.usage.quote import Quote
-from fastroai.usage.references import ModelReference as ModelReference
-from fastroai.usage.references import model_reference as model_reference
-from fastroai.usage.report import UsageReport
-from fastroai.usage.report_rows import UsageRow
-from fastroai.usage.request_cost import RequestCost as RequestCost
-from fastroai.usage.spend_book import SpendBook
-from fastroai.usage.spend_limit import OnLimit as OnLimit
-from fastroai.usage.spend_limit import SpendLimit
-from fastroai.usage.spend_store import (
-    SpendAccount,
-    SpendBalance,
-    SpendChange,
-    SpendClaim,
-    SpendStatus,
-    SpendStore,
-    SpendVerdict,
-)
-from fastroai.usage.spend_store import (
-    SpendAdjustment as SpendAdjustment,
-)
-from fastroai.usage.spend_store import (
-    SpendPage as SpendPage,
-)
-from fastroai.usage.spend_store import (
-    Window as Window,
-)
-from fastroai.usage.updates import (
-    refresh_prices,
-    refresh_prices_async,
-    update_prices_in_background,
-)
+Each name is loaded when it is first used.
+"""
 
-__all__ = [
-    "Budget",
-    "CostCalculator",
-    "Endpoint",
-    "ModelFallback",
-    "NearMissWarning",
-    "PricingOverride",
-    "Quote",
-    "RequestBound",
-    "SpendAccount",
-    "SpendBalance",
-    "SpendBook",
-    "SpendChange",
-    "SpendClaim",
-    "SpendLimit",
-    "SpendStatus",
-    "SpendStore",
-    "SpendVerdict",
-    "UnpricedModelWarning",
-    "UsageReport",
-    "UsageRow",
-    "dollars_to_microcents",
-    "format_cost",
-    "microcents_to_dollars",
-    "prepare_bound",
-    "refresh_prices",
-    "refresh_prices_async",
-    "request_bound",
-    "update_prices_in_background",
-]
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.usage.bounds import base_url_of as base_url_of
+    from fastroai.usage.bounds import prepare_bound as prepare_bound
+    from fastroai.usage.bounds import request_bound as request_bound
+    from fastroai.usage.budget import Admission as Admission
+    from fastroai.usage.budget import Budget as Budget
+    from fastroai.usage.budget import ModelFallback as ModelFallback
+    from fastroai.usage.budget import OnUncertain as OnUncertain
+    from fastroai.usage.endpoints import Endpoint as Endpoint
+    from fastroai.usage.limits import BudgetLike as BudgetLike
+    from fastroai.usage.model_pricing import PriceTier as PriceTier
+    from fastroai.usage.model_pricing import PricingOverride as PricingOverride
+    from fastroai.usage.money import dollars_to_microcents as dollars_to_microcents
+    from fastroai.usage.money import format_cost as format_cost
+    from fastroai.usage.money import microcents_to_dollars as microcents_to_dollars
+    from fastroai.usage.near_misses import NearMissWarning as NearMissWarning
+    from fastroai.usage.pricing import CostCalculator as CostCalculator
+    from fastroai.usage.pricing import UnpricedModelWarning as UnpricedModelWarning
+    from fastroai.usage.quote import Quote as Quote
+    from fastroai.usage.references import ModelReference as ModelReference
+    from fastroai.usage.references import model_reference as model_reference
+    from fastroai.usage.report import UsageReport as UsageReport
+    from fastroai.usage.report_rows import UsageRow as UsageRow
+    from fastroai.usage.request_bounds import RequestBound as RequestBound
+    from fastroai.usage.request_cost import RequestCost as RequestCost
+    from fastroai.usage.spend_book import SpendBook as SpendBook
+    from fastroai.usage.spend_limit import OnLimit as OnLimit
+    from fastroai.usage.spend_limit import SpendLimit as SpendLimit
+    from fastroai.usage.spend_store import SpendAccount as SpendAccount
+    from fastroai.usage.spend_store import SpendAdjustment as SpendAdjustment
+    from fastroai.usage.spend_store import SpendBalance as SpendBalance
+    from fastroai.usage.spend_store import SpendChange as SpendChange
+    from fastroai.usage.spend_store import SpendClaim as SpendClaim
+    from fastroai.usage.spend_store import SpendPage as SpendPage
+    from fastroai.usage.spend_store import SpendStatus as SpendStatus
+    from fastroai.usage.spend_store import SpendStore as SpendStore
+    from fastroai.usage.spend_store import SpendVerdict as SpendVerdict
+    from fastroai.usage.spend_store import Window as Window
+    from fastroai.usage.updates import refresh_prices as refresh_prices
+    from fastroai.usage.updates import refresh_prices_async as refresh_prices_async
+    from fastroai.usage.updates import update_prices_in_background as update_prices_in_background
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".bounds": ("prepare_bound", "request_bound"),
+        ".budget": ("Budget", "ModelFallback"),
+        ".endpoints": ("Endpoint",),
+        ".model_pricing": ("PricingOverride",),
+        ".money": ("dollars_to_microcents", "format_cost", "microcents_to_dollars"),
+        ".near_misses": ("NearMissWarning",),
+        ".pricing": ("CostCalculator", "UnpricedModelWarning"),
+        ".quote": ("Quote",),
+        ".report": ("UsageReport",),
+        ".report_rows": ("UsageRow",),
+        ".request_bounds": ("RequestBound",),
+        ".spend_book": ("SpendBook",),
+        ".spend_limit": ("SpendLimit",),
+        ".spend_store": (
+            "SpendAccount",
+            "SpendBalance",
+            "SpendChange",
+            "SpendClaim",
+            "SpendStatus",
+            "SpendStore",
+            "SpendVerdict",
+        ),
+        ".updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
+    },
+    unlisted={
+        ".bounds": ("base_url_of",),
+        ".budget": ("Admission", "OnUncertain"),
+        ".limits": ("BudgetLike",),
+        ".model_pricing": ("PriceTier",),
+        ".references": ("ModelReference", "model_reference"),
+        ".request_cost": ("RequestCost",),
+        ".spend_limit": ("OnLimit",),
+        ".spend_store": ("SpendAdjustment", "SpendPage", "Window"),
+    },
+)

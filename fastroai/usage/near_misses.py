@@ -10,8 +10,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from genai_prices.data_snapshot import get_snapshot
-
 from fastroai.usage.facts.finish_reasons import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
 
 _NEAR: Final = 0.8
@@ -40,12 +38,16 @@ def misspelt_provider(name: str) -> str | None:
 
 
 def _known_providers() -> frozenset[str]:
+    from genai_prices.data_snapshot import get_snapshot
+
     priced = {provider.id for provider in get_snapshot().providers}
     return LOCAL_PROVIDERS.union(FINISH_REASONS, WITHOUT_FINISH_REASONS, priced)
 
 
 def _families() -> set[str]:
     """Return the beginnings of the names of listed models: `gpt`, `mixtral`, ..."""
+    from genai_prices.data_snapshot import get_snapshot
+
     models = (model.id for provider in get_snapshot().providers for model in provider.models)
     return {_family(model.rpartition("/")[2].lower()) for model in models}
 

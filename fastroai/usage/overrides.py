@@ -15,7 +15,7 @@ from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
 _DATED: Final = re.compile(r"(.+)-(?:\d{4}-\d{2}-\d{2}|\d{8})")
 _YEAR: Final = re.compile(r"-20\d\d")
 _WILDCARD: Final = "*"
-_PROVIDERS_OF_REFERENCES: Final = {
+PROVIDERS_OF_REFERENCES: Final = {
     "openai-chat": "openai",
     "openai-responses": "openai",
     "azure-responses": "azure",
@@ -117,7 +117,7 @@ class PricingOverrides:
 def canonical_provider(provider: str) -> str:
     """Return the name of a reference's provider in responses: `openai` for `gateway/openai-chat`."""
     provider = provider.removeprefix("gateway/")
-    return _PROVIDERS_OF_REFERENCES.get(provider, provider)
+    return PROVIDERS_OF_REFERENCES.get(provider, provider)
 
 
 def _canonical_key(model: str) -> str:

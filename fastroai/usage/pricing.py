@@ -483,14 +483,17 @@ class CostCalculator:
         )
 
 
-def calculator_of(given: CostCalculator | None, default: CostCalculator | None = None) -> CostCalculator:
-    """Return the calculator that an option gives, else the default, else one with list prices.
+_BY_LIST: Final = CostCalculator()
+
+
+def calculator_of(given: CostCalculator | None, default: CostCalculator = _BY_LIST) -> CostCalculator:
+    """Return the calculator that an option gives, else the default, which has list prices alone.
 
     Raises:
         ConfigurationError: the option is not a calculator, but for example a mapping of prices.
     """
     if given is None:
-        return default or CostCalculator()
+        return default
     if not isinstance(given, CostCalculator):
         expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
         raise ConfigurationError("cost_calculator", given, expected)

@@ -20,7 +20,6 @@ from fastroai.store.log import RunLog
 from fastroai.store.memo import Memo
 from fastroai.store.open_questions import Question
 from fastroai.store.payloads import PayloadCodec
-from fastroai.usage import CostCalculator
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.performing import Performers
@@ -49,7 +48,6 @@ class WorkflowSetup:
     config: ResolvedConfig
     """The settings that hold for every step."""
     max_concurrency: int | None
-    calculator: CostCalculator
 
     @classmethod
     def of(
@@ -66,7 +64,6 @@ class WorkflowSetup:
             checks=Checks(plan.spec, None if workspace is None else Workspace(workspace)),
             config=resolve(StepConfig(), pipeline=config),
             max_concurrency=config.max_concurrency,
-            calculator=CostCalculator(),
         )
 
     def machine(self, part: Part) -> WorkflowMachine:
@@ -90,7 +87,7 @@ class WorkflowRun:
         kept, part, scope = opened.kept, opened.part, opened.scope
         replay = None if kept is None else setup.replayed(opened.inputs, kept.recorded, kept.codec)
         self.machine = setup.machine(part) if replay is None else replay.machine
-        data = RunData(setup.plan.entry.flow.name, part.path, setup.calculator, Shared.of(request.context))
+        data = RunData(setup.plan.entry.flow.name, part.path, Shared.of(request.context))
         work = WorkflowWork(
             setup.plan,
             setup.performers,

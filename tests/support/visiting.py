@@ -16,7 +16,6 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.visits import NodeFailure
-from fastroai.usage import CostCalculator
 
 NodeCode = BaseStep[Any, Any] | Callable[[StepContext[Any]], Awaitable[Any]]
 
@@ -82,7 +81,7 @@ class Branch:
         one = code if isinstance(code, BaseStep) else step(code)
         number = self.visits[node] = self.visits.get(node, 0) + 1
         visit = Visit(number, self.goal, lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal))
-        run = RunData("graph", ("graph",), CostCalculator())
+        run = RunData("graph", ("graph",))
         data = StepData(run, self.memory, Outputs({node: ()}), visit)
         settings = resolve(config or one.config, pipeline=ExecutionConfig())
         failure: Exception | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -86,6 +87,31 @@ def test_importing_the_package_imports_no_agent() -> None:
     code = "import sys, fastroai; print('pydantic_ai' in sys.modules, 'pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+WITHOUT_AGENTS = """
+import asyncio, sys
+from fastroai import Budget, Pipeline, PipelineConfig, StepContext, step
+
+@step
+async def one(ctx: StepContext) -> int:
+    return 1
+
+async def run() -> None:
+    config = PipelineConfig(store=sys.argv[1], budget=Budget(usd=1))
+    print((await Pipeline("p", {"one": one}, config=config).execute(run_id="r")).output)
+
+asyncio.run(run())
+heavy = {"pydantic_ai", "genai_prices", "opentelemetry", "httpx", "logfire"}
+print(sorted(heavy.intersection(sys.modules)))
+"""
+
+
+def test_a_pipeline_without_agents_loads_neither_pydantic_ai_nor_prices(tmp_path: Path) -> None:
+    no_plugins = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}  # those of others load what they like
+    command = [sys.executable, "-c", WITHOUT_AGENTS, str(tmp_path / "runs.db")]
+    done = subprocess.run(command, env=no_plugins, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1", "[]"]
 
 
 @pytest.mark.parametrize(("name", "here"), RENAMED.items())

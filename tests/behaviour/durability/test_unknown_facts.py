@@ -84,6 +84,4 @@ async def test_no_run_goes_on_from_it() -> None:
         await pipeline.resume("r", store=store)
     with pytest.raises(UnknownFactKind):
         await pipeline.fork("r", at="fails", store=store)
-    with pytest.raises(UnknownFactKind):
-        await pipeline.driven(store=store).state("r")
     assert await everything_in(store) == before

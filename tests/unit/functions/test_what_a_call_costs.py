@@ -14,8 +14,8 @@ from fastroai.functions import configured
 from fastroai.store import MemoryRunStore
 from fastroai.usage.money import ExactUsd
 
-MOST_OF_A_HIT = 101
-MOST_ADDED_TO_AN_AGENT = 231
+MOST_OF_A_HIT = 102
+MOST_ADDED_TO_AN_AGENT = 234
 MOST_OF_A_COMPUTATION = 65
 
 

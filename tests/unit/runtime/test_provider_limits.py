@@ -47,7 +47,7 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.provider_line import Ticket
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
-from fastroai.usage import Budget, CostCalculator, ModelFallback
+from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning
 
 PROVIDER = "function"
 """What PydanticAI calls the provider of the models here."""
@@ -777,7 +777,27 @@ def test_a_breaker_that_cannot_be_meant_is_refused(option: dict[str, Any]) -> No
         CircuitBreaker(**option)
 
 
-@pytest.mark.parametrize("limits", [ProviderLimit(), {"openai": 5}, {5: ProviderLimit()}])
+def test_a_limit_without_a_limit_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="ProviderLimit needs a limit: max_concurrency="):
+        ProviderLimit()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("openia", "openai"), ("OpenAI", "openai"), ("openai-responses", "openai")]
+)
+@pytest.mark.parametrize("config", [AgentConfig, PipelineConfig])
+def test_a_provider_that_is_probably_misspelt_is_a_warning(
+    config: type[AgentConfig] | type[PipelineConfig], name: str, meant: str
+) -> None:
+    limit = ProviderLimit(max_concurrency=1)
+    with pytest.warns(NearMissWarning, match=rf"provider_limits\['{name}'\].*Did you mean '{meant}'"):
+        config(provider_limits={name: limit})
+    config(provider_limits={meant: limit, "acme": limit, "*": limit})
+
+
+@pytest.mark.parametrize(
+    "limits", [ProviderLimit(max_concurrency=1), {"openai": 5}, {5: ProviderLimit(max_concurrency=1)}]
+)
 def test_what_is_no_mapping_of_limits_is_refused(limits: Any) -> None:
     for refuses in (paid_agent, PipelineConfig, AgentConfig):
         with pytest.raises(ConfigurationError, match="a mapping of providers to ProviderLimits"):

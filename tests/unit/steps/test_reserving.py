@@ -571,7 +571,7 @@ async def test_recorded_usage_of_unknown_cost_stops_the_step_under_a_limit_of_mo
     async def reads(ctx: StepContext) -> None:
         nonlocal runs
         runs += 1
-        ctx.record_usage(model="acme:unheard-of", input_tokens=10)
+        ctx.record_usage(model="acme:unheard-of", input_tokens=10, cost_calculator=CostCalculator())
 
     with pytest.warns(UnpricedModelWarning):
         error = await failure_of(step(budget=limit, retries=2)(reads))
@@ -595,7 +595,7 @@ async def test_recorded_usage_of_unknown_cost_passes_where_no_limit_of_money_has
     limit: Budget | SpendLimit,
 ) -> None:
     async def reads(ctx: StepContext) -> str:
-        ctx.record_usage(model="acme:unheard-of", input_tokens=10)
+        ctx.record_usage(model="acme:unheard-of", input_tokens=10, cost_calculator=CostCalculator())
         return "read"
 
     with pytest.warns(UnpricedModelWarning):
