@@ -148,7 +148,6 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     unlisted={
         ".fallbacks": ("FallbackOn",),
-        "fastroai.runs.driving": ("DrivenRuns", "DrivenState", "Due"),
         "fastroai.runs.openings": ("OnExisting",),
         "fastroai.runs.turns": ("OnBusy",),
         "fastroai.runs.usage": ("StepTiming",),

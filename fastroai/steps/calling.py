@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from fastroai.calls.call import AgentCall
-from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
+from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Classifier, RetryPolicies, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
@@ -60,16 +60,6 @@ class CallConfig:
     retry_delay: Duration | NotGiven
     """Seconds; the base of the backoff."""
     retry: RetryLike | NotGiven
-
-    @classmethod
-    def of(cls, options: CallOptions) -> CallConfig:
-        """Return the settings among the options of a call."""
-        return cls(
-            options.get("timeout", NOT_GIVEN),
-            options.get("retries", NOT_GIVEN),
-            options.get("retry_delay", NOT_GIVEN),
-            options.get("retry", NOT_GIVEN),
-        )
 
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, NotGiven):

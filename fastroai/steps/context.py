@@ -480,7 +480,12 @@ class StepContext(Generic[DepsT_co]):
         self, agent: AgentLike[Any], message: Prompt, options: CallOptions, name: str | None = None
     ) -> tuple[AgentCall, CallConfig]:
         """Return a call of an agent, which is named by its number by default, and its own settings."""
-        said = CallConfig.of(options)
+        said = CallConfig(
+            options.get("timeout", NOT_GIVEN),
+            options.get("retries", NOT_GIVEN),
+            options.get("retry_delay", NOT_GIVEN),
+            options.get("retry", NOT_GIVEN),
+        )
         limits = limits_of(options.get("budget"), options.get("cost_budget"))
         self._check_open()
         check_agent(agent)

@@ -33,18 +33,11 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".noop": ("NoOpTracer",),
         ".opentelemetry": ("OpenTelemetryTracer",),
         ".protocol": ("Tracer",),
-        ".redaction": (
-            "redacted",
-            "set_redaction",
-        ),
+        ".redaction": ("redacted", "set_redaction"),
         ".simple": ("SimpleTracer",),
     },
     unlisted={
-        ".protocol": (
-            "Attributes",
-            "AttributeValue",
-            "log_metrics",
-        ),
+        ".protocol": ("Attributes", "AttributeValue", "log_metrics"),
         ".redaction": ("Redact",),
     },
 )

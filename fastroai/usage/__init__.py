@@ -52,26 +52,13 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".bounds": (
-            "prepare_bound",
-            "request_bound",
-        ),
-        ".budget": (
-            "Budget",
-            "ModelFallback",
-        ),
+        ".bounds": ("prepare_bound", "request_bound"),
+        ".budget": ("Budget", "ModelFallback"),
         ".endpoints": ("Endpoint",),
         ".model_pricing": ("PricingOverride",),
-        ".money": (
-            "dollars_to_microcents",
-            "format_cost",
-            "microcents_to_dollars",
-        ),
+        ".money": ("dollars_to_microcents", "format_cost", "microcents_to_dollars"),
         ".near_misses": ("NearMissWarning",),
-        ".pricing": (
-            "CostCalculator",
-            "UnpricedModelWarning",
-        ),
+        ".pricing": ("CostCalculator", "UnpricedModelWarning"),
         ".quote": ("Quote",),
         ".report": ("UsageReport",),
         ".report_rows": ("UsageRow",),
@@ -87,30 +74,16 @@ __all__, __getattr__, __dir__ = lazy_names(
             "SpendStore",
             "SpendVerdict",
         ),
-        ".updates": (
-            "refresh_prices",
-            "refresh_prices_async",
-            "update_prices_in_background",
-        ),
+        ".updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
     },
     unlisted={
         ".bounds": ("base_url_of",),
-        ".budget": (
-            "Admission",
-            "OnUncertain",
-        ),
+        ".budget": ("Admission", "OnUncertain"),
         ".limits": ("BudgetLike",),
         ".model_pricing": ("PriceTier",),
-        ".references": (
-            "ModelReference",
-            "model_reference",
-        ),
+        ".references": ("ModelReference", "model_reference"),
         ".request_cost": ("RequestCost",),
         ".spend_limit": ("OnLimit",),
-        ".spend_store": (
-            "SpendAdjustment",
-            "SpendPage",
-            "Window",
-        ),
+        ".spend_store": ("SpendAdjustment", "SpendPage", "Window"),
     },
 )
