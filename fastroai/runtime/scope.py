@@ -361,10 +361,9 @@ class Scope:
 
     def lineage(self) -> tuple[Scope, ...]:
         """Return this scope and its ancestors, innermost first."""
-        scopes, scope = [self], self.parent
-        while scope is not None:
-            scopes.append(scope)
-            scope = scope.parent
+        scopes: list[Scope] = [self]
+        while (around := scopes[-1].parent) is not None:
+            scopes.append(around)
         return tuple(scopes)
 
     def place_within(self, outer: Scope | None) -> str:
@@ -547,11 +546,12 @@ class Scope:
         """The part in which events of this scope happen: the innermost pipeline or graph, else the root."""
         if self._part is not None:
             return self._part
-        for run in self.lineage():
+        lineage = self.lineage()
+        for run in lineage:
             if run.kind in RUNS:
                 break
         else:
-            return Part(self.run_id, "", (run.name,))
+            return Part(self.run_id, "", (lineage[-1].name,))
         if run._part is None:
             outer = run if run.log is None else run.log.scope
             # The same as in a part read from a log, which has only places: routers have no place there.
