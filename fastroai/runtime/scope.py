@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from itertools import takewhile
-from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -30,13 +28,13 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.time_limits import BudgetClock, TimeLimits
+from fastroai.runtime.tree import Tree
 from fastroai.runtime.wakeup import no_running_loop, running_loop
 
 if TYPE_CHECKING:
     from fastroai.runtime.provider_limits import ProviderLimits
     from fastroai.tracing import Tracer, TraceSpan
     from fastroai.usage.limits import Limits
-    from fastroai.usage.spend_store import SpendAccount, SpendStore
 
 ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "call", "agent", "budget"]
 
@@ -125,29 +123,6 @@ class Route(NamedTuple):
     """The name under which the variant is registered."""
     variant: str
     """The name after the names of the variants around it: `long/formal`."""
-
-
-class Tree:
-    """The process, the event loop and the lock of a tree of scopes, and the events to tell its listeners."""
-
-    __slots__ = ("events", "lock", "loop", "process", "unsure")
-
-    def __init__(self) -> None:
-        """Begin a tree in this process, on the loop that runs here, if any."""
-        self.process = THIS_PROCESS.id
-        self.loop = running_loop()
-        self.lock = Lock()
-        """Guards the spending in all scopes of the tree."""
-        self.events: deque[tuple[Listener, RunEvent]] = deque()
-        """Events that are not told yet, each with its listener."""
-        self.unsure: set[tuple[SpendStore, SpendAccount]] = set()
-        """Accounts of spend limits that may be crossed: their stores said so, or the run was resumed."""
-
-    async def tell(self) -> None:
-        """Tell listeners the events that were noted anywhere in the tree."""
-        while self.events:
-            listener, event = self.events.popleft()
-            await listener(event)
 
 
 class Scope:
@@ -297,7 +272,8 @@ class Scope:
             bounds = bounds._replace(account=account)
         ms = min((budget.ms for budget in limits.budgets if budget.ms is not None), default=None)
         if ms is not None:
-            self.clocks = (BudgetClock(self, ms, seconds_before),)
+            what = f"{self.kind} {self.name!r}"
+            self.clocks = (BudgetClock(what, ms, seconds_before, self.step_id, self.path),)
         self.bounds = bounds
         for alert in bounds.alerts(self.own_accounts, around):
             self._hear(alert)

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded
 from fastroai.runtime.clock import Clock, WorkClock
+from fastroai.runtime.tree import Tree
 
-if TYPE_CHECKING:
-    from fastroai.runtime.scope import Scope
+
+class TimedScope(Protocol):
+    """What time limits need to know of a scope."""
+
+    clocks: tuple[Clock, ...]
+    """The clocks of the scope itself."""
+
+    @property
+    def kind(self) -> str:
+        """What the scope is of."""
+        ...
+
+    @property
+    def step(self) -> TimedScope | None:
+        """The innermost step: this one, or one around."""
+        ...
+
+    @property
+    def tree(self) -> Tree:
+        """Its lock is held while the clocks change."""
+        ...
+
+    def lineage(self) -> Sequence[TimedScope]:
+        """Return this scope and those around it, innermost first."""
+        ...
 
 
 class BudgetClock(Clock):
@@ -19,11 +43,12 @@ class BudgetClock(Clock):
 
     __slots__ = ("_path", "_step_id", "ms", "stopped_runs")
 
-    def __init__(self, scope: Scope, ms: int, seconds_before: float) -> None:
-        """Bound a scope, of which earlier processes have used `seconds_before`."""
-        super().__init__(max(ms / 1000 - seconds_before, 0.0), f"{scope.kind} {scope.name!r}")
-        # Not the scope, which has this clock: that would be a reference cycle.
-        self.ms, self._step_id, self._path = ms, scope.step_id, scope.path
+    def __init__(
+        self, what: str, ms: int, seconds_before: float, step_id: str | None, path: tuple[str, ...]
+    ) -> None:
+        """Bound the scope at `path`, of which earlier processes have used `seconds_before`."""
+        super().__init__(max(ms / 1000 - seconds_before, 0.0), what)
+        self.ms, self._step_id, self._path = ms, step_id, path
         self.stopped_runs: list[StoppedRun] = []
         """The agent runs that the end of the time has stopped."""
 
@@ -39,7 +64,7 @@ class TimeLimits:
 
     __slots__ = ("_scope",)
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: TimedScope) -> None:
         self._scope = scope
 
     def _clocks(self) -> Iterator[Clock]:
