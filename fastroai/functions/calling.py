@@ -43,12 +43,12 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
+from fastroai.store.as_json import as_json
 from fastroai.store.changes import call_changed, keeps_answer
 from fastroai.store.declarations import changed_parts
 from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
-from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator

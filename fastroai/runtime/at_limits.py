@@ -130,7 +130,7 @@ class AtLimit(Generic[TermsT]):
                     if not tell_at:
                         line.enter_context(sharing_inside(self._scope, outer))
                         tell_at = monotonic() + TOLD_AFTER
-                    if await shared.desk.end_leases_of_dead(shared.claim.account, verdict.holders):
+                    if await shared.upkeep.end_leases_of_dead(shared.claim.account, verdict.holders):
                         pause = FIRST_POLL
                     elif verdict.first and not (
                         self._whole.waits_for_others and shared.others_end(verdict.balance)

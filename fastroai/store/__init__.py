@@ -9,6 +9,7 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.store.adapter import adapt_run_store as adapt_run_store
+    from fastroai.store.as_json import fact_to_json as fact_to_json
     from fastroai.store.attempts import StepAttempt as StepAttempt
     from fastroai.store.conversations import AgentConversation as AgentConversation
     from fastroai.store.encryption import EncryptingCodec as EncryptingCodec
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from fastroai.store.spend_stores import open_spend_store as open_spend_store
     from fastroai.store.spending import SpendingRow as SpendingRow
     from fastroai.store.step_summaries import StepSummary as StepSummary
-    from fastroai.store.telling import fact_to_json as fact_to_json
     from fastroai.store.trace import Divergence as Divergence
     from fastroai.store.trace import RunTrace as RunTrace
     from fastroai.store.trace_diff import Difference as Difference

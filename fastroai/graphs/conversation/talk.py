@@ -12,10 +12,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from fastroai.calls.call import AgentCall
 from fastroai.graphs.conversation.compaction import Compaction, summarize
+from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.prompt_layers import Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
-from fastroai.graphs.conversation.travelling import travelling
 from fastroai.runtime.failures import stops
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
@@ -67,7 +67,7 @@ class Talk:
     def heard(self, messages: Sequence[ModelMessage]) -> None:
         """Add the new messages of a call that was answered."""
         if self._is_shared:
-            self._messages.extend(travelling(messages))
+            self._messages.extend(handed_over(messages))
             self._heard = True
 
     def phase(self, wrote: Mapping[str, object], failure: BaseException | None = None) -> Phase:
