@@ -571,18 +571,16 @@ class Scope:
             self.hand_on()
         with self.tree.lock:
             self.closed = True
-            changed: list[Claim] = []
-            in_flight: dict[InFlight, bool] = {}
-            if (spending := self._spending) is not None and spending.in_flight:
-                changed = spending.write_off(self.own_accounts)
-                in_flight, spending.in_flight = spending.in_flight, in_flight
-            if self.bounds.account is not None:
-                for account in self.own_accounts:
+            if (spending := self._spending) is not None:
+                changed = spending.write_off(self.own_accounts) if spending.in_flight else []
+                in_flight, spending.in_flight = spending.in_flight, {}
+                for account in self.own_accounts if self.bounds.account is not None else ():
                     changed += account.close()
-        if changed:
-            wake(changed)
-        for request in in_flight if self.parent is None else ():
-            request.interrupt()
+        if spending is not None:
+            if changed:
+                wake(changed)
+            for request in in_flight if self.parent is None else ():
+                request.interrupt()
         if error is not None:
             with self.tree.lock:
                 self.spending.mark("failed")
