@@ -11,13 +11,17 @@ from fastroai.renamed import RENAMED
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
+    from fastroai.agent import AgentStepWrapper as AgentStepWrapper
     from fastroai.agent import ChatResponse as ChatResponse
     from fastroai.agent import FastroAgent as FastroAgent
     from fastroai.agent import Metered as Metered
+    from fastroai.agent import StreamChunk as StreamChunk
     from fastroai.errors import BudgetExceeded as BudgetExceeded
     from fastroai.errors import ConfigurationError as ConfigurationError
     from fastroai.errors import CostBudgetExceeded as CostBudgetExceeded
+    from fastroai.errors import CostBudgetExceededError as CostBudgetExceededError
     from fastroai.errors import FastroAIError as FastroAIError
+    from fastroai.errors import PipelineValidationError as PipelineValidationError
     from fastroai.errors import RunInProgress as RunInProgress
     from fastroai.errors import RunNotFound as RunNotFound
     from fastroai.errors import SpendLimitExceeded as SpendLimitExceeded
@@ -44,13 +48,17 @@ if TYPE_CHECKING:
     from fastroai.human import send_message as send_message
     from fastroai.pipelines import BasePipeline as BasePipeline
     from fastroai.pipelines import BaseStep as BaseStep
+    from fastroai.pipelines import ConversationState as ConversationState
+    from fastroai.pipelines import ConversationStatus as ConversationStatus
     from fastroai.pipelines import Pipeline as Pipeline
     from fastroai.pipelines import PipelineConfig as PipelineConfig
     from fastroai.pipelines import PipelineResult as PipelineResult
+    from fastroai.pipelines import PipelineUsage as PipelineUsage
     from fastroai.pipelines import Service as Service
     from fastroai.pipelines import SplitPipeline as SplitPipeline
     from fastroai.pipelines import StepConfig as StepConfig
     from fastroai.pipelines import StepContext as StepContext
+    from fastroai.pipelines import StepUsage as StepUsage
     from fastroai.pipelines import step as step
     from fastroai.runtime import RetryPolicy as RetryPolicy
     from fastroai.runtime import budget_scope as budget_scope
@@ -61,8 +69,13 @@ if TYPE_CHECKING:
     from fastroai.store import RunHistory as RunHistory
     from fastroai.store import SQLiteRunStore as SQLiteRunStore
     from fastroai.testing import ModelServer as ModelServer
+    from fastroai.tools import FunctionToolsetBase as FunctionToolsetBase
+    from fastroai.tools import SafeToolset as SafeToolset
     from fastroai.tools import safe_tool as safe_tool
+    from fastroai.tracing import LogfireTracer as LogfireTracer
+    from fastroai.tracing import NoOpTracer as NoOpTracer
     from fastroai.tracing import SimpleTracer as SimpleTracer
+    from fastroai.tracing import Tracer as Tracer
     from fastroai.usage import Budget as Budget
     from fastroai.usage import CostCalculator as CostCalculator
     from fastroai.usage import SpendLimit as SpendLimit
@@ -121,6 +134,13 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".usage": ("Budget", "CostCalculator", "SpendLimit", "format_cost"),
         ".version": ("__version__",),
         ".workflows": ("Workflow",),
+    },
+    unlisted={  # where programs for fastroai 0.6 import these from
+        ".agent": ("AgentStepWrapper", "StreamChunk"),
+        ".errors": ("CostBudgetExceededError", "PipelineValidationError"),
+        ".pipelines": ("ConversationState", "ConversationStatus", "PipelineUsage", "StepUsage"),
+        ".tools": ("FunctionToolsetBase", "SafeToolset"),
+        ".tracing": ("LogfireTracer", "NoOpTracer", "Tracer"),
     },
     of_others=RENAMED,
 )

@@ -63,7 +63,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".run_store": ("RunStore", "StoredKey", "StoredValues"),
         ".snapshot": ("RunSnapshot",),
         ".spend_stores": ("PostgresSpendStore", "RedisSpendStore", "SQLiteSpendStore", "open_spend_store"),
-        ".telling": ("fact_to_json",),
+        ".as_json": ("fact_to_json",),
         ".trace": ("RunTrace",),
         "..usage.memory_spend_store": ("MemorySpendStore",),
     },

@@ -79,6 +79,12 @@ def test_names_that_tools_look_for_load_no_package() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.parametrize("name", ["ConversationState", "NoOpTracer", "SafeToolset", "StepUsage"])
+def test_what_programs_for_fastroai_0_6_import_is_there_but_not_listed(name: str) -> None:
+    exec(f"from fastroai import {name}", {})
+    assert name not in fastroai.__all__
+
+
 def test_the_names_are_listed() -> None:
     assert set(fastroai.__all__) <= set(dir(fastroai))
 
