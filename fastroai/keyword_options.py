@@ -50,11 +50,20 @@ def takes_options(
             return function(*args, **given)
 
         setattr(checked, "__signature__", signature)  # noqa: B010
-        if inspect.iscoroutinefunction(function) and sys.version_info >= (3, 12):
-            inspect.markcoroutinefunction(checked)
+        if inspect.iscoroutinefunction(function):
+            _mark_as_coroutine_function(checked)
         return cast("FunctionT", checked)
 
     return decorate
+
+
+def _mark_as_coroutine_function(function: Any) -> None:
+    """Have `inspect.iscoroutinefunction` say of a function that what it returns is to be awaited."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)
+    else:  # there only the flag of the code says it, which does not change what the code does
+        code = function.__code__
+        function.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)
 
 
 def _with_options(signature: inspect.Signature, options: Any, default: object) -> inspect.Signature:

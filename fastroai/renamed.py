@@ -40,6 +40,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "StratumWarning": "fastroai.errors.FastroAIWarning",
     "HITLTimeoutError": "fastroai.errors.HumanTimeoutError",
     "TraceRecord": "fastroai.functions.CallRecord",
+    "quorum": "infer(quorum=…)",
     "all_records": "fastroai.functions.call_records()",
     "ReviewSink": "fastroai.functions.configure(review_sink=function)",
     "PendingReview": "fastroai.human.Question",

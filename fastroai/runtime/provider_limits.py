@@ -129,7 +129,8 @@ def check_provider_limits(limits: ProviderLimits | None) -> None:
     ):
         raise ConfigurationError("provider_limits", given, expected)
     for provider in limits or ():
-        meant = PROVIDERS_OF_REFERENCES.get(provider) or misspelt_provider(provider)
+        name, colon, _ = provider.partition(":")  # a model, though the limit is for all of its provider
+        meant = PROVIDERS_OF_REFERENCES.get(name) or misspelt_provider(name) or (name if colon else None)
         if meant is not None and provider != ALL_OTHERS:
             warn_caller(
                 f"provider_limits[{provider!r}]: no provider has this name, so nothing is limited. "

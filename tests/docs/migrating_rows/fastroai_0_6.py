@@ -14,6 +14,7 @@ from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
 from support.migrating import Tried, here_it_is
 
+import fastroai
 from fastroai import (
     AgentConfig,
     BasePipeline,
@@ -61,6 +62,13 @@ def pipeline() -> Pipeline[None, Ticket, str]:
 class Router(BasePipeline[None, Ticket, str]):
     async def route(self, inputs: Ticket, deps: None) -> str:
         return "reply"
+
+
+@TRIED("imports")
+def imports() -> None:
+    for name in ("NoOpTracer", "SafeToolset", "StepUsage"):
+        exec(f"from fastroai import {name}", {})
+        assert name not in fastroai.__all__
 
 
 @TRIED("types")

@@ -102,7 +102,7 @@ def names_at_the_top() -> None:
         TraceRecord="fastroai.functions.CallRecord",
     )
     with pytest.raises(ImportError, match=r"has no BudgetExceeded; use fastroai\.BudgetExceeded"):
-        from fastroai import BudgetExceeded  # type: ignore[attr-defined]  # noqa: F401
+        from fastroai.functions import BudgetExceeded  # type: ignore[attr-defined]  # noqa: F401
 
 
 @TRIED("`import stratum`: `stratum.parallel`, `.race`, `.debate`, `.run`, `.configure`, …")

@@ -783,7 +783,13 @@ def test_a_limit_without_a_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("openia", "openai"), ("OpenAI", "openai"), ("openai-responses", "openai")]
+    ("name", "meant"),
+    [
+        ("openia", "openai"),
+        ("OpenAI", "openai"),
+        ("openai-responses", "openai"),
+        ("openai:gpt-5-mini", "openai"),
+    ],
 )
 @pytest.mark.parametrize("config", [AgentConfig, PipelineConfig])
 def test_a_provider_that_is_probably_misspelt_is_a_warning(
