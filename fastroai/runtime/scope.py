@@ -569,6 +569,8 @@ class Scope:
             return  # the requests and the holder of the lock are in the process that forked this one
         if self.receiving:
             self.hand_on()
+        changed: Sequence[Claim] = ()
+        in_flight: Iterable[InFlight] = ()
         with self.tree.lock:
             self.closed = True
             if (spending := self._spending) is not None:
@@ -576,11 +578,10 @@ class Scope:
                 in_flight, spending.in_flight = spending.in_flight, {}
                 for account in self.own_accounts if self.bounds.account is not None else ():
                     changed += account.close()
-        if spending is not None:
-            if changed:
-                wake(changed)
-            for request in in_flight if self.parent is None else ():
-                request.interrupt()
+        if changed:
+            wake(changed)
+        for request in in_flight if self.parent is None else ():
+            request.interrupt()
         if error is not None:
             with self.tree.lock:
                 self.spending.mark("failed")
