@@ -8,7 +8,8 @@ import os
 
 from pydantic import BaseModel
 
-from fastroai import ConversationState, ConversationStatus, FastroAgent, Pipeline, StepContext, step
+from fastroai import FastroAgent, Pipeline, StepContext, step
+from fastroai.pipelines import ConversationState, ConversationStatus
 from fastroai.testing import ModelServer, Reply
 
 orders = [Reply(data={"order_id": None}), Reply(data={"order_id": "ORD-48213"}), Reply("It is on its way.")]

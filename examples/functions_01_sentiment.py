@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from fastroai import Budget, contract, flow, format_cost, infer, opaque
-from fastroai.functions import run
+from fastroai import Budget, contract, flow, format_cost, infer, opaque, run
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer().start()  # offline

@@ -7,8 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from fastroai import compute, contract, infer
-from fastroai.functions import run
+from fastroai import compute, contract, infer, run
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer().start()  # offline

@@ -6,7 +6,8 @@ Runs offline: the lines that say so stand for OpenAI. Leave them out to use the 
 import asyncio
 import os
 
-from fastroai import Edge, FastroAgent, Graph, GraphConversation, Node, StepContext, step
+from fastroai import Edge, FastroAgent, Graph, Node, StepContext, step
+from fastroai.graphs import GraphConversation
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer().start()  # offline

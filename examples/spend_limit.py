@@ -9,7 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastroai import BudgetWarning, FastroAgent, SpendLimit, SpendLimitExceeded
+from fastroai import FastroAgent, SpendLimit, SpendLimitExceeded
+from fastroai.pipelines import BudgetWarning
 from fastroai.store import SQLiteSpendStore
 from fastroai.testing import ModelServer
 

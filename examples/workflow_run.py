@@ -8,9 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from fastroai import Inbox, SQLiteRunStore, format_cost
+from fastroai import Inbox, SQLiteRunStore, Workflow, format_cost
 from fastroai.testing import ModelServer, Reply
-from fastroai.workflows import Workflow
 
 server = ModelServer().start()  # offline
 server.script(  # offline

@@ -51,7 +51,7 @@
     ├── RunInProgress                        the run is running elsewhere
     ├── RunStatusConflict                    the status of the run does not allow the operation
     ├── RunTakenOver                         another process has taken up the run, or it is gone
-    ├── RunConflict                          a driven run has gone on since it was read
+    ├── RunConflict                          a run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── CallChangedError                     a call is not declared as it was when it was put on record
     ├── RunCorrupt                           the record of a run cannot be read
@@ -80,7 +80,7 @@
 
 An error knows the usage of the run until then: `error.usage` for these errors, `usage_of(error)` for any
 exception. It also knows the trace of the run that it ended: `error.trace` for these errors,
-`fastroai.trace_of(error)` for any exception.
+`fastroai.store.trace_of(error)` for any exception.
 """
 
 from __future__ import annotations
@@ -195,9 +195,6 @@ __all__ = [
     "VisitsExhausted",
     "WorkflowProblem",
     "WorkflowValidationError",
-    "attach_usage",
-    "error_chain",
-    "nearest_hint",
     "records_of",
     "usage_of",
 ]
@@ -346,7 +343,7 @@ class FastroAIError(Exception):
     def trace(self) -> Trace | None:
         """The trace of the run that this error ended; `None` if it did not end a run.
 
-        `fastroai.trace_of` gives the same for any exception, typed as a `RunTrace`.
+        `fastroai.store.trace_of` gives the same for any exception, typed as a `RunTrace`.
         """
         source = trace_source_of(self)
         return None if source is None else source.trace
@@ -1541,7 +1538,7 @@ class RunTakenOver(FastroAIError):
 
 
 class RunConflict(FastroAIError):
-    """A driven run has changed since the caller read it, so the report was not put on record."""
+    """A run has gone on since the caller read it, so nothing of this call was put on record."""
 
     def __init__(self, run_id: str, expecting: int) -> None:
         super().__init__(run_id, expecting)
@@ -1550,8 +1547,7 @@ class RunConflict(FastroAIError):
     def __str__(self) -> str:
         return (
             f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported to "
-            "it, or taken it up. Nothing of this report is on record. Read it again with state(), and "
-            "decide anew"
+            "it, or taken it up. Nothing of this call is on record. Read it again, and decide anew"
         )
 
 

@@ -8,25 +8,51 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+PUBLIC: Final = (
+    *("fastroai", "fastroai.agent", "fastroai.contracts", "fastroai.drawing", "fastroai.errors"),
+    *(
+        "fastroai.expressions",
+        "fastroai.functions",
+        "fastroai.graphs",
+        "fastroai.human",
+        "fastroai.pipelines",
+    ),
+    *("fastroai.runtime", "fastroai.store", "fastroai.testing", "fastroai.tools", "fastroai.tracing"),
+    *("fastroai.usage", "fastroai.workflows"),
+)
+"""The packages whose `__all__` is a promise to users. Besides `fastroai`, each name is in one of them."""
+
+NO_HOMES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]], *, of_others: Mapping[str, str] = NO_NAMES
+    package: str,
+    homes: Mapping[str, Sequence[str]],
+    *,
+    unlisted: Mapping[str, Sequence[str]] = NO_HOMES,
+    of_others: Mapping[str, str] = NO_NAMES,
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Return the `__all__`, `__getattr__` and `__dir__` of a package.
 
-    `homes` maps each module, relative to the package as in `.scope`, to its names. For type checkers the
-    package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes it public there.
+    For type checkers the package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes
+    it public there. The `ImportError` for a name of another package of ours says where it is.
 
-    `of_others` says what names of another library are called here: the `ImportError` for such a name says it.
+    Args:
+        package: The package.
+        homes: For each module, relative to the package as in `.scope`, its names that users write.
+        unlisted: The same for names that no user needs to write: those of the library's own code, types of
+            options, parts of results. They can be imported, and are not in `__all__`.
+        of_others: What names of other libraries are called here: the `ImportError` for such a name says it.
     """
-    home_of = {name: home for home, names in homes.items() for name in names}
+    home_of = {name: home for home, names in [*homes.items(), *unlisted.items()] for name in names}
+    listed = sorted(name for names in homes.values() for name in names)
 
     def load(name: str) -> object:
-        if name in of_others:  # an AttributeError would lose its text in `from package import name`
-            raise ImportError(f"{package} has no {name}; use {of_others[name]}", name=name)
         if name not in home_of:
+            instead = of_others.get(name) or _public_path(name)
+            if instead is not None:  # an AttributeError would lose its text in `from package import name`
+                raise ImportError(f"{package} has no {name}; use {instead}", name=name)
             # With the name and the module, Python itself suggests a similar name.
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
@@ -34,4 +60,13 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return sorted(home_of), load, lambda: sorted(home_of)
+    return listed, load, listed.copy
+
+
+def _public_path(name: str) -> str | None:
+    """Return the full name of a public name, such as `fastroai.runtime.CircuitBreaker`, if there is one."""
+    if name.startswith("_"):  # what Python and tools look for in any module
+        return None
+    packages = (package for package in PUBLIC if name in importlib.import_module(package).__all__)
+    home = next(packages, None)
+    return None if home is None else f"{home}.{name}"

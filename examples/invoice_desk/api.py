@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from fastroai.errors import RunInProgress, RunNotFound, SpendLimitExceeded
+from fastroai import RunInProgress, RunNotFound, SpendLimitExceeded
 from fastroai.store import RunSnapshot
 from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId
 from invoice_desk.desk import TooBusy

@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from fastroai import Budget, BudgetWarning, Inbox, Service, SpendBook, SpendLimit, SQLiteRunStore
-from fastroai.pipelines import PipelineStream, RunStarted
+from fastroai import Budget, Inbox, Service, SpendLimit, SQLiteRunStore
+from fastroai.pipelines import BudgetWarning, PipelineStream, RunStarted
 from fastroai.store import RunHistory, RunSummary, SQLiteSpendStore
+from fastroai.usage import SpendBook
 from invoice_desk.invoices import Deps, invoice_pipeline
 from invoice_desk.settings import Settings
 from invoice_desk.texts import TextReader, TextWriter

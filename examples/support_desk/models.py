@@ -8,8 +8,8 @@ import offline_model
 from desk import Agents, make_agents
 from pydantic_ai.exceptions import UserError
 
-from fastroai import CostCalculator, UnpricedModelError
-from fastroai.errors import UnknownModelError
+from fastroai import CostCalculator
+from fastroai.errors import UnknownModelError, UnpricedModelError
 from fastroai.testing import Ledger, ModelServer
 
 OFFLINE_READING = "openai:gpt-5-mini"

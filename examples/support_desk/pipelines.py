@@ -11,8 +11,6 @@ from documents import Document, Ticket, prepare
 from fastroai import (
     Budget,
     BudgetExceeded,
-    ConversationState,
-    ConversationStatus,
     FastroAgent,
     Pipeline,
     PipelineConfig,
@@ -20,7 +18,7 @@ from fastroai import (
     StepContext,
     step,
 )
-from fastroai.pipelines import RunEvent
+from fastroai.pipelines import ConversationState, ConversationStatus, RunEvent
 from fastroai.records import Usage
 
 # --- one ticket ---

@@ -3,19 +3,19 @@
 from fastroai.agent.agent import FastroAgent
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.deferred import AskPeople
-from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch
+from fastroai.agent.hooks import AfterDispatch as AfterDispatch
+from fastroai.agent.hooks import BeforeDispatch as BeforeDispatch
+from fastroai.agent.hooks import Dispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.step import AgentStep, AgentStepWrapper
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import ChatStream, EventStream, ResponseEvent
 
 __all__ = [
-    "AfterDispatch",
     "AgentConfig",
     "AgentStep",
     "AgentStepWrapper",
     "AskPeople",
-    "BeforeDispatch",
     "ChatResponse",
     "ChatStream",
     "Dispatch",

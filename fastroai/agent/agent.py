@@ -7,21 +7,17 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, cast, overload
 
 from pydantic_ai import (
     Agent,
     AgentCapability,
     AgentModelSettings,
     AgentRetries,
-    AgentSpec,
     AgentToolset,
     AnyConcurrencyLimit,
-    CancellationToken,
-    Conversation,
     EndStrategy,
     RunContext,
-    UsageLimits,
 )
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.agent.abstract import AgentMetadata
@@ -30,12 +26,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT, OutputSpec
 from pydantic_ai.tools import (
     AgentDepsT,
-    DeferredToolResults,
     Tool,
     ToolFuncEither,
 )
-from pydantic_ai.toolsets import AbstractToolset
-from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent.config import AgentConfig
@@ -48,11 +41,19 @@ from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.probe import fingerprint_call
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, ToolOptions, Workspace
 from fastroai.calls.call import AgentCall, Prompt
+from fastroai.calls.options import (
+    CallOptions,
+    Instructions,
+    PassedOptions,
+    RequestOptions,
+    RunOptions,
+    ToolOptions,
+)
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
+from fastroai.keyword_options import takes_options
 from fastroai.other_names import other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, first_given, in_seconds
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
@@ -70,15 +71,17 @@ StepDepsT = TypeVar("StepDepsT", default=Any)
 logger = logging.getLogger("fastroai.agent")
 
 
-@other_names(
-    arguments={
-        "result_type": "output_type=",
-        "result_retries": 'retries={"output": …}',
-        "output_retries": 'retries={"output": …}',
-        "timeout_seconds": "timeout=",
-        "max_retries": "retries=",
-    }
-)
+_OTHER_OPTIONS: Final[Mapping[str, str]] = {
+    "result_type": "output_type=",
+    "result_retries": 'retries={"output": …}',
+    "output_retries": 'retries={"output": …}',
+    "timeout_seconds": "timeout=",
+    "max_retries": "retries=",
+}
+"""Options that PydanticAI had before, or other libraries have, and what to write here."""
+
+
+@other_names(arguments=_OTHER_OPTIONS)
 class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
@@ -308,31 +311,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     async def run(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: None = None,
-        **options: Unpack[RunOptions[None]],
-    ) -> ChatResponse[OutputDataT]: ...
-    @overload
-    async def run(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[RunOptions[None]],
-    ) -> ChatResponse[RunOutputT]: ...
-    @overload
-    async def run(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
@@ -342,36 +323,15 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     @overload
     async def run(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
-    @overload
-    async def run(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: None = None,
-        **options: Unpack[RunOptions[AgentDepsT]],
-    ) -> ChatResponse[OutputDataT]: ...
-    @overload
-    async def run(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[RunOptions[AgentDepsT]],
-    ) -> ChatResponse[RunOutputT]: ...
+    @takes_options(RunOptions, instead=_OTHER_OPTIONS)
     async def run(
         self,
         user_prompt: Prompt = None,
@@ -379,31 +339,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
-        message: Prompt = None,
         output_type: OutputSpec[Any] | None = None,
-        conversation: Conversation | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[Any] = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: Duration | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[Any] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[Any]] | None = None,
-        event_stream_handler: EventStreamHandler[Any] | None = None,
-        capabilities: Sequence[AgentCapability[Any]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[RunOptions[Any]],
     ) -> ChatResponse[Any]:
         """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
 
@@ -444,36 +381,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` returns the usage.
         """
-        call = AgentCall(
-            prompt=user_prompt if message is None else _prompt(user_prompt, message),
-            output_type=output_type,
-            conversation=conversation,
-            message_history=message_history,
-            deferred_tool_results=deferred_tool_results,
-            conversation_id=conversation_id,
-            run_id=run_id,
-            model=model,
-            instructions=instructions,
-            deps=deps,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            cancellation_token=cancellation_token,
-            timeout=timeout,
-            usage=usage,
-            metadata=metadata,
-            retries=retries,
-            toolsets=toolsets,
-            event_stream_handler=event_stream_handler,
-            capabilities=capabilities,
-            workspace=workspace,
-            spec=spec,
-            tracer=tracer,
-            limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
-            request_retries=request_retries,
-        )
+        call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
-            if model is not None or self._dispatcher.deferred_model is not None:
+            if options.get("model") is not None or self._dispatcher.deferred_model is not None:
                 await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())
 
@@ -482,31 +392,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def run_sync(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: None = None,
-        **options: Unpack[RunOptions[None]],
-    ) -> ChatResponse[OutputDataT]: ...
-    @overload
-    def run_sync(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[RunOptions[None]],
-    ) -> ChatResponse[RunOutputT]: ...
-    @overload
-    def run_sync(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
@@ -516,33 +404,11 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     @overload
     def run_sync(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[RunOptions[AgentDepsT]],
-    ) -> ChatResponse[RunOutputT]: ...
-    @overload
-    def run_sync(
-        self,
         user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
-        output_type: None = None,
-        **options: Unpack[RunOptions[AgentDepsT]],
-    ) -> ChatResponse[OutputDataT]: ...
-    @overload
-    def run_sync(
-        self,
-        user_prompt: Prompt = None,
         *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
@@ -552,31 +418,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def run_stream(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: None = None,
-        **options: Unpack[CallOptions[None]],
-    ) -> ChatStream[OutputDataT]: ...
-    @overload
-    def run_stream(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[CallOptions[None]],
-    ) -> ChatStream[RunOutputT]: ...
-    @overload
-    def run_stream(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
@@ -586,43 +430,24 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     @overload
     def run_stream(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[RunOutputT]: ...
-    @overload
-    def run_stream(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: None = None,
-        **options: Unpack[CallOptions[AgentDepsT]],
-    ) -> ChatStream[OutputDataT]: ...
-    @overload
-    def run_stream(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[CallOptions[AgentDepsT]],
-    ) -> ChatStream[RunOutputT]: ...
+    @takes_options(CallOptions, instead=_OTHER_OPTIONS)
     def run_stream(
         self,
         user_prompt: Prompt = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
-        **options: Unpack[StreamOptions[Any]],
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        **options: Unpack[CallOptions[Any]],
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
 
@@ -630,37 +455,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         last one `is_final` and has the response, with its cost, as `usage_data`. If you leave the stream
         early, its cost until then is settled.
         """
-        return self.dispatch_stream(
-            _streamed("run_stream", user_prompt, deps, message_history, tracer, options)
-        )
+        return self.dispatch_stream(_call(user_prompt, deps, message_history, tracer, output_type, **options))
 
     @overload
     def run_stream_events(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: None = None,
-        **options: Unpack[CallOptions[None]],
-    ) -> EventStream[OutputDataT]: ...
-    @overload
-    def run_stream_events(
-        self: FastroAgent[None, OutputDataT],
-        user_prompt: Prompt = None,
-        deps: None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        *,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[CallOptions[None]],
-    ) -> EventStream[RunOutputT]: ...
-    @overload
-    def run_stream_events(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
@@ -670,70 +471,46 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     @overload
     def run_stream_events(
         self,
-        user_prompt: Prompt,
-        deps: AgentDepsT,
+        user_prompt: Prompt = None,
+        deps: AgentDepsT = ...,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
         *,
         output_type: OutputSpec[RunOutputT],
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[RunOutputT]: ...
-    @overload
-    def run_stream_events(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: None = None,
-        **options: Unpack[CallOptions[AgentDepsT]],
-    ) -> EventStream[OutputDataT]: ...
-    @overload
-    def run_stream_events(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        deps: AgentDepsT,
-        message_history: Sequence[ModelMessage] | None = None,
-        tracer: Tracer | None = None,
-        output_type: OutputSpec[RunOutputT],
-        **options: Unpack[CallOptions[AgentDepsT]],
-    ) -> EventStream[RunOutputT]: ...
+    @takes_options(CallOptions, instead=_OTHER_OPTIONS)
     def run_stream_events(
         self,
         user_prompt: Prompt = None,
         deps: Any = None,
         message_history: Sequence[ModelMessage] | None = None,
         tracer: Tracer | None = None,
-        **options: Unpack[StreamOptions[Any]],
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        **options: Unpack[CallOptions[Any]],
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the response.
 
         Takes the arguments of `run`, without the event handler. Use it with `async for` or `async with`.
         """
-        call = _streamed("run_stream_events", user_prompt, deps, message_history, tracer, options)
+        call = _call(user_prompt, deps, message_history, tracer, output_type, **options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
     # --- estimates ---
 
+    @takes_options(RequestOptions, instead=_OTHER_OPTIONS)
     async def estimate(
         self,
         user_prompt: Prompt = None,
         *,
         output_type: OutputSpec[Any] | None = None,
         message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
         deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
         request_retries: int | None = None,
+        **options: Unpack[RequestOptions[AgentDepsT]],
     ) -> Quote:
         """Estimate the cost of `run`: at least, expected, at most, and why. Sends no request.
 
@@ -749,23 +526,18 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             UnknownModelError: the provider of the model cannot be told.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI, where the request cannot be prepared.
         """
-        return await self.estimate_call(
-            AgentCall(
-                prompt=user_prompt,
-                output_type=output_type,
-                message_history=message_history,
-                model=model,
-                instructions=instructions,
-                deps=deps,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                retries=retries,
-                toolsets=toolsets,
-                capabilities=capabilities,
-                limits=limits_of(budget, cost_budget),
-                request_retries=request_retries,
-            )
+        call = _call(
+            user_prompt,
+            deps,
+            message_history,
+            None,
+            output_type,
+            cost_budget=cost_budget,
+            budget=budget,
+            request_retries=request_retries,
+            **options,
         )
+        return await self.estimate_call(call)
 
     estimate_sync = blocking(estimate, of="agent")
 
@@ -834,28 +606,36 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         return ChatStream(partial(self._dispatcher.stream_chunks, call), is_text=output_type is str)
 
 
-def _streamed(
-    method: str,
+def _call(
     user_prompt: Prompt,
     deps: object,
     message_history: Sequence[ModelMessage] | None,
     tracer: Tracer | None,
-    options: StreamOptions[Any],
+    output_type: OutputSpec[Any] | None,
+    *,
+    message: Prompt = None,
+    timeout: Duration | None = None,
+    cost_budget: int | None = None,
+    budget: BudgetLike | None = None,
+    tags: Collection[str] | None = None,
+    tenant: str | None = None,
+    request_retries: int | None = None,
+    event_stream_handler: EventStreamHandler[Any] | None = None,
+    **options: Unpack[PassedOptions[Any]],
 ) -> AgentCall:
-    """Return the call of a method that streams. Raises `TypeError` for an unknown option."""
-    if unknown := options.keys() - StreamOptions.__annotations__.keys():
-        raise TypeError(f"FastroAgent.{method}() got an unexpected keyword argument {min(unknown)!r}")
-    given: dict[str, Any] = {**options}
-    message, budget, cost_budget = (given.pop(name, None) for name in ("message", "budget", "cost_budget"))
-    labels = labels_of(given.pop("tags", ()), given.pop("tenant", None))
+    """Return a call from the arguments of `run`."""
     return AgentCall(
         prompt=user_prompt if message is None else _prompt(user_prompt, message),
         deps=deps,
         message_history=message_history,
+        output_type=output_type,
+        options=options,
+        event_stream_handler=event_stream_handler,
         tracer=tracer,
+        timeout=timeout,
+        request_retries=request_retries,
         limits=limits_of(budget, cost_budget),
-        labels=labels,
-        **given,
+        labels=labels_of(tags or (), tenant) if tags or tenant is not None else NO_LABELS,
     )
 
 

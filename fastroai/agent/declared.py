@@ -38,12 +38,13 @@ class AgentDeclaration:
         """Return the hashes of what is declared for a call, by name."""
         agent = _innermost(self._agent)
         own = declared_by(agent)
-        model = call.model or own.model or self._deferred_model or agent.model
+        model = call.options.get("model") or own.model or self._deferred_model or agent.model
         output: Any = agent.output_type if call.output_type is None else call.output_type
-        texts = (*map(_text, own.instructions), "", *map(_text, _listed(call.instructions)))
+        texts = (*map(_text, own.instructions), "", *map(_text, _listed(call.options.get("instructions"))))
         prompts = tuple(map(_text, own.system_prompts))
-        settings = settings_as_json(model, own.model_settings, call.model_settings)
-        spec = b"" if call.spec is None else to_json(call.spec, fallback=_type_name)
+        settings = settings_as_json(model, own.model_settings, call.options.get("model_settings"))
+        given_spec = call.options.get("spec")
+        spec = b"" if given_spec is None else to_json(given_spec, fallback=_type_name)
         key = texts, prompts, model_name(model), settings, _hashable(output), spec
         if (known := self._parts.get(key)) is None:
             if len(self._parts) >= _MOST_KNOWN:
@@ -83,13 +84,13 @@ def settings_as_json(model: Model | str | None, *declared: object) -> bytes:
 
 def inputs_of(agent: str, call: AgentCall) -> str:
     """Return the hash of what a call is given: the prompt, and the results of deferred calls of tools."""
-    given = [call.prompt, call.deferred_tool_results]
+    given = [call.prompt, call.options.get("deferred_tool_results")]
     return digest(agent, to_json(given, fallback=_type_name, inf_nan_mode="constants", bytes_mode="base64"))
 
 
 def has_history(call: AgentCall) -> bool:
     """Return whether a call goes on with a conversation."""
-    return bool(call.message_history) or call.conversation is not None
+    return bool(call.message_history) or call.options.get("conversation") is not None
 
 
 def _schema(agent: AbstractAgent[Any, Any], output: Any) -> bytes:

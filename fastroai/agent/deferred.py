@@ -79,7 +79,9 @@ class AskPeople(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Let a stream go on to the call of a deferred tool, which it would take for the end of the run."""
         parameters = request_context.model_request_parameters
-        if _asking_step() is not None and any(tool.defer for tool in parameters.function_tools):
+        scope = current_scope()
+        in_step = scope is not None and scope.step is not None
+        if in_step and any(tool.defer for tool in parameters.function_tools):
             tools = [replace(tool, kind="function") for tool in parameters.function_tools]
             request_context.model_request_parameters = replace(parameters, function_tools=tools)
         return request_context
@@ -95,8 +97,8 @@ class AskPeople(AbstractCapability[Any]):
             QuestionTimedOut: nobody answered in time, and `on_timeout` is not given.
             ValueNotStorable: arguments or metadata of a call cannot be stored.
         """
-        scope, step = current_scope(), _asking_step()
-        if scope is None or step is None:
+        scope = current_scope()
+        if scope is None or (step := scope.step) is None:
             return None
         agent = scope.name if ctx.agent is None or ctx.agent.name is None else ctx.agent.name
         results, halted = DeferredToolResults(), None
@@ -135,12 +137,6 @@ class AskPeople(AbstractCapability[Any]):
         )
         is_visit = step.parent is not None and step.parent.kind in RUNS
         return asked.answered(step, step_place(step), step.ordinal if is_visit else 1)
-
-
-def _asking_step() -> Scope | None:
-    """Return the step that the agent runs in."""
-    scope = current_scope()
-    return None if scope is None else next((one for one in scope.lineage() if one.kind == "step"), None)
 
 
 def _question_name(scope: Scope, kind: str, call: ToolCallPart) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Coroutine, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
@@ -101,9 +101,9 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             labels=call.labels,
         )
         scope.reading = read_by_this_task()
-        if scope.account is not None:
-            dispatcher.build_fallbacks(scope.account)
-        model = call.model or dispatcher.agent.model
+        if scope.bounds.account is not None:
+            dispatcher.build_fallbacks(scope.bounds.accounts)
+        model = call.options.get("model") or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,
             model=model if model is None or isinstance(model, str) else model.model_name,
@@ -146,7 +146,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             count_agent_call(scope, self.run.call, self.run.attempt)
             if self.clock.seconds is not None:
                 await self.clock.__aenter__()
-                scope.add_clock(self.clock)
+                scope.clocks += (self.clock,)
         except BaseException as error:
             await self._close(error)
             raise
@@ -197,7 +197,7 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
     def _note(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             if self.scope.parent is not None:
-                self.scope.parent.keep_stopped(self._stopped())
+                self.scope.parent.time.keep_stopped(self._stopped())
         elif isinstance(error, Exception):
             self.dispatch.error = error
             self._note_in_flow(error)
@@ -307,7 +307,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """Make one attempt at a call, and return its response."""
         async with Attempt(self, call) as attempt:
-            if call.model is not None or self.deferred_model is not None:
+            if call.options.get("model") is not None or self.deferred_model is not None:
                 await self.load_model(call)
             return await attempt.respond(await attempt.ask())
 
@@ -378,9 +378,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return call.asks
         return Asks(declared=self.declaration.of(call), inputs=inputs_of(self.name, call))
 
-    def build_fallbacks(self, account: Account) -> None:
+    def build_fallbacks(self, accounts: Iterable[Account]) -> None:
         """Build the models that budgets may step down to, so that errors come now and not when needed."""
-        for each in account.lineage():
+        for each in accounts:
             if each.budget.fallback is not None:
                 self.meter.fallback_model(each.budget.fallback)
 
@@ -390,7 +390,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             **attributes.agent_attributes(
                 name=self.name, model=dispatch.model, run_id=scope.run_id, attempt=dispatch.attempt
             ),
-            **attributes.label_attributes(*scope.labels),
+            **attributes.label_attributes(*scope.bounds.labels),
         }
         return span_of(scope, tracer, attributes.agent_span(self.name), described)
 
@@ -405,33 +405,23 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """Return the arguments that all run methods of PydanticAI take."""
-        model = self.deferred_model if call.model is None else call.model
-        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
-        return {
-            "conversation": call.conversation,
-            "message_history": call.message_history,
-            "deferred_tool_results": call.deferred_tool_results,
-            "conversation_id": call.conversation_id,
-            "run_id": call.run_id,
-            "model": self.meter.models.get(model) if isinstance(model, str) else model,
-            "instructions": call.instructions,
+        model = call.options.get("model")
+        model = self.deferred_model if model is None else model
+        passed: dict[str, Any] = {
+            **call.options,
             "deps": call.deps,
-            "model_settings": call.model_settings,
-            "usage_limits": call.usage_limits,
-            "cancellation_token": call.cancellation_token,
-            "usage": call.usage,
-            "metadata": call.metadata,
-            "retries": call.retries,
+            "message_history": call.message_history,
+            "model": self.meter.models.get(model) if isinstance(model, str) else model,
             "infer_name": False,
-            "toolsets": call.toolsets,
-            "capabilities": [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities,
-            "workspace": call.workspace,
-            "spec": call.spec,
         }
+        if self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden):
+            passed["capabilities"] = [self.meter, *(call.options.get("capabilities") or ())]
+        return passed
 
     async def load_model(self, call: AgentCall) -> None:
         """Build the model that a call only names, so that `arguments` finds it and blocks no loop."""
-        reference = self.deferred_model if call.model is None else call.model
+        model = call.options.get("model")
+        reference = self.deferred_model if model is None else model
         if isinstance(reference, str):
             await self.meter.models.load(reference)
 

@@ -24,8 +24,8 @@ from fastroai.usage import CostCalculator
 from fastroai.usage.facts.allowances import IMAGE_PROMPT
 from fastroai.usage.facts.billing import IMAGES_AT_ONE_PRICE
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
-from fastroai.usage.facts.made_images import MadeImages, made_images
-from fastroai.usage.facts.models import model_facts
+from fastroai.usage.facts.models import made_images, model_facts
+from fastroai.usage.facts.provider import MadeImages
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost

@@ -11,7 +11,8 @@ from pydantic_ai.messages import BinaryContent, ModelMessage
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
-from fastroai.usage.facts.priors import Prior, prior_of
+from fastroai.usage.facts.priors import prior_of
+from fastroai.usage.facts.provider import Prior
 from fastroai.usage.hosts import Host
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.pdf_sizes import PDF_SIZES
@@ -79,7 +80,7 @@ def _file(host: Host, prior: Prior, item: object) -> int:
         return TOKENS_PER_FILE
     if item.media_type == "application/pdf":
         size = PDF_SIZES.size(item.data)
-        return TOKENS_PER_FILE if size is None else size.pages * prior.page.tokens
+        return TOKENS_PER_FILE if size is None else size.pages * prior.page
     if item.media_type.startswith("text/"):
         return _by_bytes(prior, item.data.decode(errors="replace"))
     if host.facts is None or host.facts.images is None or not item.is_image:

@@ -758,7 +758,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
         before: Retry | None,
         on_record: RequestOnRecord | None,
     ) -> RequestAttempt:
-        if scope.account is not None:
+        if scope.bounds.account is not None:
             terms = step_down_if_due(scope, terms)  # pyright: ignore[reportArgumentType]
         if before is None:
             used = NO_RETRIES_USED if on_record is None else on_record.used
@@ -780,7 +780,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
         if retry is None:
             raise error
         attempt.mark_retried()
-        with attempt.scope.at_rest():
+        with attempt.scope.time.at_rest():
             await asyncio.sleep(retry.delay)
         return retry
 
@@ -857,7 +857,7 @@ class MeteredModel(FollowedMethods, OwnedModel):
                 streamed=terms.streamed,
                 attempt=attempt.used.attempt,
             ),
-            **attributes.label_attributes(*attempt.scope.labels),
+            **attributes.label_attributes(*attempt.scope.bounds.labels),
         )
 
 

@@ -32,7 +32,7 @@ def outside_of_time_limits() -> Iterator[None]:
     if scope is None:
         yield
         return
-    with scope.setting_up():
+    with scope.time.setting_up():
         yield
 
 

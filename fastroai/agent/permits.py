@@ -50,7 +50,7 @@ class RequestPermit(Permit):
         """Make the permit for a request in `scope`, of an agent with `breaker`."""
         super().__init__(scope, terms.provider, terms.model)
         self._terms = terms
-        self._limits = limits_for(terms.provider, scope.provider_limits)
+        self._limits = limits_for(terms.provider, scope.bounds.provider_limits)
         self._guards = guards_of(terms.provider, self._limits, breaker, scope.name)
 
     async def wait(self) -> None:
@@ -72,7 +72,7 @@ class RequestPermit(Permit):
         health: Health = "well"
         failure, tokens = "", None
         if error is not None:
-            health = health_of(error, self._model, attempt_ran_out=self._scope.attempt_ran_out)
+            health = health_of(error, self._model, attempt_ran_out=self._scope.time.attempt_ran_out)
             failure = attributes.error_summary(error)
             tokens = self._heed(error)
         if response is not None:

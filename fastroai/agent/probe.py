@@ -74,7 +74,7 @@ async def first_request(
 
     Raises the errors of preparing the request.
     """
-    options = {**arguments, "capabilities": [*(call.capabilities or ()), _UNSEEN, _Probe()]}
+    options = {**arguments, "capabilities": [*(call.options.get("capabilities") or ()), _UNSEEN, _Probe()]}
     async with agent.iter(call.prompt, output_type=call.output_type, **options) as run:
         try:  # in here: a run that is left early is no failed run, so no hook hears of it
             async for _ in run:
@@ -146,7 +146,7 @@ def _found(
         shortest_answer=0 if facts.output_schema.allows_none else 1,
         most_answers=most,
         why_more=why,
-        settings_vary=callable(call.model_settings)
+        settings_vary=callable(call.options.get("model_settings"))
         or (facts.agent is not None and callable(facts.agent.model_settings)),
         code=tuple(code),
     )

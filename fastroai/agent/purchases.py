@@ -43,7 +43,7 @@ async def buy(
             retry = rules.next(error, made, scope) if is_transport_failure(error) else None
             if retry is None:
                 raise
-        with nullcontext() if scope is None else scope.at_rest():
+        with nullcontext() if scope is None else scope.time.at_rest():
             await asyncio.sleep(retry.delay)
         made = retry.used
 

@@ -50,6 +50,7 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.runtime.scope import current_tool_calls
+from fastroai.store.as_json import as_json
 from fastroai.store.changes import call_changed, keeps_answer
 from fastroai.store.declarations import digest
 from fastroai.store.effect import effect
@@ -57,7 +58,6 @@ from fastroai.store.log import Log, log_of, run_of
 from fastroai.store.memo import ChargeOnRecord, KnownCall, agent_call_key
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
-from fastroai.store.telling import as_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,8 @@ def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     if known is None:
         scope.count_agent_call()
     else:
-        scope.count_known_agent_call(known)
+        known.add(scope.spending.charges)
+        scope.recount((), (known,))
 
 
 def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:

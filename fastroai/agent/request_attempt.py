@@ -180,7 +180,7 @@ class RequestAttempt:
         self.started = perf_counter()  # loading them is no wait for a provider or a budget
         breaker = None if self.run is None else self.run.circuit_breaker
         # Limits of providers per minute do not count batches: see BATCH_LIMITS in usage/facts/billing.py.
-        if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
+        if self.terms.kind == "batch" or (breaker is None and not self.scope.bounds.provider_limits):
             self.reservation = await or_wait(
                 self.scope,
                 admit(self.scope, self.terms),  # pyright: ignore[reportArgumentType]
@@ -285,7 +285,7 @@ class RequestAttempt:
             record = self._record("unmeasured", response=response, cost=cost)
             self.charge = self.reservation.charge_unmeasured(replace(record, error=_why(record, cost)))
         else:
-            if self.scope.step_id is not None:
+            if self.scope.step is not None:
                 self.scope.note_answer()
             record = self._record("settled", response=response, cost=cost)
             if self.lowered_to is not None and self._is_beginning(record):
@@ -498,7 +498,7 @@ class RequestAttempt:
     def mark_retried(self) -> None:
         """Note that another attempt follows."""
         if self.charge is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 self.charge.mark("retried")
 
     def _record(
@@ -530,8 +530,8 @@ class RequestAttempt:
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
             variant=self.scope.variant,
-            tags=self.scope.labels.tags,
-            tenant=self.scope.labels.tenant,
+            tags=self.scope.bounds.labels.tags,
+            tenant=self.scope.bounds.labels.tenant,
             attempt=self.used.attempt,
             backoff_ms=self.backoff_ms,
             waited_ms=self.waited_ms,

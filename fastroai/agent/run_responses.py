@@ -82,7 +82,6 @@ def charge_unmetered(scope: Scope, response: ModelResponse, calculator: CostCalc
     model, provider = response.model_name or "", response.provider_name or ""
     cost = calculator.cost_of(response, model=model, provider=provider, stated_usd=stated_cost(response))
     known = cost.cost_usd if cost.complete else cost.most_usd
-    tags, tenant = scope.labels
     record = RequestRecord(
         model=model,
         provider=provider,
@@ -91,14 +90,10 @@ def charge_unmetered(scope: Scope, response: ModelResponse, calculator: CostCalc
         bound_tokens=tokens_of(response).total_tokens,
         response_model=response.model_name,
         response_id=response.provider_response_id,
-        agent=scope.name if scope.kind == "agent" else None,
-        step_id=scope.step_id,
-        variant=scope.variant,
-        tags=tags,
-        tenant=tenant,
         finish_reason=response.finish_reason,
         error="its request was sent without the meter of its run",
     )
+    record = scope.labelled(record)
     logger.warning(
         "%s: a response of %s came by a request that was not metered, so the cost is incomplete; "
         "give the code that has sent it Metered().model(...), or ctx.model",

@@ -81,7 +81,6 @@ def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_re
     """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
     if is_refused and _is_limited(scope):
         refuse_in_runs(call, "ask whether a newer version of FastroAI counts it")
-    tags, tenant = scope.labels
     unseen = RequestCost(unpriced_units=(call,))
     record = RequestRecord(
         model=str(model.model_name),
@@ -89,19 +88,14 @@ def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_re
         outcome="unmeasured",
         kind="request" if is_refused else "spend",
         bound_usd=None if is_refused else Decimal(0),
-        agent=scope.name if scope.kind == "agent" else None,
-        step_id=scope.step_id,
-        variant=scope.variant,
-        tags=tags,
-        tenant=tenant,
         started_at=datetime.now(UTC),
         error=f"the account does not see what {call} sends",
     )
-    scope.charge(unseen.on(record))
+    scope.charge(unseen.on(scope.labelled(record)))
     calculator.warn_incomplete(unseen, record.model, record.provider)
 
 
 def _is_limited(scope: Scope) -> bool:
     """Return whether a budget or a spend limit around a scope counts money, tokens or requests."""
-    accounts = () if scope.account is None else scope.account.lineage()
-    return bool(scope.ceilings) or any(account.room != NO_LIMIT for account in accounts)
+    bounds = scope.bounds
+    return bool(bounds.ceilings) or any(account.room != NO_LIMIT for account in bounds.accounts)

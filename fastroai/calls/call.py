@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fastroai.errors import ConfigurationError
@@ -13,24 +13,12 @@ from fastroai.runtime.facts import Asks
 from fastroai.runtime.labels import NO_LABELS, Labels
 
 if TYPE_CHECKING:
-    from pydantic_ai import (
-        AgentCapability,
-        AgentModelSettings,
-        AgentRetries,
-        AgentSpec,
-        CancellationToken,
-        Conversation,
-        UsageLimits,
-    )
     from pydantic_ai.agent import EventStreamHandler
-    from pydantic_ai.agent.abstract import AgentMetadata
     from pydantic_ai.messages import ModelMessage, UserContent
-    from pydantic_ai.models import Model
     from pydantic_ai.output import OutputSpec
-    from pydantic_ai.tools import DeferredToolResults
-    from pydantic_ai.toolsets import AbstractToolset
-    from pydantic_ai.usage import RunUsage
+    from typing_extensions import Unpack
 
+    from fastroai.calls.options import PassedOptions, RequestOptions
     from fastroai.calls.response import ChatResponse
     from fastroai.calls.stream import ChatStream
     from fastroai.tracing import Tracer
@@ -43,37 +31,27 @@ OutputT = TypeVar("OutputT")
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 
+def _no_options() -> PassedOptions[Any]:
+    return {}
+
+
 @dataclass(slots=True, kw_only=True)
 class AgentCall:
     """The arguments of one agent call: PydanticAI's run arguments and FastroAI's own.
 
     A call is never changed. It is not frozen only because a frozen one takes longer to make.
 
-    Internal to the library: `FastroAgent.run` and `StepContext.run` have them all as real parameters.
-    The types of `deps`, `instructions` and the like are checked there, where the editor sees them.
+    Internal to the library. The types of `deps`, `instructions` and the like are checked where people give
+    them: in the signatures of `FastroAgent.run` and `StepContext.run`.
     """
 
     prompt: Prompt
-    output_type: OutputSpec[Any] | None = None
-    conversation: Conversation | None = None
-    message_history: Sequence[ModelMessage] | None = None
-    deferred_tool_results: DeferredToolResults | None = None
-    conversation_id: str | None = None
-    run_id: str | None = None
-    model: Model | str | None = None
-    instructions: object = None
     deps: object = None
-    model_settings: AgentModelSettings[Any] | None = None
-    usage_limits: UsageLimits | None = None
-    cancellation_token: CancellationToken | None = None
-    usage: RunUsage | None = None
-    metadata: AgentMetadata[Any] | None = None
-    retries: int | AgentRetries | None = None
-    toolsets: Sequence[AbstractToolset[Any]] | None = None
+    message_history: Sequence[ModelMessage] | None = None
+    output_type: OutputSpec[Any] | None = None
+    options: PassedOptions[Any] = field(default_factory=_no_options)
+    """PydanticAI's other run options, those that were given, as they are passed on to it."""
     event_stream_handler: EventStreamHandler[Any] | None = None
-    capabilities: Sequence[AgentCapability[Any]] | None = None
-    workspace: object = None
-    spec: dict[str, Any] | AgentSpec | None = None
     tracer: Tracer | None = None
     timeout: Duration | None = None
     """Seconds for this attempt, set for this call; `None` for the agent's own setting or the default."""
@@ -101,6 +79,10 @@ class AgentCall:
     def for_attempt(self, attempt: int) -> AgentCall:
         """Return the same call with this number of the attempt."""
         return self if attempt == self.attempt else replace(self, attempt=attempt)
+
+    def with_options(self, **options: Unpack[RequestOptions[Any]]) -> AgentCall:
+        """Return the same call with these options of PydanticAI in place of its own."""
+        return replace(self, options={**self.options, **options})
 
 
 @runtime_checkable

@@ -77,8 +77,9 @@ class ChatResponse(Generic[OutputDataT]):
     ) -> ChatResponse[OutputDataT]:
         """Make the response from PydanticAI's result and the scope in which the call was made."""
         final = result.response
-        with scope.lock:
-            usage, records, agent_calls = scope.usage.copy(), tuple(scope.records), scope.agent_calls
+        with scope.tree.lock:
+            spent = scope.spending
+            usage, records, agent_calls = spent.usage.copy(), tuple(spent.records), spent.agent_calls
         return cls(
             output=result.output,
             model=final.model_name or "",

@@ -35,7 +35,7 @@ async def opened_flow_store(
     place: str | None, may_be_new: bool = False
 ) -> AsyncGenerator[tuple[RunStore, str]]:
     """Open the store of flows and return it with its place: the store at `place`, or the default one."""
-    from fastroai.workflows.server.home import private_file
+    from fastroai.workflows.server.user_files import private_file
 
     place = default_place() if place is None else place
     if may_be_new and kind_and_place(place)[0] == "sqlite":

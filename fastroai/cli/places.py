@@ -54,6 +54,6 @@ def _place_in(file: Path) -> str | None:
 
 
 def _own_store() -> str:
-    from fastroai.workflows.server.home import home_store
+    from fastroai.workflows.server.user_files import user_store
 
-    return home_store()
+    return user_store()

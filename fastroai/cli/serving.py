@@ -27,9 +27,9 @@ async def serve(
         raise MissingExtraError("the MCP server", "mcp", "mcp, version 2") from error
     from fastroai.workflows.flows import WorkflowRuns
     from fastroai.workflows.server.app import workflow_server
-    from fastroai.workflows.server.desk import Desk
-    from fastroai.workflows.server.home import sealing_key
+    from fastroai.workflows.server.context import ServerContext
     from fastroai.workflows.server.serving import HttpPlace, log_to_stderr, serve_http, serve_stdio
+    from fastroai.workflows.server.user_files import sealing_key
 
     root = existing_folder("--workspace", workspace)
     place = None if http is None else HttpPlace.of(http, allowed_hosts)
@@ -38,6 +38,6 @@ async def serve(
     log_to_stderr()
     async with opened_flow_store(store, may_be_new=True) as (opened, where):
         runs = WorkflowRuns(opened, workspace=root, codec=codec_at(codec))
-        server = workflow_server(Desk(runs, root, trusts_client), sealing_key(where, key_file))
+        server = workflow_server(ServerContext(runs, root, trusts_client), sealing_key(where, key_file))
         await (serve_stdio(server) if place is None else serve_http(server, place))
     return OK

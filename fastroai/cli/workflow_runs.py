@@ -23,9 +23,9 @@ from fastroai.plain_text import plain, plain_json
 from fastroai.runs.openings import OnExisting
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
+from fastroai.store.as_json import as_json as in_json
 from fastroai.store.history import RunHistory
 from fastroai.store.opening import shown_place
-from fastroai.store.telling import as_json as in_json
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.spec.document import FieldSpec
 from fastroai.workflows.workflow import Workflow

@@ -93,7 +93,8 @@ class Asker(Generic[T]):
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             is_last = number > self.retries
-            scope_of(context).mark_records(attempt.records, "failed" if is_last else "retried")
+            with (scope := scope_of(context)).tree.lock:
+                scope.spending.mark_records(attempt.records, "failed" if is_last else "retried")
             if is_last:
                 raise failure
             draft.retry_reasons.append("; ".join(wrong))
@@ -109,7 +110,7 @@ class Asker(Generic[T]):
         if self._shapes:
             return self._shapes[0]
         prompt = compiled.content if not self.is_own_agent else ""
-        call = self.call(AgentCall(prompt=prompt, model=self.model, deps=context.deps))
+        call = self.call(AgentCall(prompt=prompt, deps=context.deps, options={"model": self.model}))
         shape = await self.agent.fingerprint_call(call)
         if self.is_own_agent and shape is not None:
             self._shapes.append(shape)
@@ -120,14 +121,14 @@ class Asker(Generic[T]):
 
         If the prompt is not known, `unknown_prompt` says why, and the estimate is for any prompt.
         """
-        call = self.call(AgentCall(prompt=prompt, model=self.model, deps=deps))
+        call = self.call(AgentCall(prompt=prompt, deps=deps, options={"model": self.model}))
         return await self.agent.estimate_call(call, unknown_prompt=unknown_prompt)
 
     def call(self, call: AgentCall) -> AgentCall:
         """Return a call that asks for the output of this function."""
         if self.is_own_agent:
             return call
-        return replace(call, output_type=self.answers.output_type, retries={"output": 0})
+        return replace(call.with_options(retries={"output": 0}), output_type=self.answers.output_type)
 
     def read(self, text: str) -> Answer[T] | None:
         """Return an answer from the text that was kept; `None` if it is not good enough now."""

@@ -43,12 +43,12 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
+from fastroai.store.as_json import as_json
 from fastroai.store.changes import call_changed, keeps_answer
 from fastroai.store.declarations import changed_parts
 from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
-from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator
@@ -215,7 +215,7 @@ async def _perform_inside(
             if not changed or keeps_answer(run, scope, place, changed, attempt=known.attempt):
                 return _given_back(call, known, changed, run)
             CallsOnRecord.of(run.recorded).attempts[place] = known.attempt + 1
-        restored = 0 if run is None else scope.charge_count
+        restored = 0 if run is None or not scope.has_spent else len(scope.spending.charges)
         return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
     finally:
         if calls is not None:
@@ -283,7 +283,7 @@ class _Performance(BaseStep[Any, T]):
         self.call, self.body, self.scope, self.place = call, body, scope, place
         self.flow, self.calls, self.known, self.restored = flow, calls, known, restored
         self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
-        self.draft.labels, self.draft.row = scope.labels, current_row.get()
+        self.draft.labels, self.draft.row = scope.bounds.labels, current_row.get()
         self.began = perf_counter()
 
     def perform(self, around: StepContext[Any] | None) -> Coroutine[Any, Any, T]:
@@ -365,8 +365,8 @@ class _Performance(BaseStep[Any, T]):
 
     async def _ended_with(self, raised: BaseException) -> None:
         # The time limit of a scope around has cancelled this call, and raises where that scope ends.
-        limits = (one.out_of_time for one in self.scope.lineage())
-        error = next(filter(None, limits), raised)
+        clock = self.scope.time.ran_out
+        error = raised if clock is None else clock.exceeded()
         has_changed = any(isinstance(leaf, CallChangedError) for leaf in leaves(error))
         if (
             self.flow is not None and not has_changed
@@ -420,7 +420,7 @@ class _Performance(BaseStep[Any, T]):
 
     def _spent_since(self, charge: int) -> Usage:
         """Return the spending from the charge with this index on."""
-        return Usage.of(self.scope.records[charge:])
+        return Usage.of(self.scope.spending.records[charge:])
 
     def _sums_for_log(self) -> _Sums:
         """Return the sums of all spending that no earlier end of the call on record says."""

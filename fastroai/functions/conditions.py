@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
@@ -14,9 +15,7 @@ from fastroai.contracts.brief import one_line
 from fastroai.contracts.contract import Condition, as_checks, name_of
 from fastroai.errors import ConfigurationError, FastroAIError, nearest_hint
 from fastroai.functions.declared import DeclaredType
-from fastroai.functions.eliding import Eliding
-from fastroai.functions.expression_types import ExpressionTypes
-from fastroai.functions.noting import NotingLambda
+from fastroai.functions.quotes import brief_without_opaque, message_without_opaque
 from fastroai.functions.sources import source_of
 
 _OfInputs = (
@@ -60,31 +59,22 @@ class _OneCondition:
         function: Callable[..., object] = check.function
         self.function: Final = function
         self._is_lambda: Final = isinstance(function, FunctionType) and function.__name__ == "<lambda>"
-        source = source_of(function) if self._is_lambda else None
-        self._reading: Final = (
-            None
-            if source is None or not isinstance(function, FunctionType)
-            else NotingLambda(function, source)
-        )
         self._option = option
-        self._description = one_line(check.description) if described else ""
-        self._types = types
+        self._opacities = {name: of.opacity for name, of in types.items()}
         self._renamed = renamed
-        body = None if self._reading is None else self._reading.body
-        self._eliding = Eliding({name: of.opacity for name, of in types.items()}, body)
+        self.name: Final = self._named(one_line(check.description) if described else "")
+        """Its name in errors: its description, its source, or the name of its function."""
 
-    def problems(self) -> list[str]:
-        """Return the problems of a lambda: attributes that it reads and that its parameters' types lack."""
-        if self._reading is None:
-            return []
-        types = ExpressionTypes({name: of.annotation for name, of in self._types.items()})
-        types.of(self._reading.body)
-        return [f"{self._option}: {self.name}: {problem}" for problem in types.problems]
-
-    @property
-    def name(self) -> str:
-        """The name of the condition in errors: its description, its source, or the name of its function."""
-        return self._described(None if self._reading is None else self._reading.body)
+    def _named(self, description: str) -> str:
+        source = source_of(self.function) if self._is_lambda else None
+        if isinstance(source, ast.Lambda):
+            text = ast.unparse(_Renaming(self._renamed).visit(copy.deepcopy(source.body)))
+            return f"{description}: {text}" if description else text
+        if description:
+            return description
+        name = name_of(_inner(self.function))
+        said = "" if self._is_lambda else _first_line(_inner(self.function))
+        return f"{name} ({said})" if said else name
 
     def violation(self, arguments: Sequence[object], named: Mapping[str, object]) -> str | None:
         """Return why the condition does not hold; `None` if it holds.
@@ -95,25 +85,20 @@ class _OneCondition:
         Raises:
             ConfigurationError: the condition returned anything else, or a value that has to be awaited.
         """
-        notes: Mapping[int, object] = {}
+        values = {**dict(zip(self._renamed, arguments, strict=False)), **named}
         try:
-            if self._reading is None:
-                value = self.function(*arguments, **named)
-            else:
-                value, notes = self._reading(arguments, named)
+            value = self.function(*arguments, **named)
         except (AssertionError, ValueError) as error:
             if isinstance(error, FastroAIError):
                 self._raise_noted(error)
-            return self._violated(self.name, self._said(error, arguments, named))
+            said = message_without_opaque(one_line(str(error)), values, self._opacities)
+            return f"{self._option}: {self.name}: {said}" if said else f"{self._option}: {self.name}"
         except Exception as error:
             self._raise_noted(error)
-        if value is True or self._holds(value):
+        if self._holds(value):
             return None
-        if self._reading is None:
-            shown = self._arguments(arguments, named) if self._is_lambda else ""
-            return self._violated(self.name, f" ({shown})" if shown else "")
-        failing, telling = self._reading.failing(notes)
-        return self._violated(self._described(failing), self._actual(failing, telling))
+        shown = self._shown(values) if self._is_lambda else ""
+        return f"{self._option}: {self.name} ({shown})" if shown else f"{self._option}: {self.name}"
 
     def _holds(self, value: object) -> bool:
         if value is True or value is False:
@@ -141,43 +126,26 @@ class _OneCondition:
         error.__dict__[_FAULT] = True
         raise error
 
-    def _violated(self, what: str, why: str) -> str:
-        return f"{self._option}: {what}{why}"
-
-    def _described(self, node: ast.expr | None) -> str:
-        if node is not None and self._reading is not None:
-            text = self._reading.text_of(node, self._renamed)
-            return f"{self._description}: {text}" if self._description else text
-        if self._description:
-            return self._description
-        name = name_of(_inner(self.function))
-        said = "" if self._is_lambda else _first_line(_inner(self.function))
-        return f"{name} ({said})" if said else name
-
-    def _actual(self, failing: ast.expr, telling: Mapping[ast.expr, object]) -> str:
-        assert self._reading is not None
-        shown: dict[str, str] = {}
-        for node, value in telling.items():
-            text = "" if node is failing else self._reading.text_of(node, self._renamed)
-            shown[text] = self._eliding.shown(node, value)
-        if len(shown) == 1:
-            return f" (actual: {next(iter(shown.values()))})"
-        told = ", ".join(f"{text} = {value}" if text else value for text, value in shown.items())
-        return f" (actual: {told})" if told else ""
-
-    def _said(self, error: Exception, arguments: Sequence[object], named: Mapping[str, object]) -> str:
-        said = self._eliding.message(one_line(str(error)), self._values(arguments, named))
-        return f": {said}" if said else ""
-
-    def _arguments(self, arguments: Sequence[object], named: Mapping[str, object]) -> str:
-        values = self._values(arguments, named)
+    def _shown(self, values: Mapping[str, object]) -> str:
         return ", ".join(
-            f"{self._renamed.get(name, name)} = {self._eliding.variable(name, value)}"
+            f"{self._renamed.get(name, name)} = {brief_without_opaque(value, self._opacities.get(name))}"
             for name, value in values.items()
         )
 
-    def _values(self, arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
-        return {**dict(zip(self._renamed, arguments, strict=False)), **named}
+
+class _Renaming(ast.NodeTransformer):
+    """Gives variables other names, also those of the same name in comprehensions and inner lambdas."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self._names.get(node.id, node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg = self._names.get(node.arg, node.arg)
+        return node
 
 
 class Postcondition:
@@ -206,7 +174,6 @@ class Postcondition:
                 types={} if returns is None else {parameter: returns},
                 renamed={parameter: self.subject},
             )
-            self.problems.extend(condition.problems())
             self._conditions.append(condition)
 
     @property
@@ -254,7 +221,6 @@ class Precondition:
             types = {name: parameters[name] for name in taken}
             condition = _OneCondition(self.option, check, described=described, types=types, renamed={})
             self.problems.extend(f"{self.option}: {condition.name}: {problem}" for problem in lacking)
-            self.problems.extend(condition.problems())
             self._conditions.append((condition, taken))
 
     def violations(self, inputs: Mapping[str, object]) -> list[str]:

@@ -61,10 +61,10 @@ class Inference(Generic[T]):
 
     def _set_by_budgets(self) -> tuple[list[str], int | None]:
         """Return the settings of budgets that change requests: fallback models, the lowest `max_tokens`."""
-        account = scope_of(self.context).account
-        if account is None:
+        bounds = scope_of(self.context).bounds
+        if bounds.account is None:
             return [], None
-        budgets = [each.budget for each in account.lineage()]
+        budgets = [account.budget for account in bounds.accounts]
         fallbacks = [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
         limits = [one for budget in budgets if (one := budget.max_tokens_per_request) is not None]
         return fallbacks, min(limits, default=None)

@@ -210,7 +210,7 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             "output": self._contract_hash,
         }
         if self._brought is not None:  # whose instructions and model can be overridden for a while
-            return {**self._brought.declared_for(AgentCall(prompt=None, model=model)), **texts}
+            return {**self._brought.declared_for(AgentCall(prompt=None, options={"model": model})), **texts}
         known_as = model if model is None or isinstance(model, str) else id(model)
         if (known := self._declared.get(known_as)) is None:
             heat = None if declared.temperature is None else {"temperature": declared.temperature}

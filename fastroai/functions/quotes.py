@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
-from fastroai.functions.opacity import ELIDED, one_line_json
+from fastroai.contracts.brief import brief
+from fastroai.functions.opacity import ELIDED, Opacity, one_line_json, without_opaque
 
 _SHORTEST: Final = 12
 """Letters and digits of a quote that cannot be a coincidence. A whole value can be shorter."""
@@ -34,6 +35,43 @@ def values_in(data: str | None) -> list[JsonValue]:
     The keys of that JSON are not opaque: they are the names of parameters, and paths in these.
     """
     return [] if data is None else [*from_json(data.rpartition("\n")[2]).values()]
+
+
+def brief_without_opaque(value: object, opacity: Opacity | None) -> str:
+    """Return a value in short, with `<opaque>` in place of its opaque parts."""
+    if opacity is None:
+        return brief(value)
+    if opacity.is_whole:
+        return ELIDED
+    try:
+        return brief(without_opaque(_json_of(value), opacity, "", lambda path, part: ELIDED))
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return ELIDED
+
+
+def message_without_opaque(
+    text: str, values: Mapping[str, object], opacities: Mapping[str, Opacity | None]
+) -> str:
+    """Return a text that code of the user made of `values`, without quotes of their opaque parts."""
+    hidden: list[JsonValue] = []
+
+    def collect(path: str, part: JsonValue) -> JsonValue:
+        hidden.append(part)
+        return None
+
+    for name, value in values.items():
+        if (opacity := opacities.get(name)) is not None:
+            try:
+                without_opaque(_json_of(value), opacity, "", collect)
+            except (PydanticSerializationError, ValueError, RecursionError):
+                return ELIDED
+    [text] = Quotes(hidden).left_out([text])
+    return text
+
+
+def _json_of(value: object) -> JsonValue:
+    made: JsonValue = to_jsonable_python(value, by_alias=False, bytes_mode="base64")
+    return made
 
 
 def _texts_in(value: JsonValue) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Checks of the declaration of a function or flow, before anything is called.
 
 Each check returns its problems, a sentence each, so that one `CompileError` has all of them. Conditions check
-by themselves what their lambdas read: see `problems` of `Postcondition` and `Precondition`.
+their parameters by themselves: see `problems` of `Postcondition` and `Precondition`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import ast
 import builtins
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType, ModuleType
-from typing import Any
+from types import FunctionType, ModuleType, UnionType
+from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
-from typing_extensions import is_typeddict
+from pydantic import BaseModel
+from typing_extensions import TypeAliasType, get_type_hints, is_typeddict
 
 from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import nearest_hint
-from fastroai.functions.expression_types import alternatives, fields_of
 from fastroai.functions.sources import source_of
 
 
@@ -30,7 +30,7 @@ def call_problems(option: str, function: Callable[..., object], kind: type) -> l
         return []
     called = {
         ast.unparse(call.func): _value_of(call.func, function)
-        for call in ast.walk(source.node)
+        for call in ast.walk(source)
         if isinstance(call, ast.Call)
     }
     return [
@@ -70,22 +70,49 @@ def agreement_problems(agree_on: str | None, returns: Annotation) -> list[str]:
         return []
     if not isinstance(agree_on, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         return [f"agree_on={agree_on!r}: expected the name of a field"]
-    of = [*alternatives(returns)]
+    of = [*_alternatives(returns)]
     for name in agree_on.split("."):
         classes = [outer_class(one) for one in of]
         if not all(isinstance(one, type) for one in classes) or any(map(_has_any_key, classes)):
             return []
-        members = [fields_of(one)[name] for one in classes if name in fields_of(one)]
+        members = [_fields_of(one)[name] for one in classes if name in _fields_of(one)]
         if not members:
-            known = {field for one in classes for field in fields_of(one)}
+            known = {field for one in classes for field in _fields_of(one)}
             names = " | ".join(one.__name__ for one in classes)
             return [f"agree_on={agree_on!r}: {names} has no field {name!r}.{nearest_hint(name, known)}"]
-        of = [one for member in members for one in alternatives(member)]
+        of = [one for member in members for one in _alternatives(member)]
     return []
 
 
 def _has_any_key(of: type) -> bool:
     return issubclass(of, Mapping) and not is_typeddict(of)
+
+
+def _alternatives(annotation: Annotation) -> Iterator[Annotation]:
+    """Yield the members of a union, or the type itself, without metadata."""
+    origin: Any = get_origin(annotation)
+    if isinstance(annotation, TypeAliasType):
+        yield from _alternatives(annotation.__value__)
+    elif isinstance(annotation, NewType):
+        yield from _alternatives(annotation.__supertype__)
+    elif origin is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _alternatives(one)
+    else:
+        yield type(None) if annotation is None else annotation
+
+
+def _fields_of(of: type) -> Mapping[str, Annotation]:
+    """Return the annotated attributes of a class, or the keys of a TypedDict, by name; empty if unknown."""
+    if issubclass(of, BaseModel):
+        return {name: field.annotation for name, field in of.model_fields.items()}
+    try:
+        return get_type_hints(of)
+    except Exception:  # evaluating an annotation can raise anything
+        written = [vars(one).get("__annotations__", {}) for one in of.__mro__]
+        return {name: Any for names in written for name in names}
 
 
 def flow_problems(function: Callable[..., object]) -> list[str]:

@@ -28,80 +28,29 @@ if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import OnBranchFailure as OnBranchFailure
     from fastroai.graphs.shape.plan import OnConflict as OnConflict
     from fastroai.graphs.shape.plan import Reducer as Reducer
-    from fastroai.runs.driving import DrivenRuns as DrivenRuns
-    from fastroai.runs.driving import DrivenState as DrivenState
-    from fastroai.runs.driving import Due as Due
-    from fastroai.runtime.facts import AnswerGiven as AnswerGiven
-    from fastroai.runtime.facts import FailureFacts as FailureFacts
-    from fastroai.runtime.facts import QuestionAsked as QuestionAsked
-    from fastroai.runtime.facts import ReasonCode as ReasonCode
-    from fastroai.runtime.facts import RunFinished as RunFinished
-    from fastroai.runtime.facts import RunStarted as RunStarted
-    from fastroai.runtime.facts import StepCancelled as StepCancelled
-    from fastroai.runtime.facts import StepFailed as StepFailed
-    from fastroai.runtime.facts import StepFinished as StepFinished
-    from fastroai.runtime.facts import StepHalted as StepHalted
-    from fastroai.runtime.facts import StepSkipped as StepSkipped
-    from fastroai.runtime.facts import StepStarted as StepStarted
-    from fastroai.runtime.facts import Wait as Wait
     from fastroai.steps.visits import NodeFailure as NodeFailure
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".agents.agent_node": ("AgentNode",),
-        ".agents.judging": (
-            "Ruling",
-            "Verdict",
-        ),
-        ".conversation.conversation": ("GraphConversation",),
-        ".facts": (
-            "BranchTimedOut",
-            "EdgesResolved",
-            "MessagesAdded",
-            "ValueWritten",
-        ),
-        ".graph": ("Graph",),
-        ".machine.branches": ("GraphPath",),
-        ".machine.events": ("Ending",),
-        ".machine.routing": ("EdgeOutcome",),
-        ".machine.sends": ("Send",),
-        ".result": (
-            "GraphQuality",
-            "GraphResult",
-            "GraphStream",
-            "GraphUsage",
-        ),
-        ".shape.edge": (
-            "Edge",
-            "When",
-        ),
-        ".shape.node": ("Node",),
-        ".shape.plan": (
-            "OnBranchFailure",
-            "OnConflict",
-            "Reducer",
-        ),
-        "fastroai.runs.driving": (
-            "DrivenRuns",
-            "DrivenState",
-            "Due",
-        ),
-        "fastroai.runtime.facts": (
-            "AnswerGiven",
-            "FailureFacts",
-            "QuestionAsked",
-            "ReasonCode",
-            "RunFinished",
-            "RunStarted",
-            "StepCancelled",
-            "StepFailed",
-            "StepFinished",
-            "StepHalted",
-            "StepSkipped",
-            "StepStarted",
-            "Wait",
-        ),
-        "fastroai.steps.visits": ("NodeFailure",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".agents.agent_node": ("AgentNode",),
+            ".agents.judging": ("Ruling", "Verdict"),
+            ".conversation.conversation": ("GraphConversation",),
+            ".facts": ("BranchTimedOut", "EdgesResolved", "MessagesAdded", "ValueWritten"),
+            ".graph": ("Graph",),
+            ".machine.branches": ("GraphPath",),
+            ".machine.sends": ("Send",),
+            ".result": ("GraphResult", "GraphStream", "GraphUsage"),
+            ".shape.edge": ("Edge",),
+            ".shape.node": ("Node",),
+        },
+        unlisted={
+            ".machine.events": ("Ending",),
+            ".machine.routing": ("EdgeOutcome",),
+            ".result": ("GraphQuality",),
+            ".shape.edge": ("When",),
+            ".shape.plan": ("OnBranchFailure", "OnConflict", "Reducer"),
+            "fastroai.steps.visits": ("NodeFailure",),
+        },
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic
@@ -19,7 +19,6 @@ from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
-from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence
 from fastroai.graphs.machine.sends import Send
@@ -39,7 +38,6 @@ from fastroai.human.answers import answers_to
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
 from fastroai.runs.door import FrontDoor, check_config, check_version
-from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.quoting import Reserve
@@ -464,15 +462,6 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return GraphStream(
             lambda listener: self._resume(request.heard_by(listener), store, busy, force=force, also=answered)
         )
-
-    def driven(self, *, store: RunStoreLike | None = None) -> DrivenRuns:
-        """Return the runs of this graph whose nodes you run yourself. See `DrivenRuns`.
-
-        Args:
-            store: The store that has the runs; by default that of the config.
-        """
-        keeper = self._keeper(needed_store(store, self.config.store))
-        return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: RunStoreLike | None = None) -> tuple[Question, ...]:
         """Return the questions that a paused run asks people, who can answer in any process.

@@ -66,10 +66,10 @@ def answer_entry(
             )
         return ()
     question = asked[_asked(run_id, list(asked), answer, node)]
-    return (answer_to(setup, question, answer, codec=codec),)
+    return (_answer_to(setup, question, answer, codec=codec),)
 
 
-def answer_to(
+def _answer_to(
     setup: GraphSetup, asked: QuestionAsked, answer: object, *, codec: PayloadCodec | None
 ) -> AnswerGiven:
     """Check an answer, and return it in its stored form.

@@ -15,10 +15,10 @@ from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
+from fastroai.graphs.machine.likely_mistakes import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import VisitData
 from fastroai.graphs.machine.routing import Choice, Unevaluated
-from fastroai.graphs.machine.surprises import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.visit import OpenVisit

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from fastroai.store.open_questions import Answer as Answer
     from fastroai.store.open_questions import Question as Question
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".inbox": ("Inbox",),
-        ".messages": ("send_message",),
-        ".sinks": ("to_console",),
-        ".waiting": ("Awaited", "StepWait"),
-        "fastroai.store.open_questions": ("Answer", "Question"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".inbox": ("Inbox",),
+            ".messages": ("send_message",),
+            ".sinks": ("to_console",),
+            ".waiting": ("Awaited", "StepWait"),
+            "fastroai.store.open_questions": ("Answer", "Question"),
+        },
+    )

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -67,6 +68,10 @@ def json_schema_of(option: str, declared: object) -> dict[str, Any]:
     raise ConfigurationError(option, declared, "a type with a JSON Schema, such as bool")
 
 
+prepared_answers: Final = WeakKeyDictionary[Scope, "PreparedAnswers"]()
+"""The answers that a test has prepared, by the scope in which the questions are asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedAnswers:
     """The answers that a test gives beforehand to the questions of a step, by their texts or names."""
@@ -76,8 +81,8 @@ class PreparedAnswers:
     @staticmethod
     def around(scope: Scope | None) -> PreparedAnswers | None:
         """Return the answers that a scope has; `None` if people are asked."""
-        answers = None if scope is None else scope.answers
-        return answers if isinstance(answers, PreparedAnswers) else None
+        scopes = () if scope is None or not prepared_answers else scope.lineage()
+        return next((prepared_answers[one] for one in scopes if one in prepared_answers), None)
 
     def answer(self, asked: Ask) -> object:
         """Return the answer to a question, checked as that of a person is.

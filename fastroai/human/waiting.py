@@ -66,6 +66,7 @@ class Awaited(ABC, Generic[T_co]):
         """Return the end of the wait; `None` if it is not over, so that the step halts.
 
         This is called when the step first waits, and each time that it runs again until the wait is over.
+        Without `wait.look_again`, `wake` leaves the run alone until somebody resumes it.
         """
 
     def result(self, ended: WaitEnded, wait: StepWait) -> T_co:
@@ -85,6 +86,9 @@ class Awaited(ABC, Generic[T_co]):
         ended = next((one for one in reversed(known) if isinstance(one, WaitEnded)), None)
         if ended is None:
             ended = await self.look(wait)
+            if not isinstance(ended, WaitEnded | None):
+                expected = "wait.over(value) when the wait is over, else None"
+                raise ConfigurationError(f"{type(self).__name__}.look", ended, expected)
             if ended is None:
                 started = wait._started()
                 log, run = kept_log(scope, started.wait.thing)
@@ -217,7 +221,7 @@ class Sleep(Awaited[None]):
             return None
         if is_new:
             wait._log.note(wait._started())
-        with wait._scope.in_line():
+        with wait._scope.time.in_line():
             await asyncio.sleep(max(0.0, left))
         return wait._ended(None)
 

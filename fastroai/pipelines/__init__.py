@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.graphs.facts import BranchTimedOut as BranchTimedOut
-    from fastroai.graphs.facts import EdgesResolved as EdgesResolved
-    from fastroai.graphs.facts import MessagesAdded as MessagesAdded
-    from fastroai.graphs.facts import ValueWritten as ValueWritten
     from fastroai.pipelines.fallbacks import FallbackOn as FallbackOn
     from fastroai.pipelines.pipeline import Pipeline as Pipeline
     from fastroai.pipelines.result import PipelineResult as PipelineResult
@@ -19,9 +15,6 @@ if TYPE_CHECKING:
     from fastroai.pipelines.router import BasePipeline as BasePipeline
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
     from fastroai.pipelines.stream import PipelineStream as PipelineStream
-    from fastroai.runs.driving import DrivenRuns as DrivenRuns
-    from fastroai.runs.driving import DrivenState as DrivenState
-    from fastroai.runs.driving import Due as Due
     from fastroai.runs.openings import OnExisting as OnExisting
     from fastroai.runs.serving import Service as Service
     from fastroai.runs.turns import OnBusy as OnBusy
@@ -80,119 +73,95 @@ if TYPE_CHECKING:
     from fastroai.steps import FunctionStep as FunctionStep
     from fastroai.steps import PipelineConfig as PipelineConfig
     from fastroai.steps import ResolvedConfig as ResolvedConfig
+    from fastroai.steps import Spend as Spend
     from fastroai.steps import StepConfig as StepConfig
     from fastroai.steps import StepContext as StepContext
     from fastroai.steps import StepUsage as StepUsage
     from fastroai.steps import step as step
     from fastroai.store.declarations import OnChanged as OnChanged
-    from fastroai.workflows.facts import CheckpointRestored as CheckpointRestored
-    from fastroai.workflows.facts import CheckpointSet as CheckpointSet
-    from fastroai.workflows.facts import IterationAborted as IterationAborted
-    from fastroai.workflows.facts import IterationReported as IterationReported
-    from fastroai.workflows.facts import IterationStarted as IterationStarted
-    from fastroai.workflows.facts import SkipRequested as SkipRequested
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "fastroai.graphs.facts": (
-            "BranchTimedOut",
-            "EdgesResolved",
-            "MessagesAdded",
-            "ValueWritten",
-        ),
-        ".fallbacks": ("FallbackOn",),
-        ".pipeline": ("Pipeline",),
-        ".result": (
-            "PipelineResult",
-            "PipelineUsage",
-        ),
-        ".router": (
-            "BasePipeline",
-            "SplitPipeline",
-        ),
-        ".stream": ("PipelineStream",),
-        "fastroai.runs.driving": (
-            "DrivenRuns",
-            "DrivenState",
-            "Due",
-        ),
-        "fastroai.runs.openings": ("OnExisting",),
-        "fastroai.runs.serving": ("Service",),
-        "fastroai.runs.turns": ("OnBusy",),
-        "fastroai.runs.usage": ("StepTiming",),
-        "fastroai.runtime": (
-            "BudgetRefused",
-            "BudgetWaiting",
-            "BudgetWarning",
-            "ContractViolated",
-            "RequestWaited",
-            "RunEvent",
-            "RunFinished",
-            "RunStarted",
-            "SpendRecorded",
-            "StepCancelled",
-            "StepFailed",
-            "StepFinished",
-            "StepHalted",
-            "StepRetried",
-            "StepSkipped",
-            "StepStarted",
-            "TextChunk",
-        ),
-        "fastroai.runtime.facts": (
-            "AgentCallEnded",
-            "AnswerGiven",
-            "AnyFact",
-            "Begins",
-            "CallChanged",
-            "CallLeftOver",
-            "Ends",
-            "Notes",
-            "RunFact",
-            "StepFact",
-            "UnknownFact",
-            "CallEnded",
-            "Fact",
-            "FailureFacts",
-            "OnceDone",
-            "OnceFailed",
-            "OnceStarted",
-            "PauseRequested",
-            "QuestionAsked",
-            "ReasonCode",
-            "ReplayDiverged",
-            "RequestEnded",
-            "RequestSent",
-            "RunResumed",
-            "SpendingRecorded",
-            "StopRequested",
-            "ToolEnded",
-            "Wait",
-            "WaitEnded",
-            "WaitStarted",
-        ),
-        "fastroai.steps": (
-            "BaseStep",
-            "ConversationState",
-            "ConversationStatus",
-            "ExecutionConfig",
-            "FunctionStep",
-            "PipelineConfig",
-            "ResolvedConfig",
-            "StepConfig",
-            "StepContext",
-            "StepUsage",
-            "step",
-        ),
-        "fastroai.store.declarations": ("OnChanged",),
-        "fastroai.workflows.facts": (
-            "CheckpointRestored",
-            "CheckpointSet",
-            "IterationAborted",
-            "IterationReported",
-            "IterationStarted",
-            "SkipRequested",
-        ),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".pipeline": ("Pipeline",),
+            ".result": ("PipelineResult", "PipelineUsage"),
+            ".router": ("BasePipeline", "SplitPipeline"),
+            ".stream": ("PipelineStream",),
+            "fastroai.runs.serving": ("Service",),
+            "fastroai.runtime": (
+                "BudgetRefused",
+                "BudgetWaiting",
+                "BudgetWarning",
+                "ContractViolated",
+                "RequestWaited",
+                "RunEvent",
+                "RunFinished",
+                "RunStarted",
+                "SpendRecorded",
+                "StepCancelled",
+                "StepFailed",
+                "StepFinished",
+                "StepHalted",
+                "StepRetried",
+                "StepSkipped",
+                "StepStarted",
+                "TextChunk",
+            ),
+            "fastroai.runtime.facts": (
+                "AgentCallEnded",
+                "AnswerGiven",
+                "CallChanged",
+                "CallLeftOver",
+                "UnknownFact",
+                "CallEnded",
+                "Fact",
+                "FailureFacts",
+                "OnceDone",
+                "OnceFailed",
+                "OnceStarted",
+                "PauseRequested",
+                "QuestionAsked",
+                "ReplayDiverged",
+                "RequestEnded",
+                "RequestSent",
+                "RunResumed",
+                "SpendingRecorded",
+                "StopRequested",
+                "ToolEnded",
+                "Wait",
+                "WaitEnded",
+                "WaitStarted",
+            ),
+            "fastroai.steps": (
+                "BaseStep",
+                "ConversationState",
+                "ConversationStatus",
+                "ExecutionConfig",
+                "FunctionStep",
+                "PipelineConfig",
+                "StepConfig",
+                "StepContext",
+                "StepUsage",
+                "step",
+                "Spend",
+            ),
+        },
+        unlisted={
+            ".fallbacks": ("FallbackOn",),
+            "fastroai.runs.openings": ("OnExisting",),
+            "fastroai.runs.turns": ("OnBusy",),
+            "fastroai.runs.usage": ("StepTiming",),
+            "fastroai.runtime.facts": (
+                "AnyFact",
+                "Begins",
+                "Ends",
+                "Notes",
+                "RunFact",
+                "StepFact",
+                "ReasonCode",
+            ),
+            "fastroai.steps": ("ResolvedConfig",),
+            "fastroai.store.declarations": ("OnChanged",),
+        },
+    )

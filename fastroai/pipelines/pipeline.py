@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic
 
@@ -17,7 +17,6 @@ from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
-from fastroai.pipelines.driving import DrivenPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
@@ -26,11 +25,10 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.door import FrontDoor, check_config, check_version
-from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
-from fastroai.runs.openings import RunKeeper, needed_store
+from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
     DepsT,
@@ -46,7 +44,7 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.store.run_store import RunStore, RunStoreLike
+from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
@@ -209,15 +207,6 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         return (Orchestration(self._setup, nested),)
 
     # --- running ---
-
-    def driven(self, *, store: RunStoreLike | None = None) -> DrivenRuns:
-        """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
-
-        Args:
-            store: The store that has the runs; by default that of the config.
-        """
-        keeper = self._keeper(needed_store(store, self.config.store))
-        return DrivenRuns(keeper, self._accepts, partial(DrivenPipeline, self._setup))
 
     @estimating
     async def estimate(

@@ -12,6 +12,7 @@ from fastroai.errors import PipelineValidationError, nearest_hint
 from fastroai.pipelines.contracting import contract_problems
 from fastroai.runs.nesting import NO_TIMEOUT, NestedStep, sets_timeout
 from fastroai.steps import BaseStep, StepConfig
+from fastroai.steps.ancestry import Ancestry
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Plan:
     order: tuple[str, ...]
     """Ids of all steps, each after its dependencies."""
     output_step: str
+    ancestry: Ancestry
 
     def levels(self) -> list[list[str]]:
         """Return the steps by the length of the longest chain before them, for people to read."""
@@ -88,6 +90,7 @@ def build_plan(
         dependents={step_id: tuple(after) for step_id, after in dependents.items()},
         order=order,
         output_step=output_step or terminal[0],
+        ancestry=Ancestry(needs),
     )
 
 

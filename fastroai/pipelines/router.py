@@ -206,19 +206,16 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
             if (log := log_of(scope)) is not None:
                 _refuse_own_record(own, log, self.name)
                 join_record(own, log, scope)
-            with scope.nesting():
+            with scope.time.nesting():
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
 
     async def _run_variants(
         self, scope: Scope, inputs: InputT, context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
         async def routed() -> str:
-            async with Clock(seconds, f"route of router {self.name!r}", of_attempt=True) as clock:
-                scope_of(context).add_clock(clock)
-                try:
-                    name = await self.route(inputs, context.deps)
-                finally:
-                    scope_of(context).remove_clock(clock)
+            clock = Clock(seconds, f"route of router {self.name!r}", of_attempt=True)
+            async with scope_of(context).time.bounded(clock):
+                name = await self.route(inputs, context.deps)
             self._named(name)
             return name
 

@@ -35,7 +35,7 @@ class PipelineRun:
         kept, part, plan = opened.kept, opened.part, setup.plan
         declared = {} if kept is None else setup.declared
         shared = RunData(setup.name, part.path, Shared.of(request.context), declared)
-        outputs = Outputs(plan.dependencies)
+        outputs = Outputs(plan.dependencies, plan.ancestry)
         self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,

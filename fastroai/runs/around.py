@@ -41,13 +41,12 @@ async def entered(
     If the run is inside of a step, the clock of the attempt at that step stands still meanwhile.
     """
     if scope.parent is not None:
-        stack.enter_context(scope.nesting())
+        stack.enter_context(scope.time.nesting())
     if (tracer := scope.tracer) is not None:
         await stack.enter_async_context(span_of(scope, tracer, span, described))
     if seconds is not None:
-        clock = await stack.enter_async_context(Clock(seconds, f"{scope.kind} {scope.name!r}"))
-        scope.add_clock(clock)
-        stack.callback(scope.remove_clock, clock)
+        clock = Clock(seconds, f"{scope.kind} {scope.name!r}")
+        await stack.enter_async_context(scope.time.bounded(clock))
 
 
 @asynccontextmanager
@@ -62,7 +61,8 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
         finally:
             await log.scope.end_inside()  # streams that were left open end with the run
     except BaseException as error:
-        ended = _last_fact(log, log.scope.out_of_time or error, began)
+        over = (clock.exceeded() for clock in log.scope.clocks if clock.ran_out)
+        ended = _last_fact(log, next(over, error), began)
         if log.run is None:
             log.end(ended)
         else:

@@ -29,7 +29,6 @@ from fastroai.runtime.failures import leaves
 from fastroai.steps import PipelineConfig
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.hooks import RunHooks
-from fastroai.steps.once import OnceRegister
 from fastroai.store.log import Log, log_of
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
@@ -153,7 +152,7 @@ class Execution:
                 scope,
                 span=attributes.run_span(self._kind, self._name),
                 described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
-                | attributes.label_attributes(*scope.labels),
+                | attributes.label_attributes(*scope.bounds.labels),
                 seconds=in_seconds(first_given(self._config.total_timeout, default=None)),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
@@ -162,7 +161,6 @@ class Execution:
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started, began)
             _listen(stack, live, log, is_step=request.is_step)
-            OnceRegister.of(scope)  # one register for all nested runs
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
                 heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
@@ -196,7 +194,6 @@ class Execution:
             scope.log = log = Log(scope, run, records_messages=self._config.record_messages)
             log.is_handed_over = request.is_handed_over
             run.open_in(scope)
-            scope.on_record = True
             log.add_sinks("", self._config.sinks)
             # The callback runs after the end of the run is on record, so it is pushed first.
             stack.push_async_callback(tell_people, log, run)

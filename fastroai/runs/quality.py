@@ -17,4 +17,4 @@ _is_degraded: Final = attrgetter("degraded")
 def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:
     """Return the quality of the run in `scope`, which went on after `errors` and has these units."""
     degraded = bool(errors) or any(map(_is_degraded, units))
-    return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"
+    return "degraded" if degraded or any(record.is_doubtful for record in scope.spending.records) else "clean"

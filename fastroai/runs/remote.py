@@ -26,7 +26,7 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
     if signal != "cancel":
         expected = "a run that a process is running"
         if header.status == "running" and header.owner is None:
-            expected += "; this one is driven from outside: report PauseRequested()"
+            expected += "; this one is driven from outside, call by call"
         raise RunStatusConflict(run_id, "interrupted" if found.is_interrupted else header.status, expected)
     if header.status in ("finished", "cancelled"):
         raise RunStatusConflict(run_id, header.status, "a run that goes on, or can be resumed")

@@ -1,6 +1,7 @@
 """The one replay: the facts of a log are told to a new state machine, and may be compared with its decisions.
 
-Resumed, forked and driven runs go on from the machine that was told. `trace.replay` compares.
+Resumed and forked runs go on from the machine that was told, and so do workflows that are driven.
+`trace.replay` compares.
 """
 
 from __future__ import annotations
@@ -42,8 +43,6 @@ class Replay(ABC):
         self.machine: Machine = machine
         self.due: dict[Unit, StepStarted] = {}
         """Units that have started and are not over, in the order in which they started."""
-        self.cancelled: set[Unit] = set()
-        """Units that were cancelled since they last started."""
         self.past: dict[Unit, Past] = {}
         """Units that are over and have not started again."""
         self.pending: dict[tuple[type, Unit], UnitDecision] = {}
@@ -93,13 +92,12 @@ class Replay(ABC):
                 case StepStarted():
                     unit = unit_of(decision)
                     self.due[unit] = decision
-                    self.cancelled.discard(unit)
                     self.past.pop(unit, None)
                     self.pending[StepStarted, unit] = decision
                 case UnitDecision():
                     self.pending[type(decision), unit_of(decision)] = decision
-                case Cancel(units):
-                    self.cancelled.update(units)
+                case Cancel():
+                    pass
                 case Changed():
                     self.follow(decision)
                 case RunFinished():

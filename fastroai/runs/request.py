@@ -136,7 +136,7 @@ class RunRequest(Generic[DepsT]):
         It also puts the budgets of this request on record.
         """
         around, labels = current_scope(), self.labels.inside(keeper.labels)
-        labels = labels if around is None else labels.inside(around.labels)
+        labels = labels if around is None else labels.inside(around.bounds.labels)
         return replace(self.limiting(keeper), labels=labels)
 
     def limiting(self, keeper: RunKeeper) -> RunKeeper:
@@ -148,7 +148,7 @@ class RunRequest(Generic[DepsT]):
         around = current_scope()
         waiting = [] if self.limits is None else [*self.limits.spend_limits]
         if around is not None:
-            waiting += (limit for ceiling in around.all_ceilings for limit in ceiling.limits)
+            waiting += (limit for ceiling in around.bounds.all_ceilings for limit in ceiling.limits)
         if any(limit.on_limit == "wait" for limit in waiting):
             expected = (
                 "a SpendLimit(on_limit='wait') in the config of what runs, or of a step or agent in it: "

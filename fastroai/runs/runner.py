@@ -280,7 +280,7 @@ class Runner:
             if (worker := self._active.get(unit)) is not None:
                 scope = self.units.open[unit].scope
                 if decision.answers_first and scope is not None and scope.receiving:
-                    scope.when_handed_on(partial(self._cancel_when_it_waits, unit))
+                    scope.when_handed_on = partial(self._cancel_when_it_waits, unit)
                 else:
                     worker.cancel()
 

@@ -12,8 +12,8 @@ from fastroai.errors import ConfigurationError, ValueNotStorable
 from fastroai.runtime.facts import StepFinished
 from fastroai.steps import ConversationState
 from fastroai.steps.conversation import state_in
+from fastroai.store.as_json import as_json
 from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
 
 

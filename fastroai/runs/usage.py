@@ -65,9 +65,9 @@ class RunUsage:
 
     def __init__(self, scope: Scope) -> None:
         """Read the usage from the scope of a run that has ended."""
-        with scope.lock:
-            self._usage, self._records = scope.usage.copy(), tuple(scope.records)
-            self._agent_calls = scope.agent_calls
+        with scope.tree.lock:
+            self._usage, self._records = scope.spending.usage.copy(), tuple(scope.spending.records)
+            self._agent_calls = scope.spending.agent_calls
             self._tried = tuple(route.variant for route in scope.routes)
         self._span = scope.span
 

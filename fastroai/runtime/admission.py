@@ -43,14 +43,13 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         ScopeClosedError: the run has ended.
         ForkedScopeError: a budget of this scope is in the process that forked this one.
     """
-    if scope.forked is not None:
-        scope.check_process()
+    scope.check_process()
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
     if scope.receiving:
         scope.hand_on()
-    if scope.account is None and not scope.ceilings:
+    if scope.bounds.account is None and not scope.bounds.ceilings:
         reservation = Reservation(scope, terms, Hold((), _NO_AMOUNTS), flow)
     else:
         reservation = await _reserved(scope, open_accounts(scope), terms, flow)
@@ -69,12 +68,11 @@ async def set_aside(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         BudgetExceeded: a budget or a spend limit has less left.
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
     """
-    if scope.forked is not None:
-        scope.check_process()
+    scope.check_process()
     accounts = () if scope.parent is None else open_accounts(scope.parent)
     reservation = await _reserved(scope, accounts, terms, None)
     reservation.counted_hold.run = " / ".join(scope.path)
-    scope.reserves = (reservation, *scope.reserves)
+    scope.bounds = scope.bounds.drawing_on(reservation)
     return reservation
 
 
@@ -90,7 +88,7 @@ async def _reserved(
         else:
             await terms.prepare_bound()
             reservation = Reservation(scope, terms, Hold((), _NO_AMOUNTS), flow)
-        if scope.ceilings:
+        if scope.bounds.ceilings:
             try:
                 await share(reservation)
             except BaseException as error:
@@ -117,7 +115,7 @@ def shares_slot(scope: Scope) -> bool:
 @contextmanager
 def waiting_inside(scope: Scope) -> Iterator[None]:
     """Mark the requests around one that waits here for something else than budgets: they cannot end first."""
-    ledger = None if scope.account is None else scope.account.ledger
+    ledger = None if scope.bounds.account is None else scope.bounds.account.ledger
     outer = [hold for hold in holds_around(scope) if hold.ledger is ledger]
     _add_dependents(scope, outer, 1)
     try:
@@ -128,7 +126,7 @@ def waiting_inside(scope: Scope) -> Iterator[None]:
 
 def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
     changed: list[Claim] = []
-    with scope.lock:
+    with scope.tree.lock:
         for hold in holds:
             hold.dependents += number
             changed += hold.review()
@@ -141,9 +139,9 @@ def record_spending(scope: Scope, record: RequestRecord) -> None:
     from fastroai.tracing.metrics import record_request
 
     record_request(record)
-    reserve = next((hold for each in scope.reserves if (hold := each.hold) is not None), None)
+    reserve = next((hold for each in scope.bounds.reserves if (hold := each.hold) is not None), None)
     changed: list[Claim] = []
-    with scope.lock:
+    with scope.tree.lock:
         if reserve is not None:
             changed = reserve.spend(booked_usd(record, NOTHING))
         warned = to_warn_of(scope, open_accounts(scope))
@@ -155,10 +153,10 @@ def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | No
     """Return the error if the cost of a record is unknown and a budget or spend limit refuses that."""
     if not isinstance(record.committed_usd, Unbounded):
         return None
-    with scope.lock:
+    with scope.tree.lock:
         budgets = [account.budget for account in open_accounts(scope)]
     strict = any(each.usd is not None and is_strict(each) for each in budgets)
-    if strict or any(is_strict(limit) for ceiling in scope.ceilings for limit in ceiling.limits):
+    if strict or any(is_strict(limit) for ceiling in scope.bounds.ceilings for limit in ceiling.limits):
         return UnpricedModelError(record.model, record.provider, "record")
     return None
 

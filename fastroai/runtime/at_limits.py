@@ -56,11 +56,11 @@ async def share(reservation: Reservation[TermsT]) -> None:
 async def _reserve(reservation: Reservation[TermsT], outer: tuple[Hold, ...]) -> bool:
     """Reserve from inside of requests with the holds `outer`. Return False if a lease ended meanwhile."""
     scope, terms = reservation.scope, reservation.terms
-    for ceiling in scope.ceilings:
+    for ceiling in scope.bounds.ceilings:
         for limit in ceiling.limits:
             check(terms, limit, counts_money=True, counts_tokens=False)
-    amounts = [await ceiling.usd() for ceiling in scope.ceilings]
-    asking = [AtLimit(reservation, *each) for each in zip(scope.ceilings, amounts, strict=True)]
+    amounts = [await ceiling.usd() for ceiling in scope.bounds.ceilings]
+    asking = [AtLimit(reservation, *each) for each in zip(scope.bounds.ceilings, amounts, strict=True)]
     reservation.shared = [each.shared for each in asking]
     if terms.is_flexible:
         await let_others_come(lambda: sum(each.shared.arrivals for each in asking))
@@ -86,7 +86,7 @@ class AtLimit(Generic[TermsT]):
     async def take(self, outer: tuple[Hold, ...]) -> None:
         """Wait until the limit can pay. Raises `SpendLimitExceeded` if it never will."""
         self._whole = self._terms = self._reservation.terms
-        with self._scope.in_line():
+        with self._scope.time.in_line():
             async with self.shared.turn(inside=bool(outer)):
                 await self._take(outer)
         if self._short is not None:
@@ -130,7 +130,7 @@ class AtLimit(Generic[TermsT]):
                     if not tell_at:
                         line.enter_context(sharing_inside(self._scope, outer))
                         tell_at = monotonic() + TOLD_AFTER
-                    if await shared.desk.end_leases_of_dead(shared.claim.account, verdict.holders):
+                    if await shared.upkeep.end_leases_of_dead(shared.claim.account, verdict.holders):
                         pause = FIRST_POLL
                     elif verdict.first and not (
                         self._whole.waits_for_others and shared.others_end(verdict.balance)
@@ -208,12 +208,12 @@ class AtLimit(Generic[TermsT]):
 @contextmanager
 def sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
     """Mark the requests around a request that waits for a spend limit: they cannot end before it."""
-    with scope.lock:
+    with scope.tree.lock:
         for hold in outer:
             hold.shared_dependents += 1
     try:
         yield
     finally:
-        with scope.lock:
+        with scope.tree.lock:
             for hold in outer:
                 hold.shared_dependents -= 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import TracebackType
@@ -58,43 +58,35 @@ class BudgetView:
     def remaining(self) -> Remaining:
         """The amounts that are left now."""
         room = NO_LIMIT
-        with self._scope.lock:
-            for account in self._accounts():
+        with self._scope.tree.lock:
+            for account in self._scope.bounds.accounts:
                 room = room.within(self._room_of(account))
-        left = self._scope.time_left()
+        deadline = self._scope.time.deadline
         return Remaining(
             usd=None if room.usd is None else max(room.usd, Decimal(0)),
             tokens=None if room.tokens is None else max(room.tokens, 0),
             requests=None if room.requests is None else max(room.requests, 0),
-            ms=None if left is None else max(int(left * 1000), 0),
+            ms=None if deadline is None else max(int(deadline[0] * 1000), 0),
         )
 
     @property
     def share(self) -> Decimal:
         """The share that is spent of the budget that is nearest to its end, from 0; 0 without a budget."""
-        with self._scope.lock:
-            return max((account.share for account in self._accounts()), default=Decimal(0))
+        with self._scope.tree.lock:
+            return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Stop the clocks of all budgets around, while the code waits for a person."""
-        with ExitStack() as stack:
-            for scope in self._scope.lineage():
-                if scope.time is not None:
-                    stack.enter_context(scope.time.paused())
-            yield
+        return self._scope.time.waiting_for_people()
 
     def _room_of(self, account: Account) -> Room:
         """Return the amounts left of one account, with the money that the runs around have set aside."""
         room = account.room
         if room.usd is None:
             return room
-        holds = (each.hold for each in self._scope.reserves)
+        holds = (each.hold for each in self._scope.bounds.reserves)
         aside = (hold.left_usd for hold in holds if hold is not None and hold.pays_in(account))
         return replace(room, usd=EXACT.add(room.usd, exact_sum(aside)))
-
-    def _accounts(self) -> Iterator[Account]:
-        return iter(()) if self._scope.account is None else self._scope.account.lineage()
 
 
 class BudgetScope(BudgetView):
@@ -111,8 +103,8 @@ class BudgetScope(BudgetView):
     @property
     def records(self) -> tuple[RequestRecord, ...]:
         """Records of all requests made inside so far, in the order in which the requests ended."""
-        with self._scope.lock:
-            return tuple(self._scope.records)
+        with self._scope.tree.lock:
+            return tuple(self._scope.spending.records)
 
     def report(self) -> UsageReport:
         """Return a report of the spending inside, by step, agent, model, tool and outcome."""
@@ -131,7 +123,7 @@ class BudgetScope(BudgetView):
         try:
             await self._scope.end_inside()
             if exc is None or isinstance(exc, Exception):
-                await self._scope.tell()
+                await self._scope.tree.tell()
         except BaseException as error:
             exc_type, exc, traceback = type(error), error, error.__traceback__
             raise
@@ -139,10 +131,9 @@ class BudgetScope(BudgetView):
             await self._scope.__aexit__(exc_type, exc, traceback)
 
     def __enter__(self) -> Self:
-        ms = next((budget.ms for budget in self._scope.budgets if budget.ms is not None), None)
-        if ms is not None:
+        if (clock := self._scope.time.of_budgets) is not None:
             expected = "`async with`; code that is not async cannot be cancelled when its time is over"
-            raise ConfigurationError("ms", ms, expected)
+            raise ConfigurationError("ms", clock.ms, expected)
         self._scope.enter()
         return self
 

@@ -20,21 +20,14 @@ class Clock:
     passes through an inner one unchanged.
     """
 
-    __slots__ = ("_error", "_left", "_loop", "_pauses", "_timeout", "of_attempt", "seconds", "what")
+    __slots__ = ("_left", "_loop", "_pauses", "_timeout", "of_attempt", "seconds", "what")
 
-    def __init__(
-        self,
-        seconds: float | None,
-        what: str,
-        *,
-        error: Callable[[], BaseException] | None = None,
-        of_attempt: bool = False,
-    ) -> None:
-        """Bound the work that errors call `what`. `error` makes an exception other than `TimeLimitExceeded`.
+    def __init__(self, seconds: float | None, what: str, *, of_attempt: bool = False) -> None:
+        """Bound the work that errors call `what`.
 
         A clock `of_attempt` bounds the time of work, and pauses while the work waits for its turn.
         """
-        self.seconds, self.what, self._error, self.of_attempt = seconds, what, error, of_attempt
+        self.seconds, self.what, self.of_attempt = seconds, what, of_attempt
         self._timeout: asyncio.Timeout | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pauses = 0
@@ -62,6 +55,11 @@ class Clock:
             raise self.exceeded() from error.__cause__
 
     @property
+    def is_running(self) -> bool:
+        """Whether the code is inside of `async with clock:`, and the clock bounds its time."""
+        return self._timeout is not None
+
+    @property
     def ran_out(self) -> bool:
         """Whether the time has run out, and the clock has cancelled the code inside."""
         return self._timeout is not None and self._timeout.expired()
@@ -69,7 +67,7 @@ class Clock:
     def exceeded(self) -> BaseException:
         """Return the exception to raise when the time has run out."""
         assert self.seconds is not None
-        return TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
+        return TimeLimitExceeded(self.what, self.seconds)
 
     def remaining(self) -> float | None:
         """Return the seconds until the clock runs out; `None` if it bounds nothing now, or is paused."""

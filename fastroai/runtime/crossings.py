@@ -29,9 +29,7 @@ class Crossing(NamedTuple):
 
 def crossing(scope: Scope) -> Crossing | None:
     """Return the outermost budget around `scope` that is crossed; `None` if all hold."""
-    if scope.account is None:
-        return None
-    with scope.lock:
+    with scope.tree.lock:
         crossed = [
             Crossing(account, measure)
             for account in open_accounts(scope)
@@ -55,7 +53,7 @@ async def refuse_if_crossed(scope: Scope) -> None:
     """
     crossed = crossing(scope)
     stop = None if crossed is None else crossed.stop(scope, "step")
-    if stop is None and scope.ceilings:
+    if stop is None and scope.bounds.ceilings:
         stop = await _shared_stop(scope)
     if stop is not None:
         if not stop.may_wait:
@@ -67,9 +65,9 @@ async def refuse_if_crossed(scope: Scope) -> None:
 
 
 async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
-    for ceiling in scope.ceilings:
+    for ceiling in scope.bounds.ceilings:
         coded_usd = await ceiling.usd()
-        if ceiling.place not in scope.unsure:
+        if ceiling.place not in scope.tree.unsure:
             continue
         try:
             balance = await ceiling.limit.store.balance(ceiling.account)
@@ -79,5 +77,5 @@ async def _shared_stop(scope: Scope) -> SpendLimitExceeded | None:
         if (stop := crossed_stop(ceiling, scope, coded_usd, balance, "step")) is not None:
             stop.may_wait, stop.deadline = ceiling.waits, ceiling.deadline
             return stop
-        scope.unsure.discard(ceiling.place)
+        scope.tree.unsure.discard(ceiling.place)
     return None

@@ -1,12 +1,12 @@
-"""Requests as scopes know them: the records of ended requests, and the requests in flight."""
+"""Requests as scopes know them: the records of ended requests, the requests in flight, and their sum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from fastroai.records import AgentCallUsage, RequestRecord, RequestUse
+from fastroai.records import AgentCallUsage, RequestRecord, RequestUse, Usage
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Account, Claim, Hold
@@ -29,8 +29,8 @@ class Charge:
         return self if self._before is None else self._before
 
     def mark(self, use: RequestUse) -> None:
-        """Note how the answer of the request was used."""
-        if self.record.use != use:
+        """Note how the answer of the request was used. One that was thrown away stays `retried`."""
+        if self.record.use not in (use, "retried"):
             self.record = replace(self.record, use=use)
 
 
@@ -53,18 +53,6 @@ class AgentCharges:
         return iter({charge.first: charge for part in self._charges for charge in part}.values())
 
 
-def usage_of_calls(calls: Sequence[AgentCharges]) -> tuple[AgentCallUsage, ...]:
-    """Return the usage of each call by itself. A call comes after those that it is inside of."""
-    innermost = {charge.first: call for call in calls for charge in call.charges()}
-    return tuple(
-        AgentCallUsage(
-            agent=call.agent,
-            records=tuple(one.record for one in call.charges() if innermost[one.first] is call),
-        )
-        for call in calls
-    )
-
-
 class InFlight(Protocol):
     """A request that was admitted and has not ended."""
 
@@ -82,6 +70,73 @@ class InFlight(Protocol):
     def interrupt(self) -> None:
         """End the request, because the run is over. It soon raises `ScopeClosedError` where it was made."""
         ...
+
+
+class Spending:
+    """The usage of one scope and of those below it, as it grows. The caller of each method holds the lock."""
+
+    __slots__ = ("_agent_calls", "charges", "in_flight", "usage")
+
+    def __init__(self) -> None:
+        """Begin with nothing spent."""
+        self.usage = Usage()
+        self.charges: list[Charge] = []
+        """Charges of all requests that have ended, in the order in which they did."""
+        self._agent_calls: list[AgentCharges] = []
+        self.in_flight: dict[InFlight, bool] = {}
+        """Requests that have not ended, each with whether its bound was already charged here."""
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """The records of `charges`, as they are now."""
+        return [charge.record for charge in self.charges]
+
+    @property
+    def agent_calls(self) -> tuple[AgentCallUsage, ...]:
+        """The usage of each agent run by itself, in the order of their starts."""
+        # A call comes after those that it is inside of.
+        innermost = {charge.first: call for call in self._agent_calls for charge in call.charges()}
+        return tuple(
+            AgentCallUsage(
+                agent=call.agent,
+                records=tuple(one.record for one in call.charges() if innermost[one.first] is call),
+            )
+            for call in self._agent_calls
+        )
+
+    def count(self, charge: Charge) -> None:
+        """Count a request that has ended."""
+        self.usage.add(charge.record)
+        self.charges.append(charge)
+
+    def count_agent_calls(self, calls: Sequence[AgentCharges]) -> None:
+        """Count the starts of agent runs."""
+        self.usage.agent_call_count += len(calls)
+        self._agent_calls.extend(calls)
+
+    def mark(self, use: RequestUse, since: int = 0, was: RequestUse | None = None) -> None:
+        """Set the use of the charges from index `since` on; with `was`, only of those that have this use."""
+        for charge in self.charges[since:]:
+            if was in (None, charge.record.use):
+                charge.mark(use)
+
+    def mark_records(self, records: Iterable[RequestRecord], use: RequestUse) -> None:
+        """Set the use of those requests whose records are in `records`, by identity."""
+        marked = set(map(id, records))
+        for charge in self.charges:
+            if id(charge.record) in marked:
+                charge.mark(use)
+
+    def write_off(self, accounts: Iterable[Account]) -> list[Claim]:
+        """Charge the bounds of the requests in flight, and let them leave the accounts of the scope.
+
+        Returns the claims that this changes.
+        """
+        requests = [request for request, is_charged in self.in_flight.items() if not is_charged]
+        for request in requests:
+            self.in_flight[request] = True
+            self.count(request.write_off())
+        return [claim for account in accounts for request in requests for claim in request.leave(account)]
 
 
 class Payer(Protocol):

@@ -62,7 +62,7 @@ class InLine(Generic[TermsT]):
     async def take(self) -> None:
         """Wait for the request's turn and for money. Raises `BudgetExceeded` if there is never enough."""
         claim, began = self._claim, monotonic()
-        with self.scope.lock:
+        with self.scope.tree.lock:
             self._ledger.expect(claim)
         try:
             await self._come()
@@ -72,7 +72,7 @@ class InLine(Generic[TermsT]):
                 elif not (self._count_again() or await self._have_counted() or self._step_down()):
                     self._lower_or_refuse()
         except BaseException as error:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
             wake(changed)
             if isinstance(error, BudgetExceeded):
@@ -94,7 +94,7 @@ class InLine(Generic[TermsT]):
             if (longest := account.budget.max_tokens_per_request) is not None:
                 self.terms = self._whole = self._whole.shortened(longest)
         check_all(self._whole, accounts)
-        with self.scope.lock:
+        with self.scope.tree.lock:
             changed = self._ledger.ask(self._claim, amounts_of(self._whole, accounts), self._fitting)
         wake(changed)
 
@@ -115,12 +115,12 @@ class InLine(Generic[TermsT]):
 
     async def _news(self) -> None:
         """Wait until others have changed the claim."""
-        with self.scope.lock:
+        with self.scope.tree.lock:
             if self._claim.state != "waiting":
                 return
             wakeup = Wakeup()
             self._claim.wake = wakeup.set
-        with self.scope.in_line():
+        with self.scope.time.in_line():
             if self._told_of_waiting or not await wakeup.wait_for(TOLD_AFTER):
                 await self._tell_of_waiting()
                 await wakeup.wait()
@@ -130,7 +130,7 @@ class InLine(Generic[TermsT]):
         if self._told_of_waiting:
             return
         self._told_of_waiting = True
-        with self.scope.lock:
+        with self.scope.tree.lock:
             short = self._claim.short()
             waiting = None if not short else self._waiting_for(*short[0])
             is_news = bool(short) and not short[0][0].told_of_waiting
@@ -146,7 +146,7 @@ class InLine(Generic[TermsT]):
     def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
         held = [
             (account.reserved_for(each.hold.amounts), f"{' / '.join(each.scope.path)} ({each.terms.model})")
-            for each in self.scope.root.in_flight
+            for each in self.scope.root.spending.in_flight
             if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
         ]
         held += [
@@ -198,7 +198,7 @@ class InLine(Generic[TermsT]):
         return self._ask_instead(cheaper)
 
     def _ask_instead(self, terms: TermsT) -> bool:
-        with self.scope.lock:
+        with self.scope.tree.lock:
             if self._claim.state != "alone":
                 return True  # there is room now, or somebody to wait for
             self.terms = self._whole = terms
@@ -209,7 +209,7 @@ class InLine(Generic[TermsT]):
 
     def _lower_or_refuse(self) -> None:
         """Ask for the longest answer that the budgets can pay for. Raises `BudgetExceeded` for none."""
-        with self.scope.lock:
+        with self.scope.tree.lock:
             if self._claim.state != "alone":
                 return
             self.short_of = self._claim.short()[0]
@@ -241,9 +241,7 @@ async def let_others_come(arrivals: Callable[[], int]) -> None:
 
 def open_accounts(scope: Scope) -> tuple[Account, ...]:
     """Return the open accounts that limit a scope, innermost first."""
-    if scope.account is None:
-        return ()
-    return tuple(account for account in scope.account.lineage() if not account.closed)
+    return tuple(account for account in scope.bounds.accounts if not account.closed)
 
 
 def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:

@@ -18,7 +18,7 @@ from fastroai.runtime.events import (
     CircuitOpened,
 )
 from fastroai.runtime.in_line import TOLD_AFTER
-from fastroai.runtime.provider_limits import ProviderDesk, ProviderLimit, all_of
+from fastroai.runtime.provider_limits import ProviderLimit, ProviderQueue, all_of
 from fastroai.runtime.provider_line import Ticket
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.stops import tell_waited
@@ -60,7 +60,7 @@ class Permit:
 
     def __init__(self, scope: Scope, provider: str, model: str) -> None:
         self._scope, self._provider, self._model = scope, provider, model
-        self._slots: list[tuple[ProviderDesk, Ticket]] = []
+        self._slots: list[tuple[ProviderQueue, Ticket]] = []
         self._passes: list[tuple[Guard, Pass]] = []
 
     async def take(
@@ -76,13 +76,13 @@ class Permit:
         inside = bool(limits) and shares_slot(self._scope)
         try:
             for limit in limits:
-                desk = limit.desk(self._provider)
-                expected = tokens(desk.usual_output(self._model)) if desk.counts_tokens else 0
+                queue = limit.queue(self._provider)
+                expected = tokens(queue.usual_output(self._model)) if queue.counts_tokens else 0
                 ticket = Ticket(expected, inside=inside)
                 watched = functools.partial(_watched, guards)
                 in_line = functools.partial(_in_line, self._scope, self._provider)
-                await desk.wait_turn(ticket, refuse, in_line, watched)
-                self._slots.append((desk, ticket))
+                await queue.wait_turn(ticket, refuse, in_line, watched)
+                self._slots.append((queue, ticket))
             for guard in guards:
                 self._passes.append((guard, guard.enter()))
         except BaseException:
@@ -91,8 +91,8 @@ class Permit:
 
     def send(self) -> None:
         """Note that the request goes out now."""
-        for desk, ticket in self._slots:
-            desk.send(ticket)
+        for queue, ticket in self._slots:
+            queue.send(ticket)
 
     def answered(self) -> None:
         """Note that the provider answers: the circuits close, even if the stream fails later."""
@@ -104,10 +104,10 @@ class Permit:
 
     def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
         """End the permit of a request that used `tokens`; with `None`, the expected number counts."""
-        for desk, ticket in self._slots:
-            if output_tokens is not None and desk.counts_tokens:
-                desk.learn(self._model, output_tokens)
-            desk.end(ticket, tokens)
+        for queue, ticket in self._slots:
+            if output_tokens is not None and queue.counts_tokens:
+                queue.learn(self._model, output_tokens)
+            queue.end(ticket, tokens)
         self._slots = []
         if health == "well":
             self.answered()
@@ -128,8 +128,8 @@ class Permit:
 
     def give_back_slots(self) -> None:
         """Give the slots back, because the request never reached the provider."""
-        for desk, ticket in self._slots:
-            desk.give_back(ticket)
+        for queue, ticket in self._slots:
+            queue.give_back(ticket)
         self._slots = []
 
     def give_back(self) -> None:
@@ -141,8 +141,8 @@ class Permit:
 
     def hold_back(self, seconds: float) -> None:
         """Send no request to the provider for `seconds`, because the provider asked for that."""
-        for desk, _ in self._slots:
-            desk.hold_back(seconds)
+        for queue, _ in self._slots:
+            queue.hold_back(seconds)
 
 
 def guards_of(
@@ -171,7 +171,7 @@ def _watched(guards: Sequence[Guard], wake: Callable[[], None]) -> AbstractConte
 def _in_line(scope: Scope, provider: str) -> Iterator[None]:
     began = monotonic()
     try:
-        with scope.in_line(), waiting_inside(scope):
+        with scope.time.in_line(), waiting_inside(scope):
             yield
     finally:
         if monotonic() - began >= TOLD_AFTER:

@@ -88,7 +88,7 @@ class ProviderLimit:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._desks: dict[str, ProviderDesk] = {}
+        self._queues: dict[str, ProviderQueue] = {}
 
     def __repr__(self) -> str:
         options = ("max_concurrency", "requests_per_minute", "tokens_per_minute", "circuit_breaker")
@@ -97,15 +97,15 @@ class ProviderLimit:
 
     def status(self, provider: str) -> ProviderLimitStatus:
         """Return the present use of one provider, by PydanticAI's name of the provider."""
-        return self.desk(provider).status()
+        return self.queue(provider).status()
 
-    def desk(self, provider: str) -> ProviderDesk:
-        """Return the desk at which requests to one provider wait."""
+    def queue(self, provider: str) -> ProviderQueue:
+        """Return the queue at which requests to one provider wait."""
         with self._lock:
-            desk = self._desks.get(provider)
-            if desk is None:
-                desk = self._desks[provider] = ProviderDesk(self)
-            return desk
+            queue = self._queues.get(provider)
+            if queue is None:
+                queue = self._queues[provider] = ProviderQueue(self)
+            return queue
 
 
 ProviderLimits = Mapping[str, ProviderLimit]
@@ -129,7 +129,8 @@ def check_provider_limits(limits: ProviderLimits | None) -> None:
     ):
         raise ConfigurationError("provider_limits", given, expected)
     for provider in limits or ():
-        meant = PROVIDERS_OF_REFERENCES.get(provider) or misspelt_provider(provider)
+        name, colon, _ = provider.partition(":")  # a model, though the limit is for all of its provider
+        meant = PROVIDERS_OF_REFERENCES.get(name) or misspelt_provider(name) or (name if colon else None)
         if meant is not None and provider != ALL_OTHERS:
             warn_caller(
                 f"provider_limits[{provider!r}]: no provider has this name, so nothing is limited. "
@@ -144,7 +145,7 @@ def limits_for(provider: str, mappings: Iterable[ProviderLimits]) -> list[Provid
     return sorted({limit for limit in found if limit is not None}, key=lambda limit: limit.serial)
 
 
-class ProviderDesk:
+class ProviderQueue:
     """The line before one provider, for requests of any thread and event loop."""
 
     def __init__(self, limit: ProviderLimit) -> None:
@@ -310,7 +311,7 @@ class ProviderDesk:
 
 
 class _Alarm:
-    """A timer on one of the loops on which requests wait, which has the line of a desk reviewed.
+    """A timer on one of the loops on which requests wait, which has the line of a queue reviewed.
 
     Each loop has its own timer, so that a blocked or closed loop does not hold up the others.
     """

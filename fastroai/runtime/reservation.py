@@ -98,7 +98,7 @@ class Reservation(Generic[TermsT]):
 
         Returns False if the run is over.
         """
-        with self.scope.lock:
+        with self.scope.tree.lock:
             if self.scope.root.closed:
                 return False
             changed = self.scope.add_in_flight(self)
@@ -131,7 +131,7 @@ class Reservation(Generic[TermsT]):
     def _described(self) -> RequestRecord:
         if self.describe is not None:
             return self.describe()
-        tags, tenant = self.scope.labels
+        tags, tenant = self.scope.bounds.labels
         return RequestRecord(
             model=self.terms.model,
             provider=self.terms.provider,
@@ -147,7 +147,7 @@ class Reservation(Generic[TermsT]):
         return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
     def _on_stall(self, stalled: bool) -> None:
-        with self.scope.lock:
+        with self.scope.tree.lock:
             self._hold.stalled = stalled
             changed = self._hold.review()
         wake(changed)
@@ -161,7 +161,7 @@ class Reservation(Generic[TermsT]):
         """Hold what these terms need, which is not more than before."""
         self.terms = terms
         if (ledger := self._hold.ledger) is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 changed = ledger.shrink(self._hold, amounts_of(terms, self._hold.accounts))
             wake(changed)
 
@@ -173,7 +173,7 @@ class Reservation(Generic[TermsT]):
         if self.shared:
             return False
         if (ledger := self._hold.ledger) is not None:
-            with self.scope.lock:
+            with self.scope.tree.lock:
                 if not ledger.grow(self._hold, amounts_of(terms, self._hold.accounts)):
                     return False
         self.terms = terms
@@ -225,7 +225,7 @@ class Reservation(Generic[TermsT]):
         scope, hold = self.scope, self._hold
         changed: list[Claim] = []
         warned: Warned = []
-        with scope.lock:
+        with scope.tree.lock:
             charge = None if record is None else Charge(record, self.written_off)
             scope.end_in_flight(self, charge)
             self.describe = None  # it refers to the owner of this reservation, which is a reference cycle
@@ -263,7 +263,7 @@ class Reservation(Generic[TermsT]):
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
                 note_settled(self.scope, shared.ceiling, shared.claim, balance)
-        await self.scope.tell()
+        await self.scope.tree.tell()
 
 
 class _Inside:
@@ -306,7 +306,7 @@ def holds_around(scope: Scope) -> tuple[Hold, ...]:
 
     These are the requests and runs around the running code, and the requests whose streams it reads.
     """
-    holds = [outer.hold for outer in (*_around.get(), *scope.reserves) if outer.hold is not None]
+    holds = [outer.hold for outer in (*_around.get(), *scope.bounds.reserves) if outer.hold is not None]
     for each in scope.lineage():
         for flow in each.reading:
             holds += flow.holds

@@ -68,15 +68,15 @@ class RetryRules:
             return None
         asked = retry_after(error) or 0.0
         delay = max(policy.delay(count + 1), asked)
-        deadline = None if scope is None else scope.deadline_before(delay)
-        if deadline is not None:
+        deadline = None if scope is None else scope.time.deadline
+        if deadline is not None and deadline[0] <= delay:
             mark_exhausted(error)
             error.add_note(_why_not(delay, asked, *deadline))
             return None
         return Retry(error, failure, delay, used.attempt, used.after(failure))
 
 
-def _why_not(delay: float, asked: float, what: str, left: float) -> str:
+def _why_not(delay: float, asked: float, left: float, what: str) -> str:
     wish = "the provider asked to wait" if asked and delay == asked else "the next attempt would wait"
     return f"not retried: {wish} {_shown(delay)} s, and {what} has {_shown(max(0.0, left))} s left"
 

@@ -16,7 +16,7 @@ from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
-from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.spend_upkeep import SpendUpkeep
 from fastroai.runtime.turnstile import Turn
 from fastroai.runtime.wakeup import result_of
 from fastroai.usage import SpendBalance, SpendClaim
@@ -82,7 +82,7 @@ def note_settled(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: Spe
     """Note whether a limit is crossed, and warn of the shares that the store left to this claim to tell."""
     limit_usd = in_force(claim.limit_usd, balance)
     if is_over(claim.limit_usd, balance):
-        scope.unsure.add(ceiling.place)
+        scope.tree.unsure.add(ceiling.place)
     for threshold in sorted(balance.reached):
         scope.note(
             BudgetWarning(
@@ -100,7 +100,7 @@ def note_settled(scope: Scope, ceiling: Ceiling, claim: SpendClaim, balance: Spe
 
 def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
     """Return the payer of a limit: the money that the innermost run around the scope has set aside of it."""
-    payers = (each.payer_at(ceiling) for each in scope.reserves)
+    payers = (each.payer_at(ceiling) for each in scope.bounds.reserves)
     return next((payer for payer in payers if payer is not None), None)
 
 
@@ -134,8 +134,8 @@ class SharedCharge:
         self._claim = _telling(scope, ceiling.limit, claim)
         if payer is not None:
             self._claim = replace(self._claim, amount_usd=cost_usd)
-        self._desk = SpendDesk.of(ceiling.limit.store)
-        self._ending = self._desk.charge(self._claim, cost_usd)
+        self._upkeep = SpendUpkeep.of(ceiling.limit.store)
+        self._ending = self._upkeep.charge(self._claim, cost_usd)
 
     @property
     def is_done(self) -> bool:
@@ -173,8 +173,8 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
 
     So code that records in a tight loop need not wait for the store.
     """
-    for ceiling in scope.ceilings:
-        spent_usd = SpendDesk.of(ceiling.limit.store).unbooked(ceiling.account)
+    for ceiling in scope.bounds.ceilings:
+        spent_usd = SpendUpkeep.of(ceiling.limit.store).unbooked(ceiling.account)
         balance = SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
         if (stop := crossed_stop(ceiling, scope, ceiling.known_usd, balance, "recorded")) is not None:
             return stop
@@ -184,7 +184,7 @@ def unbooked_stop(scope: Scope) -> SpendLimitExceeded | None:
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge the known cost of spending that nobody reserved to the spend limits above."""
     cost_usd = booked_usd(record, _ZERO)
-    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
+    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.bounds.ceilings]
 
 
 def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
@@ -205,8 +205,8 @@ class SharedReservation:
         self.ceiling, self.limit, self._hold, self._scope = ceiling, ceiling.limit, hold, scope
         self._payer = _payer(scope, ceiling)
         self.claim = _new_claim(ceiling, coded_usd, self._payer)
-        self.desk = SpendDesk.of(self.limit.store)
-        self._counter = self.desk.counter(self.claim.account)
+        self.upkeep = SpendUpkeep.of(self.limit.store)
+        self._counter = self.upkeep.counter(self.claim.account)
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store was unavailable, and the limit lets the request go out all the same."""
@@ -259,11 +259,11 @@ class SharedReservation:
             SpendStoreUnavailable: the store is unavailable: see `give_up`.
         """
         self._state, self.claim = "asked", replace(self.claim, amount_usd=amount_usd)
-        self.desk.add(self)
-        verdict = await self.desk.store.reserve(self.claim)
+        self.upkeep.add(self)
+        verdict = await self.upkeep.store.reserve(self.claim)
         if self._payer is not None:
             drawn_usd = amount_usd if verdict.granted and not verdict.first else _ZERO
-            self.desk.move(self._payer, EXACT.subtract(self.drawn_usd, drawn_usd))
+            self.upkeep.move(self._payer, EXACT.subtract(self.drawn_usd, drawn_usd))
             self.drawn_usd = drawn_usd
         before, self._reserved_usd = self._reserved_usd, amount_usd if verdict.granted else _ZERO
         self._counter.change(before, self._reserved_usd)
@@ -271,7 +271,7 @@ class SharedReservation:
 
     def others_end(self, balance: SpendBalance) -> bool:
         """Return whether a part of the reserved money will become free by itself."""
-        return balance.reserved_usd > self.desk.held_up(self.claim.account)
+        return balance.reserved_usd > self.upkeep.held_up(self.claim.account)
 
     def give_up(self, error: SpendStoreUnavailable) -> None:
         """Go on without the store, as do those who wait for a turn, if the limit allows for that.
@@ -281,16 +281,16 @@ class SharedReservation:
         """
         if self._turn is not None:
             self._turn.set_exception(_again(error))
-        self.desk.remove(self)
+        self.upkeep.remove(self)
         self._go_uncounted(error)
-        self.desk.settle(self.claim, _ZERO)  # the store may have the claim all the same
+        self.upkeep.settle(self.claim, _ZERO)  # the store may have the claim all the same
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. Returns False if its lease has ended: then acquire it again."""
         if self._state == "uncounted":
             return True
         try:
-            return await self.desk.store.mark_sent(self.claim)
+            return await self.upkeep.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
             allow(self.ceiling, error)
             return True  # reserved already, and counted if the store is back when the answer comes
@@ -300,17 +300,17 @@ class SharedReservation:
 
         The store is told in the background; the future is done after the first attempt.
         """
-        self.desk.remove(self)
+        self.upkeep.remove(self)
         self._counter.leave(self._reserved_usd)
         charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
         if self._payer is not None:
             drawn_usd = min(self.drawn_usd, self.claim.amount_usd)  # less if a run has spent a part of it
-            self.desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
+            self.upkeep.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
         if self._state != "asked":
             return None
         # Without a record, nobody waits for the end of the claim, so this claim cannot warn.
         ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
-        return self.desk.settle(ending, charged)
+        return self.upkeep.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:

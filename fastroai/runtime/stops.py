@@ -149,7 +149,7 @@ def place_on_record(scope: Scope) -> str:
 
 def keep(scope: Scope, fact: BudgetRefused | BudgetWaiting | RequestWaited) -> None:
     """Put a note on record, if a store keeps the run."""
-    if scope.on_record and scope.log is not None:
+    if scope.log is not None and scope.log.run is not None:
         scope.log.note(fact)
 
 

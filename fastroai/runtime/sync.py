@@ -15,7 +15,7 @@ from contextvars import Context
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
-from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
+from fastroai.errors import RunningLoopError, attach_usage, nearest_hint, records_of, usage_of
 from fastroai.forks import in_forked_process
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.scope import Scope, current_scope
@@ -224,10 +224,14 @@ def blocking(
     @functools.wraps(method)
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # a subclass may override the method
+        signature = inspect.signature(own)
         try:
-            inspect.signature(own).bind(*args, **kwargs)
-        except TypeError as error:  # its text does not name the sync twin
-            raise TypeError(f"{type(self).__name__}.{name}_sync() {error}") from None
+            signature.bind(*args, **kwargs)
+        except TypeError as error:  # its text does not name the sync twin, nor what may be meant
+            unknown = next((name for name in kwargs if name not in signature.parameters), None)
+            near = unknown and nearest_hint(unknown, signature.parameters)
+            hint = f".{near}" if near else ""
+            raise TypeError(f"{type(self).__name__}.{name}_sync() {error}{hint}") from None
         called = of if isinstance(of, str) else of(self)
         return run_blocking(
             lambda: own(*args, **kwargs),
@@ -263,7 +267,7 @@ def blocking_overloaded(
 def loop_of_run(*_: object, **__: object) -> asyncio.AbstractEventLoop | None:
     """Return the loop of the surrounding run: the `home` of calls that belong to a step, from any thread."""
     scope = current_scope()
-    return None if scope is None else _loop_called_on() or scope.loop
+    return None if scope is None else _loop_called_on() or scope.tree.loop
 
 
 def _loop_around(
@@ -273,7 +277,7 @@ def _loop_around(
     own = loop_of_this_thread()
     if own is not None and own.is_running():
         return own
-    around = None if scope is None else _loop_called_on() or scope.loop
+    around = None if scope is None else _loop_called_on() or scope.tree.loop
     return around if around is not None and around is home and around.is_running() else None
 
 

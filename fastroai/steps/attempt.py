@@ -67,7 +67,7 @@ class AttemptState:
         await self.in_the_books()
         if self.refusal is not None:
             raise self.refusal
-        await self.scope.tell()
+        await self.scope.tree.tell()
 
     async def in_the_books(self) -> None:
         """Wait until charged spending is in the accounts of spend limits, where listeners find it."""

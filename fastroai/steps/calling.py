@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fastroai.calls.call import AgentCall
 from fastroai.records import Duration, NotGiven, in_seconds
@@ -11,8 +12,31 @@ from fastroai.runtime import Classifier, RetryPolicies, RetryRules
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 
+if TYPE_CHECKING:
+    from pydantic_ai import AgentModelSettings, UsageLimits
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model
 
-class CallOptions(TypedDict):
+    from fastroai.usage import BudgetLike
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of a call of an agent by a step, which `StepContext.run` explains."""
+
+    deps: object
+    message_history: Sequence[ModelMessage] | None
+    model: Model | str | None
+    model_settings: AgentModelSettings[Any] | None
+    usage_limits: UsageLimits | None
+    timeout: Duration | None
+    retries: int
+    retry_delay: Duration
+    retry: RetryLike
+    cost_budget: int | None
+    budget: BudgetLike | None
+
+
+class CallSettings(TypedDict):
     """The fields of an `AgentCall` that a `CallConfig` sets."""
 
     timeout: float | None
@@ -45,7 +69,7 @@ class CallConfig:
         if not isinstance(self.retry_delay, NotGiven):
             check_seconds("retry_delay", self.retry_delay, zero=True)
 
-    def options(self, step: ResolvedConfig) -> CallOptions:
+    def options(self, step: ResolvedConfig) -> CallSettings:
         """Return the settings of a call: these and, where they are not given, those of the step.
 
         Raises:

@@ -23,6 +23,7 @@ from fastroai.errors import (
 )
 from fastroai.human.asking import Ask
 from fastroai.human.waiting import Awaited, Receive, Sleep
+from fastroai.keyword_options import takes_options
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -40,8 +41,8 @@ from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.attempt import AttemptState
-from fastroai.steps.calling import CallConfig
-from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
+from fastroai.steps.calling import CallConfig, CallOptions
+from fastroai.steps.config import OnError, ResolvedConfig, check_on_error
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
     call_retried,
@@ -56,18 +57,13 @@ from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, ty
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.usage import StepUsage
-from fastroai.steps.visits import NodeFailure, NodeVisit
+from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
-    from pydantic_ai import AgentModelSettings, UsageLimits
-    from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import Model
-
     from fastroai.calls.response import ChatResponse
     from fastroai.calls.stream import ChatStream
     from fastroai.steps.reserving import Spend
@@ -406,23 +402,14 @@ class StepContext(Generic[DepsT_co]):
 
     # --- calling agents ---
 
+    @takes_options(CallOptions, default=NOT_GIVEN)
     async def run(
         self,
         agent: AgentLike[OutputT],
         message: Prompt = None,
         *,
-        deps: object = NOT_GIVEN,
-        message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        timeout: Duration | NotGiven | None = NOT_GIVEN,
-        retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: Duration | NotGiven = NOT_GIVEN,
-        retry: RetryLike | NotGiven = NOT_GIVEN,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
         name: str | None = None,
+        **options: Unpack[CallOptions],
     ) -> ChatResponse[OutputT]:
         """Call an agent, with this step's `deps` and configuration.
 
@@ -434,21 +421,8 @@ class StepContext(Generic[DepsT_co]):
             TimeLimitExceeded: the last attempt took too long.
             BudgetExceeded: a budget of this call, or of something above it, is used up.
         """
-        said = CallConfig(timeout, retries, retry_delay, retry)
-        limits = limits_of(budget, cost_budget)
-        number = self._begin_call(agent)
-        call = AgentCall(
-            prompt=message,
-            deps=self.deps if deps is NOT_GIVEN else deps,
-            message_history=message_history,
-            model=model,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            limits=limits,
-            call=name or number,
-            **said.options(self.config),
-        )
-        talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
+        call, said = self._call(agent, message, options, name)
+        talk = self._talk_of(call)
         with self._attempt.clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
@@ -479,43 +453,20 @@ class StepContext(Generic[DepsT_co]):
             restore_call(scope, self._scope, call)
             return await attempts()
 
+    @takes_options(CallOptions, default=NOT_GIVEN)
     def run_stream(
         self,
         agent: AgentLike[OutputT],
         message: Prompt = None,
-        *,
-        deps: object = NOT_GIVEN,
-        message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        timeout: Duration | NotGiven | None = NOT_GIVEN,
-        retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: Duration | NotGiven = NOT_GIVEN,
-        retry: RetryLike | NotGiven = NOT_GIVEN,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
+        **options: Unpack[CallOptions],
     ) -> ChatStream[OutputT]:
         """Call an agent and stream its answer, with `async for` or `async with`.
 
         The usage of the call is on the step when the stream ends or is left, at the latest when the step
         ends. `retries` and `retry_delay` apply to each request before its first chunk.
         """
-        said = CallConfig(timeout, retries, retry_delay, retry)
-        limits = limits_of(budget, cost_budget)
-        number = self._begin_call(agent)
-        call = AgentCall(
-            prompt=message,
-            deps=self.deps if deps is NOT_GIVEN else deps,
-            message_history=message_history,
-            model=model,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            limits=limits,
-            call=number,
-            **said.options(self.config),
-        )
-        talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
+        call, _ = self._call(agent, message, options)
+        talk = self._talk_of(call)
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
             call = replace(call, before=prepare, after=talk.heard)
@@ -525,12 +476,39 @@ class StepContext(Generic[DepsT_co]):
 
     run_sync = blocking(run, of="ctx", home=loop_of_run)
 
-    def _begin_call(self, agent: AgentLike[Any]) -> str:
-        """Count a call of an agent, and return its number, which is its name by default."""
+    def _call(
+        self, agent: AgentLike[Any], message: Prompt, options: CallOptions, name: str | None = None
+    ) -> tuple[AgentCall, CallConfig]:
+        """Return a call of an agent, which is named by its number by default, and its own settings."""
+        said = CallConfig(
+            options.get("timeout", NOT_GIVEN),
+            options.get("retries", NOT_GIVEN),
+            options.get("retry_delay", NOT_GIVEN),
+            options.get("retry", NOT_GIVEN),
+        )
+        limits = limits_of(options.get("budget"), options.get("cost_budget"))
         self._check_open()
         check_agent(agent)
         self._calls += 1
-        return str(self._calls)
+        deps = options.get("deps", NOT_GIVEN)
+        call = AgentCall(
+            prompt=message,
+            deps=self.deps if deps is NOT_GIVEN else deps,
+            message_history=options.get("message_history"),
+            options={
+                "model": options.get("model"),
+                "model_settings": options.get("model_settings"),
+                "usage_limits": options.get("usage_limits"),
+            },
+            limits=limits,
+            call=name or str(self._calls),
+            **said.options(self.config),
+        )
+        return call, said
+
+    def _talk_of(self, call: AgentCall) -> Talk[StepContext[Any]] | None:
+        """Return the conversation that a call takes part in: that of the node, if it brings no history."""
+        return None if self._data.visit is None or call.message_history is not None else self._data.visit.talk
 
     # --- fan-out ---
 
@@ -900,8 +878,7 @@ class StepContext(Generic[DepsT_co]):
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
         scope = self._scope.in_this_process()
         scope.check_process()
-        tags, tenant = scope.labels
-        record = replace(record, step_id=self.step_id, variant=self._scope.variant, tags=tags, tenant=tenant)
+        record = scope.labelled(record)
         self._attempt.charge(record)
         return record
 

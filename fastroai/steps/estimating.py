@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.bounds import Bounds
 from fastroai.steps.outputs import Outputs
 from fastroai.usage import Budget, Quote
 from fastroai.usage.limits import NO_LIMITS, Limits
@@ -94,9 +95,9 @@ def budgets_around() -> tuple[Budget, ...]:
     scope = current_scope()
     if scope is None:
         return ()
-    if scope.estimated is not None:
-        return scope.estimated
-    return tuple(budget for each in scope.lineage() for budget in each.budgets)
+    if scope.bounds.estimated is not None:
+        return scope.bounds.estimated
+    return tuple(account.budget for account in scope.bounds.accounts)
 
 
 @asynccontextmanager
@@ -107,7 +108,7 @@ async def nothing_paid(limits: Limits | None = None) -> AsyncGenerator[Scope]:
     estimated code.
     """
     scope = Scope("call", "estimate", parent=None)
-    scope.estimated = (*(limits or NO_LIMITS).budgets, *budgets_around())
+    scope.bounds = Bounds(estimated=(*(limits or NO_LIMITS).budgets, *budgets_around()))
     async with scope:
         scope.close()
         yield scope

@@ -47,7 +47,7 @@ def run_step(
     """
     started = perf_counter()
     spans = scope.tracer is not None and step.opens_span
-    is_bounded = spans or bool(scope.budgets) or config.total_timeout is not None
+    is_bounded = spans or bool(scope.clocks) or config.total_timeout is not None
     if config.is_plain and not is_bounded:
         return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
 
@@ -86,14 +86,10 @@ async def _bounded(
             name = attributes.step_span(scope.name)
             await stack.enter_async_context(span_of(scope, tracer, name, described))
         if config.total_timeout is not None:
-            clock = await stack.enter_async_context(
-                Clock(config.total_timeout, f"step {scope.name!r}, retries included,")
-            )
-            scope.add_clock(clock)
-            stack.callback(scope.remove_clock, clock)
-        if scope.time is None and (time := scope.time_budget()) is not None:
-            scope.add_clock(await stack.enter_async_context(time))
-            stack.callback(scope.remove_clock, time)
+            clock = Clock(config.total_timeout, f"step {scope.name!r}, retries included,")
+            await stack.enter_async_context(scope.time.bounded(clock))
+        if (budget := scope.time.of_budgets) is not None and not budget.is_running:
+            await stack.enter_async_context(budget)
         return await attempts()
 
 
@@ -108,12 +104,9 @@ async def _timed_attempt(
     contract: BoundContract | None,
     attempt: int,
 ) -> OutputT:
-    async with Clock(seconds, f"step {scope.name!r}", of_attempt=True) as clock:
-        scope.add_clock(clock)
-        try:
-            return await _attempt(step, scope, data, deps, config, started, contract, attempt, clock)
-        finally:
-            scope.remove_clock(clock)
+    clock = Clock(seconds, f"step {scope.name!r}", of_attempt=True)
+    async with scope.time.bounded(clock):
+        return await _attempt(step, scope, data, deps, config, started, contract, attempt, clock)
 
 
 async def _attempt(
@@ -128,7 +121,7 @@ async def _attempt(
     clock: Clock | None = None,
 ) -> OutputT:
     scope.attempt = attempt
-    if scope.account is not None or scope.ceilings:
+    if scope.bounds.account is not None or scope.bounds.ceilings:
         await or_wait(scope, refuse_if_crossed(scope), "step")
     state = AttemptState(scope, clock)
     context = StepContext(state, data, deps, config, started, map_step)
@@ -146,7 +139,7 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
-        if scope.on_record:
+        if scope.log is not None and scope.log.run is not None:
             tell_left_over(scope)
         return output
     except Exception:
@@ -156,7 +149,7 @@ async def _attempt(
         task = asyncio.current_task()
         # A task group inside may have absorbed the cancellation of a time limit, and does not count it any
         # more.
-        if task is None or task.cancelling() or scope.is_cancelled_by_time:
+        if task is None or task.cancelling() or scope.time.ran_out is not None:
             raise
         await state.in_the_books()
         raise CancelledInside(context.step_id) from error

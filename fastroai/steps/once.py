@@ -12,6 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from types import CoroutineType
 from typing import Any, Final, Generic, Literal, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
@@ -40,6 +41,8 @@ that have side effects."""
 
 in_forked_process(_threads.clear)  # the threads are those of the parent
 
+_registers: Final = WeakKeyDictionary[Scope, "OnceRegister"]()
+
 logger = logging.getLogger("fastroai.steps")
 
 IfInterrupted = Literal["repeat", "fail"]
@@ -66,10 +69,12 @@ class OnceRegister:
 
     @classmethod
     def of(cls, scope: Scope) -> OnceRegister:
-        """Return the register of the run around a scope, or a new one. Repeated nested runs share it."""
-        if not isinstance(scope.once, cls):
-            scope.once = cls()
-        return scope.once
+        """Return the register of the outermost run around a scope. Repeated nested runs share it.
+
+        Outside of runs, each scope has its own.
+        """
+        run = next((one for one in reversed(scope.lineage()) if one.log is not None), scope)
+        return _registers.setdefault(run, cls())
 
     async def run(self, one: SideEffect[T]) -> T:
         """Return the result of an effect: a recorded one, or that of a call now.

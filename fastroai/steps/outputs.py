@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from fastroai.errors import DependencyTypeError, MissingDependencyError, nearest_hint
+from fastroai.steps.ancestry import Ancestry
 
 _FEW: Final = 8
 """Dependencies that are looked through one by one faster than a set is made of them."""
@@ -19,11 +20,13 @@ _FEW: Final = 8
 class Outputs:
     """The outputs of one run so far, and which steps may read them."""
 
-    __slots__ = ("_wide", "dependencies", "values")
+    __slots__ = ("_ancestry", "_wide", "dependencies", "values")
 
-    def __init__(self, dependencies: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, dependencies: Mapping[str, tuple[str, ...]], ancestry: Ancestry | None = None) -> None:
+        """`ancestry` is that of the dependencies, if it is known already."""
         self.dependencies = dependencies
         """Direct dependencies of every step, by step id."""
+        self._ancestry = ancestry
         self.values: MutableMapping[str, object] = {}
         self._wide: dict[str, frozenset[str]] = {}
         """The direct dependencies of steps that have many, and have read one."""
@@ -38,7 +41,7 @@ class Outputs:
 
     def showing(self, values: Mapping[str, object]) -> Outputs:
         """Return the same outputs, some of them with other values."""
-        view = Outputs(self.dependencies)
+        view = Outputs(self.dependencies, self._ancestry)
         view.values = ChainMap(dict(values), self.values)
         return view
 
@@ -66,20 +69,15 @@ class Outputs:
         return step_id in self.values or not self.is_ancestor(step_id, reader)
 
     def is_ancestor(self, step_id: str, of: str) -> bool:
-        """Return whether `step_id` always finishes before `of` starts. Walks no further than it must."""
+        """Return whether `step_id` always finishes before `of` starts."""
         direct = self.dependencies.get(of, ())
         if step_id in (direct if len(direct) <= _FEW else self._as_set(of, direct)):
             return True
-        seen = set(direct)
-        waiting = list(direct)
-        while waiting:
-            for before in self.dependencies[waiting.pop()]:
-                if before == step_id:
-                    return True
-                if before not in seen:
-                    seen.add(before)
-                    waiting.append(before)
-        return False
+        if not direct or step_id not in self.dependencies:
+            return False
+        if self._ancestry is None:
+            self._ancestry = Ancestry(self.dependencies)
+        return self._ancestry.is_before(step_id, of)
 
     def _as_set(self, step_id: str, direct: tuple[str, ...]) -> frozenset[str]:
         known = self._wide.get(step_id)

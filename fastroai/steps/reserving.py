@@ -218,21 +218,17 @@ class Spend:
         return replace(self._record("unmeasured"), error=self._unsaid, use="failed")
 
     def _record(self, outcome: Literal["settled", "unmeasured", "released"]) -> RequestRecord:
-        return RequestRecord(
+        record = RequestRecord(
             model=self._terms.model,
             provider=self._terms.provider,
             outcome=outcome,
             kind="spend",
             units=self._units,
-            agent=self._scope.name if self._scope.kind == "agent" else None,
-            step_id=self._scope.step_id,
-            variant=self._scope.variant,
-            tags=self._scope.labels.tags,
-            tenant=self._scope.labels.tenant,
             waited_ms=self._waited_ms,
             started_at=self._started_at,
             duration_ms=(perf_counter() - self._started) * 1000,
         )
+        return self._scope.labelled(record)
 
     def __repr__(self) -> str:
         bound = "an unknown amount" if self.bound_usd is None else f"${self.bound_usd}"

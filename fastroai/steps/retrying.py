@@ -30,15 +30,17 @@ async def retry_calls(
     is told what is used then.
     """
     while True:
-        since = scope.charge_count
+        since = len(scope.spending.charges) if scope.has_spent else 0
         try:
             return await attempt_call(used.attempt)
         except Exception as error:
             retry = None if rules is None else rules.next(error, used, scope)
             if retry is None:
                 raise
-            scope.mark("retried", since=since, was="failed" if side_by_side else None)
+            if scope.has_spent:
+                with scope.tree.lock:
+                    scope.spending.mark("retried", since, "failed" if side_by_side else None)
             await on_retry(retry)
-            with scope.at_rest():
+            with scope.time.at_rest():
                 await asyncio.sleep(retry.delay)
             used = retry.used

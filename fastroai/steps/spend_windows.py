@@ -42,7 +42,7 @@ async def or_wait(scope: Scope, admission: Awaitable[T], what: Stopped) -> T:
         if stop.may_wait:
             await _wait_or_raise(scope, stop, what)
         raise
-    if scope.ceilings and (log := log_of(scope)) is not None and log.waited:
+    if scope.bounds.ceilings and (log := log_of(scope)) is not None and log.waited:
         _end_waits(scope, log, what)
     return admitted
 
@@ -107,7 +107,7 @@ def _end_waits(scope: Scope, log: Log, what: Stopped) -> None:
     place = step_place(step)
     if log.waits_in(place):
         return  # another request of the step has halted it meanwhile
-    for ceiling in scope.ceilings:
+    for ceiling in scope.bounds.ceilings:
         if ceiling.waits:
             awaited = SpendWindow(name=ceiling.account.key)
             ordinal = _ordinal(awaited, step, place, ceiling.account.window, what)

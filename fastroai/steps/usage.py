@@ -51,12 +51,12 @@ class StepUsage:
     @classmethod
     def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
         """Return a snapshot of the usage of a scope."""
-        with scope.lock:
+        with scope.tree.lock:
             return cls(
-                **_counts(scope.usage),
+                **_counts(scope.spending.usage),
                 processing_time_ms=processing_time_ms,
-                records=tuple(scope.records),
-                agent_calls=scope.agent_calls,
+                records=tuple(scope.spending.records),
+                agent_calls=scope.spending.agent_calls,
                 step_span=scope.span,
             )
 

@@ -9,6 +9,7 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.store.adapter import adapt_run_store as adapt_run_store
+    from fastroai.store.as_json import fact_to_json as fact_to_json
     from fastroai.store.attempts import StepAttempt as StepAttempt
     from fastroai.store.conversations import AgentConversation as AgentConversation
     from fastroai.store.encryption import EncryptingCodec as EncryptingCodec
@@ -38,44 +39,48 @@ if TYPE_CHECKING:
     from fastroai.store.spend_stores import open_spend_store as open_spend_store
     from fastroai.store.spending import SpendingRow as SpendingRow
     from fastroai.store.step_summaries import StepSummary as StepSummary
-    from fastroai.store.telling import fact_to_json as fact_to_json
     from fastroai.store.trace import Divergence as Divergence
     from fastroai.store.trace import RunTrace as RunTrace
     from fastroai.store.trace_diff import Difference as Difference
     from fastroai.usage.memory_spend_store import MemorySpendStore as MemorySpendStore
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".adapter": ("adapt_run_store",),
-        ".attempts": ("StepAttempt",),
-        ".conversations": ("AgentConversation",),
-        ".encryption": ("EncryptingCodec",),
-        ".following": ("FollowedRun",),
-        ".hints": ("HintsChanges",),
-        ".history": ("RunHistory", "RunSummary"),
-        ".log": ("trace_of",),
-        ".opening": ("open_run_store",),
-        ".payload_stores": ("FilePayloadStore", "FsspecPayloadStore", "PayloadStore"),
-        ".payloads": ("PayloadCodec",),
-        ".run_memory": ("MemoryRunStore",),
-        ".run_offloading": ("OffloadingRunStore",),
-        ".run_postgres": ("PostgresRunStore",),
-        ".run_redis": ("RedisRunStore",),
-        ".run_sqlite": ("SQLiteRunStore",),
-        ".run_store": ("RunStore", "RunStoreLike", "StoredKey", "StoredValues"),
-        ".snapshot": ("RunSnapshot",),
-        ".spend_stores": (
-            "PostgresSpendStore",
-            "RedisSpendStore",
-            "SQLiteSpendStore",
-            "open_spend_store",
-        ),
-        ".spending": ("SpendingRow",),
-        ".step_summaries": ("StepSummary",),
-        ".telling": ("fact_to_json",),
-        ".trace": ("Divergence", "RunTrace"),
-        ".trace_diff": ("Difference",),
-        "..usage.memory_spend_store": ("MemorySpendStore",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".adapter": ("adapt_run_store",),
+            ".encryption": ("EncryptingCodec",),
+            ".following": ("FollowedRun",),
+            ".history": ("RunHistory", "RunSummary"),
+            ".log": ("trace_of",),
+            ".opening": ("open_run_store",),
+            ".payload_stores": ("FilePayloadStore", "FsspecPayloadStore", "PayloadStore"),
+            ".payloads": ("PayloadCodec",),
+            ".run_memory": ("MemoryRunStore",),
+            ".run_offloading": ("OffloadingRunStore",),
+            ".run_postgres": ("PostgresRunStore",),
+            ".run_redis": ("RedisRunStore",),
+            ".run_sqlite": ("SQLiteRunStore",),
+            ".run_store": ("RunStore", "StoredKey", "StoredValues"),
+            ".snapshot": ("RunSnapshot",),
+            ".spend_stores": (
+                "PostgresSpendStore",
+                "RedisSpendStore",
+                "SQLiteSpendStore",
+                "open_spend_store",
+            ),
+            ".as_json": ("fact_to_json",),
+            ".trace": ("RunTrace",),
+            "..usage.memory_spend_store": ("MemorySpendStore",),
+        },
+        unlisted={
+            ".conversations": ("AgentConversation",),
+            ".attempts": ("StepAttempt",),
+            ".hints": ("HintsChanges",),
+            ".run_store": ("RunStoreLike",),
+            ".spending": ("SpendingRow",),
+            ".step_summaries": ("StepSummary",),
+            ".trace": ("Divergence",),
+            ".trace_diff": ("Difference",),
+        },
+    )

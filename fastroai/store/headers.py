@@ -53,9 +53,13 @@ def log_key(header: RunHeader) -> str:
     return f"log:{header.run_id}:{header.epoch}"
 
 
+SIGNALS: Final = "signal:"
+"""Key prefix of the signals to all runs."""
+
+
 def signal_key(header: RunHeader) -> str:
     """Return the key of the last signal to a run."""
-    return f"signal:{header.run_id}:{header.epoch}"
+    return f"{SIGNALS}{header.run_id}:{header.epoch}"
 
 
 def mail_key(header: RunHeader) -> str:

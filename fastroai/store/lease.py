@@ -15,7 +15,7 @@ from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
 from fastroai.forks import in_forked_process
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
-from fastroai.runtime.spend_desk import RENEWALS_PER_LEASE
+from fastroai.runtime.spend_upkeep import RENEWALS_PER_LEASE
 from fastroai.runtime.sync import in_background
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import RunHeader
@@ -99,7 +99,7 @@ class Lease:
         self._renewal: asyncio.Task[None] | None = None
         """The renewal in progress, on the background loop."""
         self._is_over = False
-        _desk.add(self)
+        _leases.add(self)
 
     @property
     def now(self) -> datetime:
@@ -140,7 +140,7 @@ class Lease:
 
     async def stop(self) -> None:
         """Stop renewing the lease. No renewal is in progress when this returns."""
-        _desk.remove(self)
+        _leases.remove(self)
         with self._lock:
             self._is_over = True
             renewal = self._renewal
@@ -169,7 +169,7 @@ class Lease:
         if renewal.cancelled() or (error := renewal.exception()) is None:
             return
         if isinstance(error, RunTakenOver):
-            _desk.remove(self)
+            _leases.remove(self)
         else:
             logger.warning("run %r: its lease could not be renewed: %s", self._run_id, error)
 
@@ -219,7 +219,7 @@ class Lease:
             try:
                 self._loop.call_soon_threadsafe(self._turn)
             except RuntimeError:  # it is closed, so nobody goes on with the run
-                _desk.remove(self)
+                _leases.remove(self)
                 return True
         was_stalled = self._is_stalled
         self._is_stalled = steady_seconds() - self._turned > self.terms.max_stall
@@ -239,7 +239,7 @@ def _why_lost(found: StoredValues) -> str:
     return "its header is gone from the store: the run was deleted, or the store has lost it"
 
 
-class _Desk:
+class _Leases:
     """The leases of this process, renewed on the background loop: steps can block the loops of runs."""
 
     def __init__(self) -> None:
@@ -281,15 +281,15 @@ class _Desk:
         return True
 
 
-_desk = _Desk()
+_leases = _Leases()
 _at_work: Final[set[Future[None]]] = set()
 """Tasks of the background loop that are in progress."""
 
 
 def _after_fork() -> None:
     """Renew no lease in a forked process: the runs belong to its parent."""
-    global _desk
-    _desk = _Desk()
+    global _leases
+    _leases = _Leases()
     _at_work.clear()
 
 

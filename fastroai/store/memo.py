@@ -462,8 +462,7 @@ class Memo:
     def mark(self, key: facts.Key, attempt: int, use: RequestUse) -> None:
         """Mark what an attempt at a step or agent call has spent as thrown away, or as spent on a failure."""
         for charge in self.charges_of(key, attempt):
-            if charge.record.use != "retried":  # a request that was thrown away before stays so
-                charge.mark(use)
+            charge.mark(use)
 
     def charges_of(self, key: facts.Key, attempt: int) -> Sequence[ChargeOnRecord]:
         """Return the charges of an attempt at a step, typed function or agent call."""

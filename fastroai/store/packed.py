@@ -8,8 +8,8 @@ from typing import Final
 
 from fastroai.forks import ForkGate
 from fastroai.runtime.facts import Fact, Part, StepFinished
+from fastroai.store.as_json import as_told, json_text
 from fastroai.store.entries import decode_entry, encode_entry, locate
-from fastroai.store.telling import as_told, json_text
 
 MOST_UNPACKED: Final = 10_000
 """Facts that are kept as they were made. A run that has fewer never pays for packing."""

@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     first_until,
 )
 from fastroai.runtime.owner import new_owner, release_owner, steady_seconds
+from fastroai.store.as_json import as_told
 from fastroai.store.declarations import OnChanged
 from fastroai.store.entries import (
     RunHeader,
@@ -58,7 +59,6 @@ from fastroai.store.memo import Memo
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.run_store import RunStore, largest_value
-from fastroai.store.telling import as_told
 from fastroai.store.unsealing import unseal_payloads, unseal_texts
 
 T = TypeVar("T")

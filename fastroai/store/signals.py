@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import RevisionConflict
+from fastroai.forks import in_forked_process
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import signal_key
-from fastroai.store.run_store import RunStore
+from fastroai.store.headers import SIGNALS, keys_with, signal_key
+from fastroai.store.run_store import RunStore, StoredKey
 
 Signal: TypeAlias = Literal["pause", "interrupt", "cancel"]
 """A signal to a run."""
@@ -44,43 +47,77 @@ async def heeding_signals(
     store: RunStore, header: RunHeader, heed: Callable[[Signal], None], *, after: int = 0
 ) -> AsyncGenerator[None]:
     """Call `heed` once with each signal to a run, except for those up to revision `after`."""
-    # Imported here, because the command line deletes signals, and does not load all of the runtime for it.
-    from fastroai.runtime.tasks import end_task
-
-    watch = _Watch(store, header, heed, after)
-    watcher = asyncio.get_running_loop().create_task(watch.run())
+    key, heeded = signal_key(header), _Heeded(heed, after)
+    watch = _Watch.of(store)
+    watch.runs[key] = heeded
     try:
         yield
     finally:
-        await end_task(watcher)
-        if watch.revision:
+        del watch.runs[key]
+        if not watch.runs:
+            await watch.end()
+        if heeded.revision:
             with suppress(Exception):  # it may stay: the process that resumes the run knows that it is old
-                await store.delete(signal_key(header))
+                await store.delete(key)
+
+
+@dataclass(slots=True)
+class _Heeded:
+    """A run whose signals are heeded."""
+
+    heed: Callable[[Signal], None]
+    revision: int
+    """Revision of the last signal that is known."""
+
+    def take_in(self, found: StoredKey) -> None:
+        if found.revision <= self.revision:
+            return
+        self.revision = found.revision
+        for signal in get_args(Signal):
+            if signal.encode() == found.value:
+                self.heed(signal)
 
 
 class _Watch:
-    """Looks for signals to a run."""
+    """Looks for signals to all runs of a store that one event loop has: however many, one look for all."""
 
-    def __init__(
-        self, store: RunStore, header: RunHeader, heed: Callable[[Signal], None], after: int
-    ) -> None:
-        self._store, self._run_id, self._key, self._heed = store, header.run_id, signal_key(header), heed
-        self.revision = after
-        """Revision of the last signal that is known."""
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self.runs: dict[str, _Heeded] = {}
+        """The runs, by the keys of their signals."""
+        # Of no context: what a run keeps in its own would stay as long as any run of the store goes on.
+        self._task = asyncio.get_running_loop().create_task(self._look_again_and_again(), context=Context())
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY)
-            try:
-                found = await self._store.read(self._key, after=self.revision)
-            except Exception as error:  # a store can be the user's, and raise anything
-                logger.warning("run %r: what is asked of it could not be read: %s", self._run_id, error)
-                continue
-            if found.values:
-                self.revision = found.revision
-                self._take_in(found.values[-1].decode(errors="replace"))
+    @classmethod
+    def of(cls, store: RunStore) -> _Watch:
+        """Return the watch of a store on the running loop."""
+        key = id(store), asyncio.get_running_loop()
+        if key not in _watches:
+            _watches[key] = cls(store)
+        return _watches[key]
 
-    def _take_in(self, word: str) -> None:
-        for signal in get_args(Signal):
-            if signal == word:
-                self._heed(signal)
+    async def end(self) -> None:
+        """End with the last run."""
+        # Imported here: the command line deletes signals, and does not load all of the runtime for it.
+        from fastroai.runtime.tasks import end_task
+
+        _watches.pop((id(self._store), asyncio.get_running_loop()), None)
+        await end_task(self._task)
+
+    async def _look_again_and_again(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(EVERY)
+                try:
+                    async for found in keys_with(self._store, SIGNALS):
+                        if (heeded := self.runs.get(found.key)) is not None:
+                            heeded.take_in(found)
+                except Exception as error:  # a store can be the user's, and raise anything
+                    logger.warning("signals to %d runs could not be read: %s", len(self.runs), error)
+        finally:
+            _watches.pop((id(self._store), asyncio.get_running_loop()), None)
+
+
+_watches: Final[dict[tuple[int, asyncio.AbstractEventLoop], _Watch]] = {}
+"""The watch of each store on each event loop on which runs of it are open."""
+in_forked_process(_watches.clear)

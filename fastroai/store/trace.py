@@ -22,6 +22,7 @@ from fastroai.store.definitions import RunKind, kind_of, version_of
 from fastroai.store.entries import decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
 from fastroai.store.formats import check_format
+from fastroai.store.memo import Memo
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 from fastroai.store.unsealing import redact_entry
@@ -217,8 +218,14 @@ class RunTrace:
 
     @cached_property
     def records(self) -> tuple[RequestRecord, ...]:
-        """Every request and other spending, in order; requests that never ended are unmeasured."""
-        return tuple(spent.record for spent in self._attempts.spent)
+        """Every request and other spending, in order; requests that never ended are unmeasured.
+
+        Their `use` is what has become of them since: `retried` if another attempt followed, for example.
+        """
+        begun = {entry.about for entry in self.entries if isinstance(entry, facts.Begins)}
+        # A trace can come from a file, with the end of something that never began.
+        entries = [one for one in self.entries if not isinstance(one, facts.Ends) or one.about in begun]
+        return tuple(charge.record for charge in Memo(self.run_id, entries).charges())
 
     @property
     def usage(self) -> Usage:
@@ -273,7 +280,7 @@ class RunTrace:
         """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
 
         The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
-        redacted if the process redacts them (`fastroai.set_redaction`).
+        redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
         shown = self._shown
         return explain(shown.entries, shown.attempts)
@@ -291,7 +298,7 @@ class RunTrace:
     def transcript(self, step: str | None = None) -> str:
         """Return `conversations` as text, for people.
 
-        Texts are redacted if the process redacts them (`fastroai.set_redaction`).
+        Texts are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
 
         Raises:
             ConfigurationError: there is no such step.
@@ -347,7 +354,7 @@ class RunTrace:
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
 
-        Texts and values are redacted if the process redacts them (`fastroai.set_redaction`).
+        Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
         entries = b",".join(map(encode_entry, self._shown.entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'

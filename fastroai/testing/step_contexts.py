@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import TypeVar
 
-from fastroai.human.asking import PreparedAnswers
+from fastroai.human.asking import PreparedAnswers, prepared_answers
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps import PipelineConfig, StepConfig, StepContext
 from fastroai.steps.attempt import AttemptState
@@ -57,7 +57,7 @@ async def step_context(
     seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
     seen.values.update(before)
     async with Scope("pipeline", "test", parent=current_scope()) as run:
-        run.answers = PreparedAnswers(dict(answers or {}))
+        prepared_answers[run] = PreparedAnswers(dict(answers or {}))
         shared = Shared.of(context)
         data = StepData(RunData(run.name, run.path, shared), MappingProxyType(dict(inputs or {})), seen)
         async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:

@@ -25,24 +25,20 @@ if TYPE_CHECKING:
     from fastroai.tracing.redaction import set_redaction as set_redaction
     from fastroai.tracing.simple import SimpleTracer as SimpleTracer
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".handle": ("TraceSpan",),
-        ".logfire": ("LogfireTracer",),
-        ".noop": ("NoOpTracer",),
-        ".opentelemetry": ("OpenTelemetryTracer",),
-        ".protocol": (
-            "Attributes",
-            "AttributeValue",
-            "Tracer",
-            "log_metrics",
-        ),
-        ".redaction": (
-            "Redact",
-            "redacted",
-            "set_redaction",
-        ),
-        ".simple": ("SimpleTracer",),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".handle": ("TraceSpan",),
+            ".logfire": ("LogfireTracer",),
+            ".noop": ("NoOpTracer",),
+            ".opentelemetry": ("OpenTelemetryTracer",),
+            ".protocol": ("Tracer",),
+            ".redaction": ("redacted", "set_redaction"),
+            ".simple": ("SimpleTracer",),
+        },
+        unlisted={
+            ".protocol": ("Attributes", "AttributeValue", "log_metrics"),
+            ".redaction": ("Redact",),
+        },
+    )

@@ -49,66 +49,42 @@ if TYPE_CHECKING:
     from fastroai.usage.updates import refresh_prices_async as refresh_prices_async
     from fastroai.usage.updates import update_prices_in_background as update_prices_in_background
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".bounds": (
-            "base_url_of",
-            "prepare_bound",
-            "request_bound",
-        ),
-        ".budget": (
-            "Admission",
-            "Budget",
-            "ModelFallback",
-            "OnUncertain",
-        ),
-        ".endpoints": ("Endpoint",),
-        ".limits": ("BudgetLike",),
-        ".model_pricing": (
-            "PriceTier",
-            "PricingOverride",
-        ),
-        ".money": (
-            "dollars_to_microcents",
-            "format_cost",
-            "microcents_to_dollars",
-        ),
-        ".near_misses": ("NearMissWarning",),
-        ".pricing": (
-            "CostCalculator",
-            "UnpricedModelWarning",
-        ),
-        ".quote": ("Quote",),
-        ".references": (
-            "ModelReference",
-            "model_reference",
-        ),
-        ".report": ("UsageReport",),
-        ".report_rows": ("UsageRow",),
-        ".request_bounds": ("RequestBound",),
-        ".request_cost": ("RequestCost",),
-        ".spend_book": ("SpendBook",),
-        ".spend_limit": (
-            "OnLimit",
-            "SpendLimit",
-        ),
-        ".spend_store": (
-            "SpendAccount",
-            "SpendAdjustment",
-            "SpendBalance",
-            "SpendChange",
-            "SpendClaim",
-            "SpendPage",
-            "SpendStatus",
-            "SpendStore",
-            "SpendVerdict",
-            "Window",
-        ),
-        ".updates": (
-            "refresh_prices",
-            "refresh_prices_async",
-            "update_prices_in_background",
-        ),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".bounds": ("prepare_bound", "request_bound"),
+            ".budget": ("Budget", "ModelFallback"),
+            ".endpoints": ("Endpoint",),
+            ".model_pricing": ("PricingOverride",),
+            ".money": ("dollars_to_microcents", "format_cost", "microcents_to_dollars"),
+            ".near_misses": ("NearMissWarning",),
+            ".pricing": ("CostCalculator", "UnpricedModelWarning"),
+            ".quote": ("Quote",),
+            ".report": ("UsageReport",),
+            ".report_rows": ("UsageRow",),
+            ".request_bounds": ("RequestBound",),
+            ".spend_book": ("SpendBook",),
+            ".spend_limit": ("SpendLimit",),
+            ".spend_store": (
+                "SpendAccount",
+                "SpendBalance",
+                "SpendChange",
+                "SpendClaim",
+                "SpendStatus",
+                "SpendStore",
+                "SpendVerdict",
+            ),
+            ".updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
+        },
+        unlisted={
+            ".bounds": ("base_url_of",),
+            ".budget": ("Admission", "OnUncertain"),
+            ".limits": ("BudgetLike",),
+            ".model_pricing": ("PriceTier",),
+            ".references": ("ModelReference", "model_reference"),
+            ".request_cost": ("RequestCost",),
+            ".spend_limit": ("OnLimit",),
+            ".spend_store": ("SpendAdjustment", "SpendPage", "Window"),
+        },
+    )

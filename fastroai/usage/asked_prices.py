@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastroai.usage.facts.providers import TIERS_BY_PROVIDER
+from fastroai.usage.facts.provider import all_facts
 
 
 def asked_tier(provider: str, settings: Mapping[str, object]) -> str | None:
@@ -15,7 +15,8 @@ def asked_tier(provider: str, settings: Mapping[str, object]) -> str | None:
     asked = settings.get("openai_service_tier") or (
         settings.get("service_tier") if provider == "openai" else None
     )
-    return asked if isinstance(asked, str) and asked in TIERS_BY_PROVIDER["openai"].dearer else None
+    tiers = all_facts()["openai"].service_tiers
+    return asked if isinstance(asked, str) and tiers is not None and asked in tiers.dearer else None
 
 
 def caches_half_a_day(settings: Mapping[str, object]) -> bool:

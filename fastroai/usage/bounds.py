@@ -30,7 +30,7 @@ from fastroai.pydantic_ai_private import sent_instructions
 from fastroai.records import EXACT
 from fastroai.usage.asked_prices import asked_tier, caches_half_a_day
 from fastroai.usage.facts.allowances import OTHER
-from fastroai.usage.facts.providers import STANDARD_TIERS
+from fastroai.usage.facts.provider import service_tiers
 from fastroai.usage.facts.regions import asked_geography
 from fastroai.usage.facts.settings import (
     HARMLESS_IN_BODY,
@@ -455,12 +455,13 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
     """Return the service tiers that a request can be billed at; `None` if it can be any."""
     asked = settings.get("openai_service_tier") or settings.get("service_tier")
     tier = host.service_tier if asked in (None, "auto") else asked
-    tiers = None if host.rules is None else host.rules.tiers
-    if tiers is not None and tier in tiers.standard:
+    tiers = None if host.rules is None else host.rules.service_tiers
+    if tiers is not None and tiers.are_kept and tier in tiers.standard:
         return tiers.standard
     # The owner of a host states the tier of requests that name none. How others are billed, nobody states.
     owned = host.service_tier
-    return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None
+    is_standard = any(owned in one.standard for one in service_tiers())
+    return frozenset({owned}) if owned is not None and is_standard and tier == owned else None
 
 
 def _cached_for(given: Iterable[Piece], settings: Mapping[str, object]) -> Iterator[str]:

@@ -23,7 +23,7 @@ Admission = Literal["bound", "expected"]
 """The amount that a budget reserves for a request: the most that it can use, or its expected use."""
 
 OnWarning = Callable[[Any], object]
-"""A function that is called with a `fastroai.BudgetWarning` for each share reached; it may be async."""
+"""A function, async or not, that gets a `fastroai.pipelines.BudgetWarning` for each share reached."""
 
 DEFAULT_WARNING: Final = 0.8
 """The share of a budget or a spend limit at which a warning is given by default."""

@@ -15,7 +15,7 @@ from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.facts.billing import BILLING_HEADERS
 from fastroai.usage.facts.models import MAKERS
-from fastroai.usage.facts.providers import PROVIDERS, SERVICE_TIERS
+from fastroai.usage.facts.provider import providers, service_tiers
 from fastroai.usage.facts.regions import most_regional_factor, regional_factor
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
@@ -69,9 +69,9 @@ class Endpoint:
     """Response headers in which the endpoint states a request's cost in US dollars; `()` to read none."""
 
     def __post_init__(self) -> None:
-        if self.like is not None and self.like not in PROVIDERS:
-            names = ", ".join(map(repr, PROVIDERS))
-            expected = f"None or one of {names}.{nearest_hint(str(self.like), PROVIDERS)}"
+        if self.like is not None and self.like not in providers():
+            names = ", ".join(map(repr, providers()))
+            expected = f"None or one of {names}.{nearest_hint(str(self.like), providers())}"
             raise ConfigurationError("like", self.like, expected)
         if self.allowance is not None:
             whole_number("allowance", self.allowance, "None or a whole number of tokens, 0 or more")
@@ -244,7 +244,7 @@ _address: Final = lru_cache(maxsize=256)(_Address.of)
 
 @lru_cache(maxsize=256)
 def _is_of_a_maker(url: str) -> bool:
-    return any(is_first_party(provider, url) for provider in PROVIDERS)
+    return any(is_first_party(provider, url) for provider in providers())
 
 
 def _are_names(given: object) -> bool:
@@ -259,7 +259,7 @@ def _service_tier(given: object, own: AbstractSet[str]) -> str | None:
     """Return the tier that was given; `None` for `auto`, which leaves the choice to the provider."""
     if given is None or given == "auto":
         return None
-    known = sorted(SERVICE_TIERS | own)
+    known = sorted({*own}.union(*(one.standard | one.dearer for one in service_tiers())))
     if not isinstance(given, str) or given not in known:
         expected = f"None or one of {', '.join(map(repr, known))}.{nearest_hint(str(given), known)}"
         raise ConfigurationError("service_tier", given, expected)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
 
-from fastroai.usage.facts.allowances import GATEWAY, OPENAI_AT_GATEWAY, OTHER, Allowances
-from fastroai.usage.facts.counts import BEDROCK_HOSTS, COUNT_ENDPOINTS, CountEndpoint
-from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
-from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
+from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.models import MAKERS, model_facts
+from fastroai.usage.facts.provider import CountEndpoint, ModelFacts, ProviderFacts, all_facts, providers
 from fastroai.usage.references import first_party_provider
 from fastroai.usage.tested_version import untested_version
 
@@ -67,7 +67,7 @@ class Host:
     @property
     def rules(self) -> ProviderFacts | None:
         """The documented facts of the API; `None` where no documented rules hold."""
-        return None if self.maker is None else PROVIDERS.get(self.maker)
+        return None if self.maker is None else providers().get(self.maker)
 
     @property
     def allowances(self) -> Allowances:
@@ -87,8 +87,8 @@ class Host:
         """The allowances where no documented rules hold."""
         maker = first_party_provider(self.model.rpartition("/")[2])
         if maker == "openai":
-            return OPENAI_AT_GATEWAY
-        return GATEWAY if maker is not None or self.provider in PROVIDERS else OTHER
+            return _openai_at_gateway()
+        return GATEWAY if maker is not None or self.provider in providers() else OTHER
 
     @property
     def facts(self) -> ModelFacts | None:
@@ -109,10 +109,12 @@ class Host:
     @property
     def count_endpoint(self) -> CountEndpoint | None:
         """The endpoint that counts the input of requests for free; `None` if the host has none."""
-        if self.provider == "bedrock":
+        facts = all_facts().get("bedrock" if self.provider == "bedrock" else self.maker or "")
+        endpoint = None if facts is None else facts.count_endpoint
+        if endpoint is not None and endpoint.hosts is not None:
             hostname = urlsplit(self.url).hostname if self.url else None
-            return COUNT_ENDPOINTS["bedrock"] if BEDROCK_HOSTS.names.fullmatch(hostname or "") else None
-        return COUNT_ENDPOINTS.get(self.maker or "")
+            return endpoint if endpoint.hosts.fullmatch(hostname or "") else None
+        return endpoint
 
     @property
     def longest_answer_by_name(self) -> int | None:
@@ -121,6 +123,13 @@ class Host:
         maker = first_party_provider(name)
         facts = None if maker is None else model_facts(maker, name)
         return None if facts is None else facts.output_tokens
+
+
+@cache
+def _openai_at_gateway() -> Allowances:
+    # What is added for tools comes from the model, and so is the same at any host.
+    openai = all_facts()["openai"].allowances
+    return replace(GATEWAY, tools=openai.tools, sources=openai.sources)
 
 
 def base_url_of(model: Model) -> str | None:
@@ -137,7 +146,7 @@ def is_first_party(provider: str, url: str | None) -> bool:
     A gateway or a local server under the same name may add text, and may serve another model.
     """
     host = urlsplit(url).hostname if url else None
-    facts = PROVIDERS.get(provider)
+    facts = providers().get(provider)
     return (
         host is not None
         and facts is not None

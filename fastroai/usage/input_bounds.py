@@ -38,7 +38,7 @@ from fastroai.errors import how_to_install
 from fastroai.usage.definitions import definition_tokens
 from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
 from fastroai.usage.facts.documents import PdfSize
-from fastroai.usage.facts.models import ModelFacts
+from fastroai.usage.facts.provider import ModelFacts
 from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.pdf_sizes import can_read_pdfs

@@ -55,11 +55,11 @@ def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """Return the maker that itself serves a model under this bare name, if the name tells."""
-    from fastroai.usage.facts.models import FIRST_PARTY
+    from fastroai.usage.facts.models import first_party_maker
 
     if ":" in model or model != model.strip():
         return None
-    return next((maker for maker, own in FIRST_PARTY.items() if own.names.match(model)), None)
+    return first_party_maker(model)
 
 
 def near_reference(provider: str, model: str) -> str | None:
@@ -98,7 +98,7 @@ def _known_references() -> list[str]:
     from pydantic_ai.models import known_model_names
 
     from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS
-    from fastroai.usage.facts.models import FIRST_PARTY
+    from fastroai.usage.facts.models import first_party_makers
 
     priced = []
     for provider in get_snapshot().providers:
@@ -109,8 +109,8 @@ def _known_references() -> list[str]:
             own = (
                 model
                 for model in models
-                if name not in FIRST_PARTY or first_party_provider(model) in (None, name)
+                if name not in first_party_makers() or first_party_provider(model) in (None, name)
             )
             priced += [f"{name}:{model}" for model in own]
-    priced.sort(key=lambda reference: reference.partition(":")[0] not in FIRST_PARTY)
+    priced.sort(key=lambda reference: reference.partition(":")[0] not in first_party_makers())
     return list(dict.fromkeys([*(name for name in known_model_names() if ":" in name), *priced]))

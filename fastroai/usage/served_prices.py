@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastroai.records import EXACT
 from fastroai.usage.facts.billing import HALF_DAY_WRITE
-from fastroai.usage.facts.providers import LISTED_TIERS
+from fastroai.usage.facts.provider import service_tiers
 from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 from fastroai.usage.request_cost import FREE, REGIONAL, UNKNOWN_COST, RequestCost
 
@@ -34,8 +35,6 @@ Conditions = tuple[tuple[str, str], ...]
 _ONE: Final = Decimal(1)
 _WRITES: Final = "cache_write_tokens"
 _CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
-_STANDARD: Final = LISTED_TIERS | {"auto"}
-"""Values that name the service at its plain list price, in lower case."""
 
 
 class ServedPrices:
@@ -138,5 +137,11 @@ def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -
 def _unlisted(listed: ListedModel, served: Mapping[str, str]) -> Iterator[str]:
     """Return the conditions of the service for which the list has no price."""
     for name, value in served.items():
-        if value.lower() not in _STANDARD and not listed.knows(name, value):
+        if value.lower() not in _standard() and not listed.knows(name, value):
             yield f"{name}={value}"
+
+
+@cache
+def _standard() -> frozenset[str]:
+    """Return the values that name the service at its plain list price, in lower case."""
+    return frozenset({"auto"}).union(*(one.listed for one in service_tiers()))

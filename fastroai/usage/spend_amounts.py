@@ -7,9 +7,6 @@ from typing import Final, Literal
 
 from fastroai.errors import ConfigurationError
 
-UNITS_PER_MICROCENT: Final = 10**12
-"""A unit is 1e-18 US dollars."""
-
 MILLION: Final = 10**6
 
 TOO_MUCH_USD: Final = Decimal(10) ** 9

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.errors import ResultRejected as ResultRejected
-    from fastroai.errors import WorkflowValidationError as WorkflowValidationError
     from fastroai.workflows.answers import AuditAnswer as AuditAnswer
     from fastroai.workflows.answers import AwaitGate as AwaitGate
     from fastroai.workflows.answers import Committed as Committed
@@ -38,39 +36,37 @@ if TYPE_CHECKING:
     from fastroai.workflows.workflow import BoundWorkflow as BoundWorkflow
     from fastroai.workflows.workflow import Workflow as Workflow
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        ".answers": (
-            "AuditAnswer",
-            "AwaitGate",
-            "Committed",
-            "ErrorAnswer",
-            "ExecuteFlow",
-            "ExecuteStep",
-            "FlowEnded",
-            "FlowList",
-            "IterationAnswer",
-            "NoTimeout",
-            "ReportedUsage",
-        ),
-        ".facts": (
-            "CheckpointRestored",
-            "CheckpointSet",
-            "IterationAborted",
-            "IterationReported",
-            "IterationStarted",
-            "SkipRequested",
-        ),
-        ".flows": ("WorkflowRuns",),
-        ".result": ("WorkflowResult", "WorkflowUsage"),
-        ".spec.catalog": ("find_specs",),
-        ".spec.document": ("WorkflowSpec",),
-        ".spec.drafting": ("PhaseDraft", "PipelineDraft", "draft_spec"),
-        ".spec.drawing": ("draw_flow",),
-        ".spec.reading": ("load_spec",),
-        ".spec.speckit": ("compile_speckit",),
-        ".workflow": ("BoundWorkflow", "Workflow"),
-        "fastroai.errors": ("ResultRejected", "WorkflowValidationError"),
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".answers": ("AuditAnswer", "AwaitGate", "ExecuteFlow", "ExecuteStep", "FlowEnded"),
+            ".facts": (
+                "CheckpointRestored",
+                "CheckpointSet",
+                "IterationAborted",
+                "IterationReported",
+                "IterationStarted",
+                "SkipRequested",
+            ),
+            ".flows": ("WorkflowRuns",),
+            ".result": ("WorkflowResult", "WorkflowUsage"),
+            ".spec.catalog": ("find_specs",),
+            ".spec.document": ("WorkflowSpec",),
+            ".spec.drafting": ("PhaseDraft", "PipelineDraft", "draft_spec"),
+            ".spec.drawing": ("draw_flow",),
+            ".spec.reading": ("load_spec",),
+            ".spec.speckit": ("compile_speckit",),
+            ".workflow": ("BoundWorkflow", "Workflow"),
+        },
+        unlisted={
+            ".answers": (
+                "Committed",
+                "ErrorAnswer",
+                "FlowList",
+                "IterationAnswer",
+                "NoTimeout",
+                "ReportedUsage",
+            ),
+        },
+    )

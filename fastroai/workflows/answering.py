@@ -31,7 +31,7 @@ _ENDS: Final[dict[str, EndStatus]] = {"finished": "complete", "cancelled": "kill
 
 def next_of(call: FlowCall, *, reverted_to: str | None = None) -> NextAnswer:
     """Return what is to be done next, or how the flow has ended."""
-    finish = call.told.finish
+    finish = call.flow.finish
     if finish is not None and finish.status != "paused":
         return ended_of(call, finish, reverted_to=reverted_to)
     due = call.due
@@ -199,7 +199,7 @@ def _skipped(call: FlowCall) -> tuple[Skipped, ...]:
     """Return the steps that were left out in this call."""
     return tuple(
         Skipped(step_id=one.step_id, reason=_reason(call, one))
-        for one in call.told.decided
+        for one in call.flow.decided
         if isinstance(one, StepSkipped) and call.spec(one.step_id)[1].gate is None
     )
 

@@ -37,7 +37,7 @@ def audit_of(call: FlowCall, flow: FlowState) -> AuditAnswer:
         for step in plan.flow.steps
         if step.flow is not None
     }
-    ended = call.told.recorded.ended
+    ended = call.flow.recorded.ended
     status = _status(call, flow)
     usage = _spent(call, flow) if flow.path else _usage(call, "")  # usage of the run includes reverted work
     return AuditAnswer(
@@ -89,7 +89,7 @@ def duration_ms(call: FlowCall, flow: FlowState) -> float:
     if clock is None:
         return 0.0
     if not flow.path:
-        last = call.told.recorded.entries[-1].timestamp
+        last = call.flow.recorded.entries[-1].timestamp
     else:
         units = [
             (f"{_front(flow)}{record.step}", visit) for record in _every(flow) for visit in record.visits
@@ -118,7 +118,7 @@ def _flows_at(call: FlowCall, path: str, parent: FlowKey) -> Iterator[FlowState]
 
 
 def _status(call: FlowCall, flow: FlowState) -> FlowStatus:
-    ended = call.told.recorded.ended
+    ended = call.flow.recorded.ended
     if flow.status != "running":
         return flow.status
     return "in_progress" if ended is None or flow.path else _status_of_run(ended)
@@ -194,7 +194,7 @@ def _place(step_id: str, visit: int) -> str:
 
 
 def _records(call: FlowCall, place: str) -> list[RequestRecord]:
-    return [one.record for one in call.told.recorded.charges(place)]
+    return [one.record for one in call.flow.recorded.charges(place)]
 
 
 def _usage(call: FlowCall, place: str) -> Usage:

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.runs.machine import Unit
-from fastroai.runs.told import ToldRun
 from fastroai.runtime import facts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure
@@ -21,6 +20,7 @@ from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.replay import WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec
+from fastroai.workflows.stored_flows import StoredFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Exceeded:
 class FlowCall:
     """A flow as one call sees it. `path` is the inner flow that the call is about, or empty."""
 
-    def __init__(self, told: ToldRun[DrivenWorkflow], path: str) -> None:
-        self.told, self.path = told, path
-        self.run_id = told.recorded.opened.run_id
+    def __init__(self, flow: StoredFlow, path: str) -> None:
+        self.flow, self.path = flow, path
+        self.run_id = flow.recorded.opened.run_id
 
     @property
     def driven(self) -> DrivenWorkflow:
         """The workflow, rebuilt from its log."""
-        return self.told.driven
+        return self.flow.driven
 
     @property
     def replay(self) -> WorkflowReplay:
@@ -71,7 +71,7 @@ class FlowCall:
     @property
     def due(self) -> list[str]:
         """The steps that are due, by their ids in the run, in the order of the plan."""
-        if self.told.finish is not None and self.told.finish.status != "paused":
+        if self.flow.finish is not None and self.flow.finish.status != "paused":
             return []
         units = [*self.replay.due, *self.gate_waits]
         return sorted((step_id for step_id, _ in units), key=self.machine.key)
@@ -102,7 +102,7 @@ class FlowCall:
 
     def report(self, fact: Reported) -> None:
         """Tell the machine a fact, which goes on record with the call."""
-        self.told.add(self.driven.stored(fact))
+        self.flow.add(self.driven.stored(fact))
 
     async def done(
         self, step_id: str, result: JsonValue, spent: RequestRecord | None = None
@@ -143,7 +143,7 @@ class FlowCall:
     @property
     def late(self) -> Unit | None:
         """The gate whose time is over, if there is one."""
-        now = self.told.clock()
+        now = self.flow.clock()
         for unit, wait in self.gate_waits.items():
             if wait.deadline is not None and wait.deadline <= now:
                 return unit
@@ -176,7 +176,7 @@ class FlowCall:
             elif (given := self.replay.answered.get(unit)) is not None:
                 self.answer(unit, given)
             else:
-                self._ask(step_id, visit, self.told.clock())
+                self._ask(step_id, visit, self.flow.clock())
 
     def _own(self) -> Iterator[Unit]:
         for unit in self.replay.due:
@@ -190,7 +190,7 @@ class FlowCall:
         assert gate is not None
         left = self.machine.revisions_left(step_id)
         question: dict[str, JsonValue] = {
-            "workflow": self.told.recorded.opened.pipeline,
+            "workflow": self.flow.recorded.opened.pipeline,
             "flow": plan.flow.name,
             "gate": step.id,
             "intent": "" if function is None else function.intent,
@@ -221,7 +221,7 @@ class FlowCall:
         """Return the outermost budget that is used up."""
         _, step = self.spec(step_id)
         flow, state, record = self.state(step_id)
-        now = self.told.clock()
+        now = self.flow.clock()
         for around in reversed([*self.machine.around(flow)]):
             budget = self.machine.plan_of(around).flow.budget
             clock = self.replay.clocks.get(around.key)

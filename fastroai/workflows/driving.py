@@ -71,7 +71,7 @@ class Specs:
 
 
 class DrivenWorkflow:
-    """A workflow whose steps are done outside of FastroAI. See `ToldState`."""
+    """A workflow whose steps are done outside of FastroAI."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class DrivenWorkflow:
 
     @property
     def waits(self) -> tuple[facts.Wait, ...]:
-        """See `ToldState`."""
+        """The waits of the run, if it is paused."""
         return self.machine.waits
 
     def stored(self, fact: Reported) -> Sequence[facts.PlanFact]:

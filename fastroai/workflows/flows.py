@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from time import time
 from typing import Any, Final, TypeVar, cast, get_args
@@ -31,7 +31,6 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.told import ToldRun, ToldRuns
 from fastroai.runtime import facts
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
@@ -67,7 +66,7 @@ from fastroai.workflows.auditing import audit_of
 from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
 from fastroai.workflows.definition import TAG, define
-from fastroai.workflows.driving import DrivenWorkflow, NotAWorkflow, Specs, driven_workflow
+from fastroai.workflows.driving import NotAWorkflow, Specs
 from fastroai.workflows.facts import (
     CheckpointRestored,
     CheckpointSet,
@@ -81,6 +80,7 @@ from fastroai.workflows.machine.iterations import Reported, merged
 from fastroai.workflows.machine.values import GateAnswer
 from fastroai.workflows.spec.document import IterationSpec
 from fastroai.workflows.spec.files import Workspace
+from fastroai.workflows.stored_flows import StoredFlow, StoredFlows
 
 MAX_TEXT: Final = 10_000
 """Maximum number of characters in a reason or a rationale."""
@@ -196,9 +196,7 @@ class WorkflowRuns:
             kind="workflow",
         )
         self._clock = clock
-        self._runs: ToldRuns[DrivenWorkflow] = ToldRuns(
-            self._keeper, partial(driven_workflow, self._specs), clock
-        )
+        self._runs = StoredFlows(self._keeper, self._specs, clock)
 
     async def plan(
         self,
@@ -263,10 +261,10 @@ class WorkflowRuns:
             inputs=self._keeper.stored(with_defaults(plan.entry.flow, inputs)),
             timestamp=self._clock(),
         )
-        told = self._runs.begun(opened)
-        call = FlowCall(told, "")
+        begun = self._runs.begun(opened)
+        call = FlowCall(begun, "")
         await call.follow()
-        await self._runs.put_on_record(told, labels)
+        await self._runs.put_on_record(begun, labels)
         return next_of(call)
 
     @_answered
@@ -322,7 +320,7 @@ class WorkflowRuns:
                 message = f"Step {step_id!r} is no gate. Report its result with step_done."
                 raise refuse("not_a_gate_step", message, step_id)
             if any(halted == full for halted, _ in call.machine.state.halted):  # in a run of FastroAI itself
-                self._runs.resume(call.told)
+                self._runs.resume(call.flow)
                 await call.follow()
             _check_due(call, step_id, full)
             _check_seen(call, full, seen)
@@ -347,8 +345,8 @@ class WorkflowRuns:
             answer = GateAnswer(
                 cast("GateOutcome", outcome), _short(rationale), cast("ResolvedBy", resolved_by)
             )
-            if call.told.recorded.ended is not None:
-                self._runs.resume(call.told)
+            if call.flow.recorded.ended is not None:
+                self._runs.resume(call.flow)
             call.answer(call.unit(full), answer)
             await self._save(call)
             return next_of(call)
@@ -390,7 +388,7 @@ class WorkflowRuns:
                 hint = nearest_hint(name, checkpoints)
                 message = f"The flow has no checkpoint {name!r}.{hint}"
                 raise refuse("checkpoint_not_found", message, None, *checkpoints)
-            finish = call.told.finish
+            finish = call.flow.finish
             if finish is not None and finish.status in ("finished", "cancelled"):
                 ended = "complete" if finish.status == "finished" else "killed"
                 message = f"The flow is {ended}, and stays so. Begin another one with plan."
@@ -475,8 +473,8 @@ class WorkflowRuns:
     async def audit(self, flow_id: str) -> AuditAnswer | ErrorAnswer:
         """Return everything that happened in a flow."""
         run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id, running_too=True) as told:
-            call = FlowCall(told, path)
+        async with self._runs.opened(run_id, running_too=True) as opened:
+            call = FlowCall(opened, path)
             _check_path(call)
             return audit_of(call, call.machine.state.flows[path])
 
@@ -484,11 +482,11 @@ class WorkflowRuns:
     async def due(self, flow_id: str) -> NextAnswer:
         """Return what is due now, or how the flow has ended. Unlike `resume`, this puts nothing on record."""
         run_id, _, path = flow_id.partition("/")
-        async with self._runs.opened(run_id) as told:
-            call = FlowCall(told, path)
+        async with self._runs.opened(run_id) as opened:
+            call = FlowCall(opened, path)
             _check_path(call)
-            if _goes_on(told):
-                self._runs.resume(told)
+            if _goes_on(opened):
+                self._runs.resume(opened)
                 await call.follow()
             return next_of(call)
 
@@ -496,10 +494,10 @@ class WorkflowRuns:
     async def resume(self, flow_id: str) -> NextAnswer:
         """Return what is due now, or how the flow has ended. A run that can go on is resumed."""
         async with self._opened(flow_id) as call:
-            stopped, finish = call.machine.state.stopped, call.told.finish
+            stopped, finish = call.machine.state.stopped, call.flow.finish
             can_go_on = finish is not None and finish.status != "finished" and not call.due
             if can_go_on and (stopped is None or not stopped.is_final):
-                self._runs.resume(call.told)
+                self._runs.resume(call.flow)
                 await self._save(call)
             return next_of(call)
 
@@ -522,12 +520,12 @@ class WorkflowRuns:
         """
         run_id, _, path = flow_id.partition("/")
         check_run_id(run_id)
-        async with self._runs.opened(run_id) as told:
-            call = FlowCall(told, path)
+        async with self._runs.opened(run_id) as opened:
+            call = FlowCall(opened, path)
             _check_path(call)
-            await self._runs.see_header(told)
-            if _goes_on(told):
-                self._runs.resume(told)
+            await self._runs.see_header(opened)
+            if _goes_on(opened):
+                self._runs.resume(opened)
                 await self._save(call)
             if times_out:
                 await self._time_out(call)
@@ -537,8 +535,8 @@ class WorkflowRuns:
         """Kill the flow at gates that have run out of time, and put that on record. Return whether it did."""
         is_late = False
         while (late := call.late) is not None:
-            if call.told.recorded.ended is not None:
-                self._runs.resume(call.told)
+            if call.flow.recorded.ended is not None:
+                self._runs.resume(call.flow)
             call.answer(late, GateAnswer("kill", "its time was over", "system"))
             await self._save(call)
             is_late = True
@@ -547,7 +545,7 @@ class WorkflowRuns:
     async def _save(self, call: FlowCall) -> None:
         """Do all that needs no agent, and put everything on record."""
         await call.follow()
-        await self._runs.save(call.told)
+        await self._runs.save(call.flow)
 
     def _record(self, usage: ReportedUsage | Mapping[str, JsonValue], needs_prices: bool) -> RequestRecord:
         try:
@@ -586,11 +584,11 @@ class WorkflowRuns:
 # --- the flow and the step that a call is about ---
 
 
-def _goes_on(told: ToldRun[DrivenWorkflow]) -> bool:
+def _goes_on(flow: StoredFlow) -> bool:
     """Return whether a call takes the run up: a person has answered, or the process that ran it has died."""
-    found, ended = told.found, told.recorded.ended
+    found, ended = flow.found, flow.recorded.ended
     is_paused = ended is not None and ended.status == "paused"
-    is_answered = is_paused and isinstance(told.recorded.entries[-1], facts.AnswerGiven)
+    is_answered = is_paused and isinstance(flow.recorded.entries[-1], facts.AnswerGiven)
     return is_answered or (found is not None and found.is_interrupted)
 
 
@@ -654,7 +652,7 @@ def _check_seen(call: FlowCall, full: str, seen: AwaitGate | None) -> None:
 
 def _check_goes_on(call: FlowCall) -> None:
     """Refuse the call if the flow has ended."""
-    finish = call.told.finish
+    finish = call.flow.finish
     if finish is not None and finish.status != "paused":
         ended = ended_of(call, finish)
         how = "cancelled" if isinstance(ended, ErrorAnswer) else ended.status

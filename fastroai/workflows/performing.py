@@ -265,7 +265,7 @@ class _AnyAnswer:
 
     async def dispatch(self, call: AgentCall) -> ChatResponse[Any]:
         """Make one attempt at the call."""
-        call = replace(call, output_type=self._output_type, retries={"output": 0})
+        call = replace(call.with_options(retries={"output": 0}), output_type=self._output_type)
         with capture_run_messages() as messages:
             try:
                 return await self._agent.dispatch(call)

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.records import dump
-from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
@@ -104,7 +103,3 @@ class WorkflowResult(RunCost):
     def explain(self) -> str:
         """Explain why each step ran, a line each."""
         return self.trace.explain()
-
-
-WorkflowStream: TypeAlias = RunStream[WorkflowResult]
-"""The stream of a run of a workflow: `result` is a `WorkflowResult` once the iteration has ended."""

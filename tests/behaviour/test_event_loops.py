@@ -21,9 +21,10 @@ from support.accounting import assert_account_matches
 from support.patience import PATIENCE
 from support.proxy import Proxy
 
-from fastroai import Budget, FastroAgent, Graph, ModelFallback, Pipeline, PipelineConfig, StepContext, step
+from fastroai import Budget, FastroAgent, Graph, Pipeline, PipelineConfig, StepContext, step
 from fastroai.records import Usage as Spent
 from fastroai.testing import Fault, ModelServer, Reply, Usage
+from fastroai.usage import ModelFallback
 
 # Connections that an ended loop leaves open cannot be closed any more; PydanticAI leaves them too.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

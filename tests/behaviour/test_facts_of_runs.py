@@ -29,8 +29,10 @@ from fastroai import (
     PipelineConfig,
     StepConfig,
     StepContext,
+    graphs,
     pipelines,
     step,
+    workflows,
 )
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, StepExecutionError, TimeLimitExceeded
@@ -437,7 +439,8 @@ async def test_a_run_that_a_budget_stops_says_which_budget(kind: str) -> None:
 
 
 def test_every_fact_has_a_public_name() -> None:
-    assert {fact.__name__ for fact in FACTS} < set(pipelines.__all__)
+    public = {*pipelines.__all__, *graphs.__all__, *workflows.__all__}
+    assert {fact.__name__ for fact in FACTS} < public
 
 
 async def test_facts_have_the_json_of_traces() -> None:

@@ -26,16 +26,16 @@ from fastroai import (
     Graph,
     Pipeline,
     PipelineConfig,
-    SafeToolset,
     StepContext,
-    StepUsage,
     safe_tool,
     step,
 )
 from fastroai.errors import ConfigurationError, InputTypeError, StepExecutionError
 from fastroai.graphs.result import GraphUsage
+from fastroai.pipelines import StepUsage
 from fastroai.store import MemoryRunStore
 from fastroai.testing import step_context
+from fastroai.tools import SafeToolset
 
 
 class Ticket(TypedDict):
@@ -259,5 +259,5 @@ async def test_tools_take_the_options_of_earlier_versions() -> None:
 
 
 def test_no_name_of_ours_hides_one_of_pydantic_ai_of_another_meaning() -> None:
-    ours = {name for name in fastroai.__all__ if getattr(pydantic_ai, name, None) is not None}
+    ours = {name for name in fastroai.__all__ if name in pydantic_ai.__all__}
     assert ours <= {"__version__"}

@@ -22,14 +22,11 @@ from fastroai import (
     FastroAgent,
     FastroAIError,
     Graph,
-    LogfireTracer,
     MemoryRunStore,
     Node,
-    OpenTelemetryTracer,
     Pipeline,
     PipelineConfig,
     RunHistory,
-    RunTrace,
     SimpleTracer,
     StepConfig,
     StepContext,
@@ -37,11 +34,11 @@ from fastroai import (
     compute,
     flow,
     safe_tool,
-    set_redaction,
     step,
-    trace_of,
 )
 from fastroai.pipelines import BasePipeline
+from fastroai.store import RunTrace, trace_of
+from fastroai.tracing import LogfireTracer, OpenTelemetryTracer, set_redaction
 
 SECRET = "Zwetschge"
 PATTERNS = [SECRET]

@@ -23,8 +23,9 @@ from fastroai.usage import CostCalculator
 Body = Callable[[StepContext[Any]], Awaitable[object]]
 Begin = Callable[..., Body]
 
-PRICES = CostCalculator(pricing_overrides={"acme:reader": {"input_per_mtok": 3, "output_per_mtok": 0}})
-READER: dict[str, Any] = {"model": "acme:reader"}
+DEAR = {"input_per_mtok": 3, "output_per_mtok": 0}
+PRICES = CostCalculator(pricing_overrides={"acme:reader": DEAR, "openai:gpt-5-mini": DEAR})
+LISTED: dict[str, Any] = {"model": "openai:gpt-5-mini"}
 READ: dict[str, Any] = {"model": "acme:reader", "units": {"input_tokens": 400}}
 QUERIES = {"usd": "1", "model": "acme:search", "units": {"queries": 2}}
 
@@ -179,7 +180,7 @@ ROWS: dict[str, dict[str, Row]] = {
         "cache_read_tokens": (records, {}, {"cache_read_tokens": 10}),
         "cache_write_tokens": (records, {}, {"cache_write_tokens": 10}),
         "cost_usd": (records, {}, {"cost_usd": "0.01"}),
-        "cost_calculator": (records, READER, READER | {"cost_calculator": PRICES}),
+        "cost_calculator": (records, LISTED, LISTED | {"cost_calculator": PRICES}),
     },
     "spend": {
         "usd": (spends, WHOLE, {"usd": "0.03"}),

@@ -17,7 +17,6 @@ from fastroai import (
     Edge,
     FastroAgent,
     Graph,
-    GraphConversation,
     Metered,
     Node,
     Pipeline,
@@ -43,6 +42,7 @@ from fastroai.errors import (
 )
 from fastroai.functions import Flow
 from fastroai.functions.function import Function
+from fastroai.graphs import GraphConversation
 from fastroai.store import (
     MemoryRunStore,
     OffloadingRunStore,

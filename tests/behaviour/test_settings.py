@@ -157,7 +157,7 @@ async def limited(kind: str) -> list[object]:
     async def body(ctx: StepContext[Any] | None, text: str) -> str:
         scope = current_scope()
         assert scope is not None
-        found.append(len(scope.provider_limits))
+        found.append(len(scope.bounds.provider_limits))
         return "seen"
 
     await ending(kind, body)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools, waits
 
-from fastroai import Pipeline, PipelineConfig, Send, StepConfig, StepContext, step
-from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
+from fastroai import Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Send, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.context import scope_of

@@ -19,7 +19,6 @@ from pydantic_ai.models.fallback import FallbackModel
 from support.file_waits import FileAppears
 
 from fastroai import (
-    AskPeople,
     BasePipeline,
     Budget,
     FastroAgent,
@@ -30,6 +29,7 @@ from fastroai import (
     StepContext,
     step,
 )
+from fastroai.agent import AskPeople
 from fastroai.runtime import RetryPolicy
 from fastroai.steps.context import scope_of
 from fastroai.store.log import run_of

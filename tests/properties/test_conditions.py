@@ -15,8 +15,6 @@ from pydantic import BaseModel
 from fastroai.functions import opaque
 from fastroai.functions.conditions import Postcondition
 from fastroai.functions.declared import DeclaredType
-from fastroai.functions.noting import NotingLambda
-from fastroai.functions.sources import source_of
 
 common = settings(deadline=None)
 
@@ -94,18 +92,6 @@ def outcome(run: Callable[[Any], Any], numbers: tuple[int, ...]) -> tuple[object
     except Exception as error:
         result = f"{type(error).__name__}: {error}"
     return result if result is not value else "itself", value.reads
-
-
-@common
-@given(EXPRESSIONS, st.tuples(*[st.integers(0, 2)] * 4))
-def test_a_lambda_that_notes_its_values_reads_and_gives_what_the_lambda_does(
-    text: str, numbers: tuple[int, ...]
-) -> None:
-    condition: Any = lambda_of(text, LIMIT=1)
-    source = source_of(condition)
-    assert source is not None
-    noting = NotingLambda(condition, source)
-    assert outcome(lambda value: noting((value,), {})[0], numbers) == outcome(condition, numbers)
 
 
 @common

@@ -252,13 +252,13 @@ async def carried_out(plan: Nest) -> None:
 def check_account(opened: Open) -> None:
     """Everything once, nothing lost, nothing reserved, and within the budget, but for what was recorded."""
     scope = opened.scope
-    assert len(scope.records) == opened.sent
-    assert len({id(charge.first) for charge in scope.charges}) == len(scope.charges)
-    assert replace_calls(scope.spent()) == Usage.of(scope.records)
-    if scope.budgets and scope.account is not None:
-        assert (scope.account.reserved_usd, scope.account.reserved_tokens) == (0, 0)
-        limit = scope.budgets[0].usd
-        assert opened.recorded or limit is None or scope.usage.committed_usd <= limit
+    assert len(scope.spending.records) == opened.sent
+    assert len({id(charge.first) for charge in scope.spending.charges}) == len(scope.spending.charges)
+    assert replace_calls(scope.spent()) == Usage.of(scope.spending.records)
+    for account in scope.own_accounts:
+        assert (account.reserved_usd, account.reserved_tokens) == (0, 0)
+        limit = account.budget.usd
+        assert opened.recorded or limit is None or scope.spent().committed_usd <= limit
 
 
 asks = st.builds(

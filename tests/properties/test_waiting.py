@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.faulty_store import FaultyStore, Write, gone
 
-from fastroai import Edge, Graph, Inbox, RunHistory, Send, StepContext, send_message, step
+from fastroai import Edge, Graph, Inbox, RunHistory, StepContext, send_message, step
 from fastroai.errors import (
     ConfigurationError,
     RunInProgress,
@@ -29,6 +29,7 @@ from fastroai.errors import (
     RunStoreUnavailable,
     RunTakenOver,
 )
+from fastroai.graphs import Send
 from fastroai.human import waiting
 from fastroai.store import MemoryRunStore, RunStore
 from fastroai.store.headers import read_header

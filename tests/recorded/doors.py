@@ -26,7 +26,6 @@ from fastroai import (
     Node,
     Pipeline,
     PipelineConfig,
-    Send,
     SpendLimit,
     StepConfig,
     StepContext,
@@ -37,6 +36,7 @@ from fastroai import (
     step,
 )
 from fastroai.functions import HumanReviewContext, await_human
+from fastroai.graphs import Send
 from fastroai.store import EncryptingCodec, MemorySpendStore
 from fastroai.workflows import BoundWorkflow, Workflow
 

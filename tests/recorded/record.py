@@ -137,12 +137,6 @@ async def answered_pipeline(store: SQLiteRunStore) -> None:
     await door.resume("pipeline-answered", store=store)
 
 
-async def driven_pipeline(store: SQLiteRunStore) -> None:
-    runs = two_at_once(World()).driven(store=store)
-    state = await runs.begin({}, run_id="pipeline-driven")
-    await runs.report("pipeline-driven", StepFinished("waits", "waited"), expecting=state.revision)
-
-
 async def crowded_pipeline(store: SQLiteRunStore) -> None:
     world, is_asked = World(), asyncio.Event()
 
@@ -293,7 +287,7 @@ RECORDINGS: Final[tuple[Recording, ...]] = (
     *(waiting_pipeline, sealed_pipeline),  # first, so that their sleep is over when all is recorded
     *(finished_pipeline, failed_pipeline, interrupted_pipeline, before_diverging, diverged_pipeline),
     *(before_changing, changed_pipeline),
-    *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline, driven_pipeline),
+    *(forked_pipeline, cancelled_pipeline, paused_pipeline, answered_pipeline),
     *(crowded_pipeline, scarce_pipeline),
     *(waiting_graph, finished_graph, failed_graph, interrupted_graph, cancelled_graph, forked_graph, timed),
     *(finished_router, interrupted_router, waiting_flow, finished_flow, interrupted_flow),

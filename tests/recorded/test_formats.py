@@ -20,12 +20,11 @@ from support.run_stores import KINDS, run_stores
 from support.stored_runs import change_header, header_of
 from typer.testing import CliRunner
 
-from fastroai import Inbox, RunHistory, RunTrace, SQLiteRunStore, send_message
+from fastroai import Inbox, RunHistory, SQLiteRunStore, send_message
 from fastroai.cli.app import app
 from fastroai.errors import FlowStopped, RunFromNewerVersion
-from fastroai.pipelines import StepFinished
 from fastroai.runtime.facts import FORMAT
-from fastroai.store import RunStore
+from fastroai.store import RunStore, RunTrace
 from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.headers import log_key
 from fastroai.workflows import WorkflowRuns
@@ -282,12 +281,13 @@ async def test_failed_cancelled_and_paused_runs_go_on(store: Any) -> None:
     assert cancelled.status == "paused"
 
 
-async def test_a_run_that_is_driven_from_outside_goes_on(store: Any) -> None:
-    runs = doors.two_at_once(World()).driven(store=store)
-    state = await runs.state("pipeline-driven")
-    assert [due.step_id for due in state.due] == ["works"]
-    state = await runs.report("pipeline-driven", StepFinished("works", "worked"), expecting=state.revision)
-    assert [dict(due.needs) for due in state.due] == [{"waits": "waited", "works": "worked"}]
+async def test_a_run_that_was_driven_from_outside_goes_on(records: Records, store: Any) -> None:
+    if records.format > 3:
+        pytest.skip("only workflows are driven since")
+    world = World()
+    resumed = await doors.two_at_once(world).resume("pipeline-driven", store=store)
+    assert resumed.output == ["waited", "worked"]
+    assert world.happened == ["works"]
 
 
 async def test_runs_are_forked_deleted_and_purged(records: Records, store: Any) -> None:

@@ -198,7 +198,7 @@ class Account:
     @property
     def records(self) -> list[RequestRecord]:
         """The requests of the run."""
-        return self.scope.records
+        return self.scope.spending.records
 
     @property
     def usage(self) -> SpentUsage:

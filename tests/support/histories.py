@@ -25,9 +25,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
+from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.thread import Phase
-from fastroai.graphs.conversation.travelling import travelling
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -110,7 +110,7 @@ def phases(draw: st.DrawFn, most: int = 6) -> list[Phase]:
         said = [
             message
             for call in range(draw(st.integers(1, 2)))
-            for message in travelling(draw(agent_calls(f"{number}.{call}")))
+            for message in handed_over(draw(agent_calls(f"{number}.{call}")))
         ]
         made.append(Phase(Done("n", number + 1, {"n": "1"}), (opening, *said)))
     return made

@@ -375,7 +375,7 @@ class SpendingRun:
             answer = replace(answer, failure=failure(fate, name), breaks=fate == "breaks")
         scope = current_scope()
         assert scope is not None
-        accounts = () if scope.account is None else tuple(each for each in scope.account.lineage())
+        accounts = tuple(scope.bounds.accounts)
         tokens = answer.input_tokens + answer.output_tokens
         billed = answer.failure is None or answer.breaks
         self.sent.append(Sent(accounts, tokens, _cost_usd(name, answer.output_tokens), billed))
@@ -450,13 +450,13 @@ class SpendingRun:
 
         Unless it has spent more than its quote: its own budget goes by expectations.
         """
-        within = [budget for each in asked.scope.lineage() for budget in each.budgets]
+        within = [account.budget for account in asked.scope.bounds.accounts]
         if any(budget.admission == "expected" for budget in within):
             return
-        for each in asked.scope.reserves:
+        for each in asked.scope.bounds.reserves:
             around = () if each.hold is None else each.hold.accounts
             if isinstance(stop, SpendLimitExceeded):
-                assert each.payer_at(asked.scope.ceilings[0]) is None
+                assert each.payer_at(asked.scope.bounds.ceilings[0]) is None
             elif isinstance(stop, CostBudgetExceeded):
                 assert stop.scope_path not in [account.path for account in around]
 
@@ -564,15 +564,15 @@ class SpendingRun:
     def check_sums(self, scope: Scope) -> None:
         """What a scope has spent is what its children have, and its own requests."""
         children = [child for child in self.scopes if child.parent is scope]
-        below = [charge for child in children for charge in child.charges]
+        below = [charge for child in children for charge in child.spending.charges]
         assert len(set(map(id, below))) == len(below)
-        assert set(map(id, below)) <= set(map(id, scope.charges))
+        assert set(map(id, below)) <= set(map(id, scope.spending.charges))
         own = [reservation for _, reservation in self.admitted if reservation.scope is scope]
-        assert len(scope.charges) == len(below) + len(own)
+        assert len(scope.spending.charges) == len(below) + len(own)
         usage = replace(scope.spent(), agent_call_count=0)
-        assert usage == Usage.of(scope.records)
-        calls = sum(child.usage.agent_call_count for child in children) + (scope.kind == "agent")
-        assert scope.usage.agent_call_count == calls
+        assert usage == Usage.of(scope.spending.records)
+        calls = sum(child.spending.usage.agent_call_count for child in children) + (scope.kind == "agent")
+        assert scope.spending.usage.agent_call_count == calls
 
 
 def number_of(messages: Sequence[ModelMessage]) -> str:
@@ -612,5 +612,4 @@ def _cheapest(terms: Any, accounts: Sequence[Account]) -> Any:
 
 
 def _open_accounts(scope: Scope) -> tuple[Account, ...]:
-    account = scope.account
-    return () if account is None else tuple(each for each in account.lineage() if not each.closed)
+    return tuple(account for account in scope.bounds.accounts if not account.closed)

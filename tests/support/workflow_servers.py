@@ -25,8 +25,8 @@ from pydantic import JsonValue
 from fastroai.store import SQLiteRunStore
 from fastroai.workflows.flows import WorkflowRuns
 from fastroai.workflows.server.app import workflow_server
-from fastroai.workflows.server.desk import Desk
-from fastroai.workflows.server.home import sealing_key
+from fastroai.workflows.server.context import ServerContext
+from fastroai.workflows.server.user_files import sealing_key
 
 Flow = dict[str, Any]
 """An answer of a tool, as data."""
@@ -70,7 +70,7 @@ async def server_here(
     place = folder / "flows.db"
     store = SQLiteRunStore(place)
     runs = WorkflowRuns(store, workspace=root, clock=clock)
-    server = workflow_server(Desk(runs, root, trusts_client), sealing_key(str(place)))
+    server = workflow_server(ServerContext(runs, root, trusts_client), sealing_key(str(place)))
     try:
         async with Client(server, **of_client) as client:
             yield Tools(client)

@@ -16,7 +16,6 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     PipelineResult,
-    Quote,
     Service,
     SplitPipeline,
     SQLiteRunStore,
@@ -26,6 +25,7 @@ from fastroai import (
 from fastroai.graphs import GraphStream
 from fastroai.pipelines import CallChanged, CallLeftOver, PipelineStream
 from fastroai.store import RunStoreLike
+from fastroai.usage import Quote
 
 
 class Deps: ...

@@ -94,7 +94,7 @@ fits: BaseStep[MoreDeps, str] = agent.as_step(of_less)
 agent.as_step(lambda ctx: 3)  # type: ignore[arg-type, return-value]
 
 
-# Deps that an agent needs and does not get are noticed, wherever they may stand.
+# Deps and options of the wrong type are noticed, wherever they stand. Missing deps are not, as in PydanticAI.
 async def asks() -> None:
     assert_type(await tenants_agent.run("hi", deps=Deps("a")), ChatResponse[str])
     assert_type(await tenants_agent.run("hi", Deps("a")), ChatResponse[str])
@@ -105,12 +105,16 @@ async def asks() -> None:
     assert_type(agent.run_sync("hi", request_retries=0), ChatResponse[str])
     assert_type(tenants_agent.run_sync("hi", deps=Deps("a"), output_type=int), ChatResponse[int])
     assert_type(tenants_agent.run_stream("hi", deps=Deps("a")), ChatStream[str])
-    await tenants_agent.run("hi")  # type: ignore[call-overload]
     await tenants_agent.run("hi", deps=Other())  # type: ignore[call-overload]
     await tenants_agent.run("hi", Deps("a"), timeout="3")  # type: ignore[call-overload]
-    tenants_agent.run_sync("hi")  # type: ignore[call-overload]
-    tenants_agent.run_stream("hi")  # type: ignore[call-overload]
-    tenants_agent.run_stream_events("hi")  # type: ignore[call-overload]
+    tenants_agent.run_sync("hi", Other())  # type: ignore[call-overload]
+    tenants_agent.run_stream("hi", deps=Other())  # type: ignore[call-overload]
+    tenants_agent.run_stream_events("hi", deps=Other())  # type: ignore[call-overload]
+    tenants_agent.run_stream("hi", event_stream_handler=None)  # type: ignore[call-overload]
+    agent.run_sync("hi", output_type=int, timout=3)  # type: ignore[call-overload]
+    await tenants_agent.estimate("hi", deps=Other())  # type: ignore[arg-type]
+    await agent.estimate("hi", modle="gpt-5-mini")  # type: ignore[call-arg]
+    agent.estimate_sync("hi", model=3)  # type: ignore[arg-type]
 
 
 # A hook takes the event of its kind, its exception, or nothing.

@@ -12,32 +12,34 @@ from fastroai import (
     Edge,
     FastroAgent,
     Graph,
-    GraphConversation,
     GraphResult,
     Node,
     Pipeline,
     StepContext,
-    StepUsage,
     Verdict,
     step,
 )
 from fastroai.graphs import (
     EdgesResolved,
     Ending,
+    GraphConversation,
     GraphPath,
     GraphQuality,
     GraphStream,
     NodeFailure,
     Ruling,
+    When,
+)
+from fastroai.human import Question
+from fastroai.pipelines import (
+    RunEvent,
     RunFinished,
     StepFailed,
     StepFinished,
     StepSkipped,
     StepStarted,
-    When,
+    StepUsage,
 )
-from fastroai.human import Question
-from fastroai.pipelines import RunEvent
 from fastroai.store import RunTrace
 
 

@@ -11,28 +11,28 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from fastroai import (
     BaseStep,
     ChatResponse,
-    ConversationState,
-    ConversationStatus,
     FastroAgent,
     Pipeline,
     PipelineConfig,
     PipelineResult,
-    Spend,
     SplitPipeline,
     StepConfig,
     StepContext,
-    StepUsage,
     step,
 )
 from fastroai.agent import ChatStream
 from fastroai.human import Awaited, StepWait
 from fastroai.pipelines import (
+    ConversationState,
+    ConversationStatus,
     FunctionStep,
     PipelineStream,
     RunEvent,
+    Spend,
     StepFinished,
     StepStarted,
     StepTiming,
+    StepUsage,
     TextChunk,
     WaitEnded,
 )

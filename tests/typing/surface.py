@@ -19,15 +19,15 @@ from fastroai import (
     FastroAgent,
     Pipeline,
     PipelineResult,
-    Quote,
     StepConfig,
     StepContext,
-    StreamChunk,
     safe_tool,
     step,
 )
+from fastroai.agent import StreamChunk
 from fastroai.pipelines import FunctionStep, PipelineUsage
 from fastroai.tracing import Tracer, TraceSpan
+from fastroai.usage import Quote
 
 
 class Category(BaseModel):

@@ -14,7 +14,6 @@ import pytest
 from pydantic_ai.models.test import TestModel
 
 from fastroai import (
-    CircuitBreaker,
     FastroAgent,
     Graph,
     Pipeline,
@@ -31,6 +30,7 @@ from fastroai import (
 from fastroai.errors import StepExecutionError
 from fastroai.functions import configured
 from fastroai.records import NOT_GIVEN, in_seconds
+from fastroai.runtime import CircuitBreaker
 from fastroai.steps.config import resolve
 from fastroai.store import MemoryRunStore
 from fastroai.testing import Fault, ModelServer, Reply
@@ -51,6 +51,7 @@ OURS: Final = {
     "Wait",
     "StepWait",
     "RequestWaited",
+    "CircuitOpened",
     "SpendClaim",
     "AccountRow",
 }

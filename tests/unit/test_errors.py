@@ -179,8 +179,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "contract 'Order' has 2 problems:\n  - field 'a' is Any\n  - field 'b' is a function",
     ),
     (
-        PreconditionFailed("classify", ("len(text) > 0 (actual: 0 > 0)",), {"text": ""}),
-        "function 'classify': what it requires does not hold: len(text) > 0 (actual: 0 > 0)",
+        PreconditionFailed("classify", ("len(text) > 0 (text = '')",), {"text": ""}),
+        "function 'classify': what it requires does not hold: len(text) > 0 (text = '')",
     ),
     (
         ResultRejected("draft", "EnsureFailed", ("result.score (0.5) > 0.7 is false",), {"score": 0.5}),
@@ -305,7 +305,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunConflict("r", 7),
         "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of "
-        "this report is on record. Read it again with state(), and decide anew",
+        "this call is on record. Read it again, and decide anew",
     ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),

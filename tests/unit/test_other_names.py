@@ -13,21 +13,21 @@ import pytest
 
 from fastroai import (
     Budget,
-    CircuitBreaker,
-    Contract,
     Edge,
     FastroAgent,
     Graph,
     Pipeline,
     PipelineConfig,
-    Send,
     SpendLimit,
     StepContext,
     budget_scope,
     infer,
     step,
 )
+from fastroai.contracts import Contract
+from fastroai.graphs import Send
 from fastroai.other_names import OTHER_OPTIONS, by_name, other_names
+from fastroai.runtime import CircuitBreaker
 
 
 @other_names(arguments={"colour": "paint="}, attributes={"colour": "box.paint"})

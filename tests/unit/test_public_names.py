@@ -12,33 +12,16 @@ from pathlib import Path
 import pytest
 
 import fastroai
+from fastroai.lazy import PUBLIC
 from fastroai.renamed import RENAMED
 
 SAVED = Path(__file__).with_name("public_names.txt")
-PACKAGES = (
-    "fastroai",
-    "fastroai.agent",
-    "fastroai.contracts",
-    "fastroai.drawing",
-    "fastroai.errors",
-    "fastroai.expressions",
-    "fastroai.functions",
-    "fastroai.graphs",
-    "fastroai.human",
-    "fastroai.pipelines",
-    "fastroai.steps",
-    "fastroai.store",
-    "fastroai.testing",
-    "fastroai.tools",
-    "fastroai.tracing",
-    "fastroai.usage",
-    "fastroai.workflows",
-)
+MOST_AT_THE_TOP, MOST = 60, 400
 
 
 def current() -> str:
     lines = []
-    for package in PACKAGES:
+    for package in PUBLIC:
         lines += [f"{package}.{name}" for name in sorted(importlib.import_module(package).__all__)]
     return "\n".join(lines) + "\n"
 
@@ -47,7 +30,18 @@ def test_the_public_names_are_the_saved_ones() -> None:
     assert current() == SAVED.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+def test_there_are_not_more_public_names_than_people_can_know() -> None:
+    assert len(fastroai.__all__) <= MOST_AT_THE_TOP
+    assert len(current().splitlines()) <= MOST
+
+
+def test_a_public_name_is_in_one_package_and_perhaps_at_the_top() -> None:
+    homes = [(name, package) for package in PUBLIC[1:] for name in importlib.import_module(package).__all__]
+    assert len({name for name, _ in homes}) == len(homes)
+    assert set(fastroai.__all__) - {name for name, _ in homes} == {"__version__", "spend"}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
 def test_every_public_name_can_be_imported(package: str) -> None:
     module = importlib.import_module(package)
     for name in module.__all__:
@@ -57,6 +51,38 @@ def test_every_public_name_can_be_imported(package: str) -> None:
 def test_a_name_that_is_not_there_says_so() -> None:
     with pytest.raises(AttributeError, match="no attribute 'FastroAgnt'"):
         fastroai.FastroAgnt  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "home"),
+    [
+        ("fastroai", "CircuitBreaker", "fastroai.runtime"),
+        ("fastroai", "classify", "fastroai.runtime"),
+        ("fastroai", "StepFinished", "fastroai.pipelines"),
+        ("fastroai.graphs", "RunStarted", "fastroai.pipelines"),
+        ("fastroai.pipelines", "EdgesResolved", "fastroai.graphs"),
+        ("fastroai.functions", "StepExecutionError", "fastroai"),
+        ("fastroai.workflows", "Budget", "fastroai"),
+    ],
+)
+def test_the_error_for_a_name_of_another_package_says_where_it_is(package: str, name: str, home: str) -> None:
+    with pytest.raises(ImportError, match=f"^{package} has no {name}; use {home}.{name}$"):
+        exec(f"from {package} import {name}", {})
+    with pytest.raises(ImportError, match=f"use {home}.{name}$"):
+        getattr(importlib.import_module(package), name)
+    exec(f"from {home} import {name}", {})
+
+
+def test_names_that_tools_look_for_load_no_package() -> None:
+    code = "import sys, fastroai; print(hasattr(fastroai, '__wrapped__'), 'fastroai.usage' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("name", ["ConversationState", "NoOpTracer", "SafeToolset", "StepUsage"])
+def test_what_programs_for_fastroai_0_6_import_is_there_but_not_listed(name: str) -> None:
+    exec(f"from fastroai import {name}", {})
+    assert name not in fastroai.__all__
 
 
 def test_the_names_are_listed() -> None:
@@ -98,11 +124,11 @@ def test_a_pipeline_without_agents_loads_neither_pydantic_ai_nor_prices(tmp_path
 def test_what_to_use_in_place_of_a_name_of_another_library_exists(name: str, here: str) -> None:
     assert name not in fastroai.__all__
     path, *_ = re.findall(r"[\w.]+", here)
-    value: object = fastroai
-    for part in path.removeprefix("fastroai.").split("."):
-        if value is fastroai and (
-            part == "pydantic_ai" or part in {"errors", "functions", "human", "runtime"}
-        ):
-            value = importlib.import_module(part if part == "pydantic_ai" else f"fastroai.{part}")
-        else:
-            value = getattr(value, part)
+    first, *parts = path.removeprefix("fastroai.").split(".")
+    value: object
+    if first == "pydantic_ai" or f"fastroai.{first}" in PUBLIC:
+        value = importlib.import_module(first if first == "pydantic_ai" else f"fastroai.{first}")
+    else:
+        value = getattr(fastroai, first)
+    for part in parts:
+        value = getattr(value, part)

@@ -49,8 +49,8 @@ def test_every_model_that_has_a_price_or_a_name_has_a_line_or_is_unknown() -> No
     missing = unsorted(known_models())
     assert not missing, (
         f"{len(missing)} models are new: {', '.join(missing)}. For each, look at the page of its provider. "
-        "If it documents limits, add a line to fastroai/usage/facts/models.py; if it documents none, add the "
-        f"model to tests/versions/{UNKNOWN_MODELS.name}, with the reason"
+        "If it documents limits, add a line to its file in fastroai/usage/facts/data; if it documents none, "
+        f"add the model to tests/versions/{UNKNOWN_MODELS.name}, with the reason"
     )
 
 

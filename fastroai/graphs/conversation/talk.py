@@ -12,10 +12,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from fastroai.calls.call import AgentCall
 from fastroai.graphs.conversation.compaction import Compaction, summarize
+from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.prompt_layers import Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
-from fastroai.graphs.conversation.travelling import travelling
 from fastroai.runtime.failures import stops
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
@@ -51,7 +51,7 @@ class Talk:
         Raises:
             BudgetExceeded: the summarizer met a budget that is set above this node.
         """
-        call = replace(call, instructions=_composed(call.instructions, self._layers))
+        call = call.with_options(instructions=_composed(call.options.get("instructions"), self._layers))
         if not self._is_shared:
             return call
         async with self._compacting:
@@ -61,13 +61,13 @@ class Talk:
             return call
         # The history has no system prompt, and PydanticAI does not add the agent's own to a history.
         own_system_prompt = ReinjectSystemPrompt[Any]()
-        capabilities = [*(call.capabilities or ()), own_system_prompt]
-        return replace(call, message_history=history, capabilities=capabilities)
+        capabilities = [*(call.options.get("capabilities") or ()), own_system_prompt]
+        return replace(call.with_options(capabilities=capabilities), message_history=history)
 
     def heard(self, messages: Sequence[ModelMessage]) -> None:
         """Add the new messages of a call that was answered."""
         if self._is_shared:
-            self._messages.extend(travelling(messages))
+            self._messages.extend(handed_over(messages))
             self._heard = True
 
     def phase(self, wrote: Mapping[str, object], failure: BaseException | None = None) -> Phase:
@@ -120,7 +120,7 @@ class Talk:
         return None
 
 
-def _composed(said: object, layers: Sequence[str]) -> object:
+def _composed(said: Any, layers: Sequence[str]) -> Any:
     """Return the instructions of the call, followed by the layers."""
     if not layers:
         return said

@@ -35,8 +35,7 @@ class BranchTimes:
                 if one.fork is not None:
                     clock = self._clock(one)
                     stack.enter_context(clock.at_work(scope))
-                    scope.add_clock(clock)
-                    stack.callback(scope.remove_clock, clock)
+                    stack.enter_context(scope.time.counting(clock))
             yield
 
     def forget(self, fork: Fork) -> None:

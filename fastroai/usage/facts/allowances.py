@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from fastroai.usage.facts.source import Source, TokenCount
+from fastroai.usage.facts.source import STRICT, NamedSource, Source, TokenCount
 
 _CHECKED: Final = date(2026, 11, 22)
 _COOKBOOK: Final = (
@@ -23,6 +23,7 @@ class Allowances:
     Every number covers the documented or measured tokens, with a margin; bounds include it.
     """
 
+    __pydantic_config__ = STRICT
     request: int
     """Tokens of each request, once."""
     tools: int
@@ -41,62 +42,9 @@ class Allowances:
     """Whether the ids of tool calls may be part of the input that the model reads."""
     tells_reasoning: bool = False
     """Whether responses tell how much of their output was reasoning."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[NamedSource, ...] = ()
 
 
-OPENAI: Final = Allowances(
-    request=16,
-    message=8,
-    call=24,
-    result=12,
-    tool=16,
-    tools=256,
-    output_format=64,
-    names_calls=False,
-    tells_reasoning=True,
-    sources=(
-        Source(
-            _COOKBOOK,
-            _CHECKED,
-            "3 tokens for each message, 1 for its role, 3 that prime the answer; 10 and 12 for the first and "
-            "the last of some functions",
-        ),
-        Source(
-            _CASSETTES,
-            _CHECKED,
-            "requests on record, gpt-4o to gpt-5.6, Chat and Responses: 6 or 7 tokens besides the text of a "
-            "message; 14 to 16 for a call and its result, 25 for each pair where calls are parallel; with "
-            "tools, instructions on parallel calls of 194 tokens, in March 2025",
-        ),
-    ),
-)
-ANTHROPIC: Final = Allowances(
-    request=64,
-    message=16,
-    call=64,
-    result=64,
-    tool=32,
-    tools=1_024,
-    output_format=1_024,
-    sources=(
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/token-counting",
-            _CHECKED,
-            "prompts that Anthropic adds are not billed, but for those of tools; 8 tokens were measured for "
-            "a message of one word",
-        ),
-        Source(
-            "https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing",
-            _CHECKED,
-            "the largest prompt for tools is 804 tokens, of Claude Opus 4.7 with a forced tool",
-        ),
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/structured-outputs",
-            _CHECKED,
-            "a system prompt explains the output format; its size is not documented",
-        ),
-    ),
-)
 GATEWAY: Final = Allowances(
     # Models of OpenAI, Anthropic or Google under their own name, but at another address, or not documented.
     # Also open models behind the same API, whose templates take some hundred tokens to describe tools.
@@ -108,20 +56,6 @@ GATEWAY: Final = Allowances(
     tool=64,
     tools=512,
     output_format=512,
-)
-# What is added for tools comes from the model, and so is the same at any host.
-OPENAI_AT_GATEWAY: Final = replace(GATEWAY, tools=OPENAI.tools, sources=OPENAI.sources)
-GOOGLE: Final = replace(
-    GATEWAY,
-    request=64,
-    sources=(
-        Source(
-            _CASSETTES,
-            _CHECKED,
-            "requests on record have the tokens of their texts and files, and none besides: 9 for a question "
-            "of 7 words; 21 to 41 with a function",
-        ),
-    ),
 )
 OTHER: Final = Allowances(
     # A chat template can hold a default system prompt: that of gpt-oss has 70 tokens, others have hundreds.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, TypeAlias
 
-from fastroai.usage.facts.source import Source
+from pydantic import Field
+
+from fastroai.usage.facts.source import STRICT, NamedSource, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +22,6 @@ class Size:
         return -(-self.width // side) * -(-self.height // side)
 
 
-class ImageRule(Protocol):
-    """A rule for the tokens of an image."""
-
-    @property
-    def source(self) -> Source:
-        """The page that documents the rule."""
-        ...
-
-    def most_tokens(self, size: Size | None, detail: str) -> int | None:
-        """Return an upper bound on the tokens of an image; `None` if nothing documented bounds it.
-
-        `size` is `None` where it is not known. `detail` is the level that the request asks for, named as by
-        the provider: `low`, `high`, `original` or `auto` for OpenAI, a media resolution for Google.
-        """
-        ...
-
-
 _TILE = 512
 _FIT = 2_048
 _SHORT_SIDE = 768
@@ -45,14 +30,16 @@ _ROUNDING = 4
 """The pixels that rounding can add to a side between two steps of scaling."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
     """OpenAI: an image is fitted into 2,048 pixels, its short side into 768, and cut into tiles of 512."""
 
+    __pydantic_config__ = STRICT
+    rule: Literal["tiles"]
     base: int
     """Tokens of each image. At `detail="low"` there are no others."""
     tile: int
-    source: Source
+    source: NamedSource
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
         """Return an upper bound on the tokens of an image."""
@@ -72,6 +59,8 @@ class Tiles:
 class Patches:
     """OpenAI: an image is covered with patches of 32 x 32 pixels, and scaled down to a budget of them."""
 
+    __pydantic_config__ = STRICT
+    rule: Literal["patches"]
     per_hundred: int
     """Tokens for 100 patches."""
     high: int
@@ -81,7 +70,7 @@ class Patches:
     model does not document it."""
     auto: Literal["high", "original"] = "high"
     """The detail that `auto` means."""
-    source: Source
+    source: NamedSource
 
     def most_tokens(self, size: Size | None, detail: str) -> int | None:
         """Return an upper bound on the tokens of an image; `None` where the budget is not documented."""
@@ -95,12 +84,14 @@ class Patches:
         return -(-patches * self.per_hundred // 100)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VisualTokens:
     """Anthropic: a token for each patch of 28 x 28 pixels, up to a maximum."""
 
+    __pydantic_config__ = STRICT
+    rule: Literal["visual_tokens"]
     most: int
-    source: Source
+    source: NamedSource
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
         """Return an upper bound on the tokens of an image."""
@@ -110,11 +101,13 @@ class VisualTokens:
         return min(self.most, max(size.tiles(28), -(-size.width * size.height // 750)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Crops:
     """Google, before Gemini 3: 258 tokens for an image up to 384 x 384 pixels, else for each crop of it."""
 
-    source: Source
+    __pydantic_config__ = STRICT
+    rule: Literal["crops"]
+    source: NamedSource
 
     def most_tokens(self, size: Size | None, detail: str) -> int | None:
         """Return an upper bound on the tokens of an image; `None` if its size is not known."""
@@ -128,11 +121,13 @@ class Crops:
         )  # the image as a whole is counted once more: 1,290 for 1,024 x 1,024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MediaResolution:
     """Google, from Gemini 3 on: the requested media resolution sets the most tokens of an image."""
 
-    source: Source
+    __pydantic_config__ = STRICT
+    rule: Literal["media_resolution"]
+    source: NamedSource
 
     def most_tokens(self, size: Size | None, detail: str) -> int:
         """Return an upper bound on the tokens of an image."""
@@ -141,3 +136,13 @@ class MediaResolution:
 
 _ULTRA_HIGH = 2_240
 _RESOLUTIONS = {"auto": 1_120, "unspecified": 1_120, "low": 280, "medium": 560, "high": 1_120}
+
+ImageRule: TypeAlias = Annotated[
+    Tiles | Patches | VisualTokens | Crops | MediaResolution, Field(discriminator="rule"), named("images")
+]
+"""A rule for the tokens of an image.
+
+`most_tokens(size, detail)` returns an upper bound, or `None` if nothing documented bounds it. `size` is
+`None` where it is not known. `detail` is the level that the request asks for, named as by the provider:
+`low`, `high`, `original` or `auto` for OpenAI, a media resolution for Google.
+"""

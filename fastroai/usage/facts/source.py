@@ -7,17 +7,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, ConfigDict, ValidationInfo
+
+STRICT: Final = ConfigDict(extra="forbid")
+"""Of what is read from a file: no other keys."""
+
+
+def named(table: str) -> BeforeValidator:
+    """Let a file name what a table of it has, as in `source = "models"`."""
+
+    def look_up(value: object, info: ValidationInfo) -> object:
+        if not isinstance(value, str):
+            return value
+        known = (info.context or {}).get(table, {})
+        if value not in known:
+            raise ValueError(f"one of [{table}]: {', '.join(known)}")
+        return known[value]
+
+    return BeforeValidator(look_up)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A page that documents a fact."""
 
+    __pydantic_config__ = STRICT
     url: str
     checked: date
     """The day on which the page, or a copy of it, was last read."""
     note: str = ""
     """The text of the page, in short, where the fact is not a plain copy of it."""
+
+
+NamedSource = Annotated[Source, named("sources")]
 
 
 @dataclass(frozen=True, slots=True)

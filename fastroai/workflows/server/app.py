@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from fastroai.version import __version__
 from fastroai.workflows.server import document_tools, flow_tools
-from fastroai.workflows.server.desk import Desk
+from fastroai.workflows.server.context import ServerContext
 from fastroai.workflows.server.replies import SCHEMAS, AnswerTool, schemas, unknown_tool
 
 NAME: Final = "fastroai"
@@ -93,11 +93,11 @@ def _resources(tools: Iterable[AnswerTool]) -> list[Resource]:
     ]
 
 
-class _WorkflowServer(MCPServer[Desk]):
+class _WorkflowServer(MCPServer[ServerContext]):
     """Answers calls of unknown tools as other mistakes, with an error that says what to call instead."""
 
     async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[Desk, Any] | None = None
+        self, name: str, arguments: dict[str, Any], context: Context[ServerContext, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """See `MCPServer.call_tool`."""
         try:
@@ -109,16 +109,16 @@ class _WorkflowServer(MCPServer[Desk]):
             return unknown_tool(name, known)
 
 
-def workflow_server(desk: Desk, key: str) -> MCPServer[Desk]:
-    """Return a server for the flows of a desk.
+def workflow_server(context: ServerContext, key: str) -> MCPServer[ServerContext]:
+    """Return a server for the flows of a context.
 
     Servers on one store must have the same `key`, of 32 characters or more, so that each of them understands
     text that another one has sealed.
     """
 
     @asynccontextmanager
-    async def opened(_: MCPServer[Desk]) -> AsyncGenerator[Desk]:
-        yield desk
+    async def opened(_: MCPServer[ServerContext]) -> AsyncGenerator[ServerContext]:
+        yield context
 
     tools = [AnswerTool.of(function, hints) for function, hints in _TOOLS]
     return _WorkflowServer(

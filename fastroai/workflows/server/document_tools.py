@@ -12,7 +12,7 @@ from pydantic import Field, RootModel
 
 from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.answers import Answer, DeclaredField, ErrorAnswer, Problem, error
-from fastroai.workflows.server.desk import Call, desk_of
+from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
 from fastroai.workflows.spec import catalog, drafting, speckit
 from fastroai.workflows.spec.document import RETRIES_ARE_ATTEMPTS, Version
@@ -129,7 +129,7 @@ async def list_workflows(
 
     To begin one, read its file and give the text of it to fastroai_plan.
     """
-    return reply(await run_sync(_listed, desk_of(call).workspace, workflows_dir))
+    return reply(await run_sync(_listed, context_of(call).workspace, workflows_dir))
 
 
 async def compile_speckit(
@@ -142,7 +142,7 @@ async def compile_speckit(
     Each task is a step. Its acceptance criteria become checks where they say that a file exists or contains a
     text, that tests pass, or that there are no lint errors. Tasks marked [P] do not wait for each other.
     """
-    return reply(await run_sync(_compiled, desk_of(call).workspace, tasks_dir, flow_name))
+    return reply(await run_sync(_compiled, context_of(call).workspace, tasks_dir, flow_name))
 
 
 async def draft_pipeline(

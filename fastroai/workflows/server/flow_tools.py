@@ -16,7 +16,7 @@ from fastroai.workflows.answers import (
     error,
 )
 from fastroai.workflows.flows import WorkflowRuns
-from fastroai.workflows.server.desk import Call, desk_of
+from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.gates import with_user
 from fastroai.workflows.server.replies import (
     AuditResult,
@@ -97,7 +97,7 @@ async def plan(
     fastroai_gate_resolve. `execute_flow`: do as `child_step` says. `complete`, `failed`, `killed`: the flow
     is over. `error`: nothing has changed, and `message` says what to do instead.
     """
-    return reply(await desk_of(call).runs.plan(spec, flow, inputs))
+    return reply(await context_of(call).runs.plan(spec, flow, inputs))
 
 
 async def step_done(
@@ -112,7 +112,7 @@ async def step_done(
     the checks look at files, too.
     """
     return await with_user(
-        call, flow_id, lambda: desk_of(call).runs.step_done(flow_id, step_id, result, usage)
+        call, flow_id, lambda: context_of(call).runs.step_done(flow_id, step_id, result, usage)
     )
 
 
@@ -121,7 +121,7 @@ async def skip_step(call: Call, flow_id: FlowId, step_id: StepId, reason: Reason
 
     Use it only for a step that the situation makes pointless, and say why. A gate can't be skipped.
     """
-    return await with_user(call, flow_id, lambda: desk_of(call).runs.skip_step(flow_id, step_id, reason))
+    return await with_user(call, flow_id, lambda: context_of(call).runs.skip_step(flow_id, step_id, reason))
 
 
 async def resume(call: Call, flow_id: FlowId) -> NextOrQuestion:
@@ -129,7 +129,7 @@ async def resume(call: Call, flow_id: FlowId) -> NextOrQuestion:
 
     Use it in a new session, after a `conflict`, and whenever you are not sure where the flow is.
     """
-    return await with_user(call, flow_id, lambda: desk_of(call).runs.resume(flow_id))
+    return await with_user(call, flow_id, lambda: context_of(call).runs.resume(flow_id))
 
 
 async def gate_resolve(
@@ -150,12 +150,12 @@ async def gate_resolve(
 
     `revise` goes back to the step in `on_revise`, in a new round.
     """
-    desk = desk_of(call)
+    context = context_of(call)
     if outcome is None:
-        return await with_user(call, flow_id, lambda: _at_gate(desk.runs, flow_id, step_id))
-    who = _on_record(resolved_by, desk.trusts_client)
+        return await with_user(call, flow_id, lambda: _at_gate(context.runs, flow_id, step_id))
+    who = _on_record(resolved_by, context.trusts_client)
     return await with_user(
-        call, flow_id, lambda: desk.runs.gate_resolve(flow_id, step_id, outcome, rationale, who)
+        call, flow_id, lambda: context.runs.gate_resolve(flow_id, step_id, outcome, rationale, who)
     )
 
 
@@ -185,12 +185,12 @@ def _path(flow_id: str, step_id: str) -> str:
 
 async def check_timeouts(call: Call, flow_id: FlowId) -> Annotated[CallToolResult, TimeoutResult]:
     """Kill the flow at a gate whose time is over. `no_timeout`: no gate was late, so nothing changed."""
-    return reply(await desk_of(call).runs.check_timeouts(flow_id))
+    return reply(await context_of(call).runs.check_timeouts(flow_id))
 
 
 async def commit(call: Call, flow_id: FlowId, label: Label) -> Annotated[CallToolResult, CommitResult]:
     """Set a checkpoint before a risky step. fastroai_revert goes back to it."""
-    return reply(await desk_of(call).runs.commit(flow_id, label))
+    return reply(await context_of(call).runs.commit(flow_id, label))
 
 
 async def revert(call: Call, flow_id: FlowId, label: Label) -> Next:
@@ -199,7 +199,7 @@ async def revert(call: Call, flow_id: FlowId, label: Label) -> Next:
     Everything since then stays on record, and what was spent stays spent. Files are not restored: do that
     first.
     """
-    return reply(await desk_of(call).runs.revert(flow_id, label))
+    return reply(await context_of(call).runs.revert(flow_id, label))
 
 
 async def iteration_start(
@@ -209,7 +209,7 @@ async def iteration_start(
 
     Then do the step, and report each turn with fastroai_iteration_report.
     """
-    return reply(await desk_of(call).runs.iteration_start(flow_id, step_id))
+    return reply(await context_of(call).runs.iteration_start(flow_id, step_id))
 
 
 async def iteration_report(
@@ -220,16 +220,16 @@ async def iteration_report(
     `iteration_continue`: do another turn. `iteration_exit`: the loop is over, because the criterion is met
     or no turn is left; report the step with fastroai_step_done.
     """
-    return reply(await desk_of(call).runs.iteration_report(flow_id, step_id, result))
+    return reply(await context_of(call).runs.iteration_report(flow_id, step_id, result))
 
 
 async def iteration_abort(
     call: Call, flow_id: FlowId, step_id: StepId, reason: Reason = ""
 ) -> Annotated[CallToolResult, IterationResult]:
     """End a loop before its time. Then report the step with fastroai_step_done."""
-    return reply(await desk_of(call).runs.iteration_abort(flow_id, step_id, reason))
+    return reply(await context_of(call).runs.iteration_abort(flow_id, step_id, reason))
 
 
 async def audit(call: Call, flow_id: FlowId) -> Annotated[CallToolResult, AuditResult]:
     """Get everything that happened in a flow: each attempt, decision, round and cost. It can be over."""
-    return reply(await desk_of(call).runs.audit(flow_id))
+    return reply(await context_of(call).runs.audit(flow_id))

@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fastroai.plain_text import plain_json, plain_line, quoted
 from fastroai.workflows.answers import AwaitGate, GateOutcome, NextAnswer, awaited_gate
-from fastroai.workflows.server.desk import Call, desk_of
+from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.replies import reply
 
 logger: Final = logging.getLogger("fastroai.workflows")
@@ -68,7 +68,7 @@ async def with_user(call: Call, flow_id: str, act: Act) -> CallToolResult | Inpu
             answer = _ANSWER.validate_json(call.request_state)
         except ValidationError:  # a server of another version has asked
             logger.warning("a question at a gate of flow %r is not one of this version", flow_id)
-            return reply(await desk_of(call).runs.resume(flow_id))
+            return reply(await context_of(call).runs.resume(flow_id))
         given = (call.input_responses or {}).get(_QUESTION)
         return reply(await _settled(call, answer, given))
     answer = await act()
@@ -106,22 +106,22 @@ async def _settled(call: Call, answer: NextAnswer, given: InputResponse | None) 
     If the user has not decided, or somebody else came first, return where the flow is now. If that cannot be
     read, the flow was last seen at the gate.
     """
-    gate, desk = awaited_gate(answer), desk_of(call)
+    gate, context = awaited_gate(answer), context_of(call)
     assert gate is not None
     decision = _decision(gate, given)
     if decision is not None:
-        after = await desk.runs.gate_resolve(
+        after = await context.runs.gate_resolve(
             gate.flow_id,
             gate.step_id,
             decision.outcome,
             decision.rationale,
-            "human" if desk.trusts_client else "agent",
+            "human" if context.trusts_client else "agent",
             seen=gate,
         )
         if after.status != "error":
             return after
     run_id, _, _ = gate.flow_id.partition("/")
-    now = await desk.runs.resume(run_id)
+    now = await context.runs.resume(run_id)
     return answer if now.status == "error" else now
 
 

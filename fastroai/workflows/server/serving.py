@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 from fastroai.errors import ConfigurationError
-from fastroai.workflows.server.desk import Desk
+from fastroai.workflows.server.context import ServerContext
 
 PATH: Final = "/mcp"
 """Path of the server's URL."""
@@ -62,7 +62,7 @@ class HttpPlace:
         return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
-async def serve_stdio(server: MCPServer[Desk]) -> None:
+async def serve_stdio(server: MCPServer[ServerContext]) -> None:
     """Serve the client that started this process, until it closes standard input."""
     # A thread waits for input and nothing can wake it, so an interrupt ends the process as a kill would:
     # everything on record stays, and the process holds nothing else.
@@ -70,7 +70,7 @@ async def serve_stdio(server: MCPServer[Desk]) -> None:
     await server.run_stdio_async()
 
 
-async def serve_http(server: MCPServer[Desk], place: HttpPlace) -> None:
+async def serve_http(server: MCPServer[ServerContext], place: HttpPlace) -> None:
     """Serve clients over streamable HTTP, until the process is told to end.
 
     Raises:

@@ -139,7 +139,7 @@ async def test_an_answer_is_charged(
     model: Model, scope: Scope, streamed: bool, max_tokens: int | None
 ) -> None:
     await ask(FastroAgent(model, max_tokens=max_tokens), streamed)
-    assert_settled(scope.records)
+    assert_settled(scope.spending.records)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -152,22 +152,22 @@ async def test_every_request_of_a_tool_loop_is_charged(model: Model, scope: Scop
         return "sunny"
 
     await ask(FastroAgent(model, tools=[weather]), streamed)
-    assert_settled(scope.records)
-    assert len(scope.records) == 2
+    assert_settled(scope.spending.records)
+    assert len(scope.spending.records) == 2
     assert len(cities) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_structured_output_is_charged(model: Model, scope: Scope, streamed: bool) -> None:
     await ask(FastroAgent(model, output_type=City), streamed)
-    assert_settled(scope.records)
+    assert_settled(scope.spending.records)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_rate_limit_is_waited_out(model: Model, scope: Scope, mock: LLMock, streamed: bool) -> None:
     mock.rate_limit(times=2, retry_after=0)
     await ask(FastroAgent(model), streamed)
-    assert [record.outcome for record in scope.records] == ["released", "released", "settled"]
+    assert [record.outcome for record in scope.spending.records] == ["released", "released", "settled"]
     mock.assert_resilient()
 
 
@@ -177,7 +177,7 @@ async def test_an_outage_is_raised_when_the_retries_are_used_up(
     mock.fail(500, times=None)
     with pytest.raises(ModelHTTPError):
         await FastroAgent(model, request_retries=1).run(PROMPT)
-    assert [record.outcome for record in scope.records] == ["released", "released"]
+    assert [record.outcome for record in scope.spending.records] == ["released", "released"]
 
 
 async def test_a_stream_that_breaks_off_is_charged_at_its_bound(
@@ -186,7 +186,7 @@ async def test_a_stream_that_breaks_off_is_charged_at_its_bound(
     mock.reply("Once upon a time. " * 20).disconnect(after_chunks=4)
     with pytest.raises(ModelAPIError):
         await ask(FastroAgent(model, max_tokens=500), streamed=True)
-    [record] = scope.records
+    [record] = scope.spending.records
     assert record.outcome == "unmeasured"
     assert record.bound_usd is not None
 
@@ -200,4 +200,4 @@ async def test_an_answer_that_silently_ends_early_is_not_taken_for_a_whole_one(
     await ask(FastroAgent(model), streamed)
     whole = usage_on_the_wire(WireTap.answers[0]).output_tokens > 60
     assert whole == (model.system == "openai" and not streamed)
-    assert scope.records[0].outcome == ("settled" if whole else "unmeasured")
+    assert scope.spending.records[0].outcome == ("settled" if whole else "unmeasured")

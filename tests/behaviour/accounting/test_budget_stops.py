@@ -20,20 +20,19 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai import (
     Budget,
-    BudgetRefused,
     ChatResponse,
     CostBudgetExceeded,
     FastroAgent,
-    ModelFallback,
     Pipeline,
     PipelineConfig,
     StepContext,
-    TimeBudgetExceeded,
     budget_scope,
     step,
 )
-from fastroai.pipelines import RunEvent
+from fastroai.errors import TimeBudgetExceeded
+from fastroai.pipelines import BudgetRefused, RunEvent
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
+from fastroai.usage import ModelFallback
 
 LONG_TEXT = "word " * 4_000
 """More than any `max_tokens` here."""

@@ -15,8 +15,8 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from support.accounting import Account, listed_cost, open_account
 
-from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent, UnpricedModelError
-from fastroai.errors import ConfigurationError, UnboundedRequestError, usage_of
+from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent
+from fastroai.errors import ConfigurationError, UnboundedRequestError, UnpricedModelError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import UnpricedModelWarning
 

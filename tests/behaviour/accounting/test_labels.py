@@ -11,9 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.agents import paid_agent, streaming_agent
 
-from fastroai import OpenTelemetryTracer, Pipeline, SpendLimit, StepContext, budget_scope, spend, step
+from fastroai import Pipeline, SpendLimit, StepContext, budget_scope, spend, step
 from fastroai.errors import ConfigurationError
 from fastroai.store import MemoryRunStore, MemorySpendStore, RunHistory, SQLiteRunStore
+from fastroai.tracing import OpenTelemetryTracer
 from fastroai.usage import SpendAccount
 
 

@@ -24,7 +24,6 @@ from fastroai import (
     Budget,
     CostBudgetExceeded,
     FastroAgent,
-    OpenTelemetryTracer,
     Pipeline,
     SpendLimit,
     StepContext,
@@ -34,6 +33,7 @@ from fastroai import (
 from fastroai.errors import SpendLimitExceeded
 from fastroai.store import MemorySpendStore
 from fastroai.testing import Fault, ModelServer, Reply, Usage
+from fastroai.tracing import OpenTelemetryTracer
 from fastroai.tracing import metrics as emitted
 
 DASHBOARD = Path(__file__).parents[3] / "examples" / "grafana" / "dashboard.json"

@@ -13,9 +13,9 @@ from pydantic_ai.models.test import TestModel
 from support.accounting import Account
 from support.passing_time import time_passes
 
-from fastroai import Dispatch, DispatchSkippedError, FastroAgent, Pipeline, StepContext, step
-from fastroai.agent import ChatStream
-from fastroai.errors import StepExecutionError, usage_of
+from fastroai import FastroAgent, Pipeline, StepContext, step
+from fastroai.agent import ChatStream, Dispatch
+from fastroai.errors import DispatchSkippedError, StepExecutionError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply
 
 

@@ -13,10 +13,8 @@ from support.agents import paid_agent
 
 from fastroai import (
     Budget,
-    BudgetWarning,
     Pipeline,
     PipelineConfig,
-    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     StepContext,
@@ -24,7 +22,9 @@ from fastroai import (
     step,
 )
 from fastroai.errors import ConfigurationError, StepExecutionError
+from fastroai.pipelines import BudgetWarning
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
+from fastroai.usage import SpendBook
 
 SHARES = (0.95, 0.5, 0.8)
 

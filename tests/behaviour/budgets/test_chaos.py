@@ -29,9 +29,10 @@ from pydantic_ai.settings import ModelSettings
 from support.accounting import listed_cost
 from support.leftovers import assert_no_task_is_left
 
-from fastroai import Budget, BudgetExceeded, FastroAgent, Metered, ModelFallback, budget_scope
+from fastroai import Budget, BudgetExceeded, FastroAgent, Metered, budget_scope
 from fastroai.runtime import BudgetScope
 from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply, ServedRequest, ToolCall
+from fastroai.usage import ModelFallback
 
 SEEDS: Final = int(os.environ.get("FASTROAI_CHAOS", "3"))
 AGENTS: Final = 30

@@ -11,10 +11,8 @@ import pytest
 from support.agents import paid_agent
 
 from fastroai import (
-    BudgetWarning,
     Pipeline,
     PipelineConfig,
-    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     StepContext,
@@ -22,8 +20,9 @@ from fastroai import (
     step,
 )
 from fastroai.errors import ConfigurationError
+from fastroai.pipelines import BudgetWarning
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
-from fastroai.usage import SpendStore
+from fastroai.usage import SpendBook, SpendStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])

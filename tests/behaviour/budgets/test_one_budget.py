@@ -27,16 +27,9 @@ from support.accounting import assert_account_matches, listed_cost
 from support.leftovers import assert_no_task_is_left
 from support.patience import PATIENCE
 
-from fastroai import (
-    Budget,
-    BudgetExceeded,
-    CostBudgetExceeded,
-    FastroAgent,
-    RequestBudgetExceeded,
-    TokenBudgetExceeded,
-    budget_scope,
-)
+from fastroai import Budget, BudgetExceeded, CostBudgetExceeded, FastroAgent, budget_scope
 from fastroai.agent import ChatStream, Metered
+from fastroai.errors import RequestBudgetExceeded, TokenBudgetExceeded
 from fastroai.runtime import BudgetScope
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest
 

@@ -19,15 +19,12 @@ from fastroai import (
     BasePipeline,
     BaseStep,
     Budget,
-    BudgetRefused,
-    BudgetWaiting,
     ConfigurationError,
     CostBudgetExceeded,
     FastroAgent,
     Graph,
     Pipeline,
     PipelineConfig,
-    Quote,
     SpendLimit,
     SpendLimitExceeded,
     StepContext,
@@ -35,9 +32,11 @@ from fastroai import (
     budget_scope,
     step,
 )
+from fastroai.pipelines import BudgetRefused, BudgetWaiting
 from fastroai.runtime import BudgetScope
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer
+from fastroai.usage import Quote
 
 MICROCENT = Decimal("0.000001")
 PRICE = 100

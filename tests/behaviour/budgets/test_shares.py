@@ -20,7 +20,8 @@ from support.scripted import Answer, ScriptedModel
 from support.spend_stores import KINDS, Kept, kept_in
 from support.virtual_time import in_virtual_time, now
 
-from fastroai import Budget, BudgetWaiting, CostBudgetExceeded, FastroAgent, budget_scope
+from fastroai import Budget, CostBudgetExceeded, FastroAgent, budget_scope
+from fastroai.pipelines import BudgetWaiting
 from fastroai.runtime import RunEvent
 from fastroai.testing import ModelServer, Reply, ServedRequest
 from fastroai.usage import (

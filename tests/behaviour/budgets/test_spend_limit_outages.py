@@ -21,7 +21,7 @@ from support.servers import started_valkey
 
 from fastroai import SpendLimit
 from fastroai.errors import SpendStoreUnavailable, usage_of
-from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.spend_upkeep import SpendUpkeep
 from fastroai.store import MemorySpendStore, RedisSpendStore, SQLiteSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 
@@ -54,7 +54,7 @@ async def in_line(limit: SpendLimit, count: int) -> None:
     """Wait until so many calls have come, of which all but the first wait for their turn."""
     account = limit.account_for(None)
     async with asyncio.timeout(PATIENCE):
-        while SpendDesk.of(limit.store).counter(account).arrivals < count:
+        while SpendUpkeep.of(limit.store).counter(account).arrivals < count:
             await asyncio.sleep(0)
     for _ in range(10):  # those who have come go as far as they can
         await asyncio.sleep(0)

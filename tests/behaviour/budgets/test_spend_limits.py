@@ -24,12 +24,9 @@ from support.patience import PATIENCE
 from support.spend_stores import Passed
 
 from fastroai import (
-    BudgetWaiting,
-    BudgetWarning,
     FastroAgent,
     Pipeline,
     PipelineConfig,
-    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     StepConfig,
@@ -38,9 +35,10 @@ from fastroai import (
     step,
 )
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
+from fastroai.pipelines import BudgetWaiting, BudgetWarning
 from fastroai.store import MemorySpendStore, SQLiteSpendStore
 from fastroai.testing import Fault, ModelServer, Reply
-from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+from fastroai.usage import SpendAccount, SpendBalance, SpendBook, SpendClaim, SpendVerdict
 
 MICROCENT = Decimal("0.000001")
 NOON = datetime(2026, 3, 10, 12, 30, tzinfo=UTC)

@@ -25,19 +25,17 @@ from fastroai import (
     CostBudgetExceeded,
     CostCalculator,
     FastroAgent,
-    ModelFallback,
     Pipeline,
     PipelineConfig,
-    RequestBudgetExceeded,
     StepContext,
     StepExecutionError,
-    TimeBudgetExceeded,
-    TokenBudgetExceeded,
     budget_scope,
     step,
 )
 from fastroai.agent import ResponseEvent
+from fastroai.errors import RequestBudgetExceeded, TimeBudgetExceeded, TokenBudgetExceeded
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+from fastroai.usage import ModelFallback
 
 Way = Literal["run", "stream", "events"]
 WAYS: tuple[Way, ...] = ("run", "stream", "events")

@@ -22,12 +22,11 @@ from fastroai import (
     SQLiteRunStore,
     StepContext,
     step,
-    trace_of,
 )
 from fastroai.cli.app import app
 from fastroai.pipelines import BudgetRefused, BudgetWaiting, Fact, RequestWaited
 from fastroai.runtime import ProviderLimit
-from fastroai.store import MemoryRunStore, MemorySpendStore
+from fastroai.store import MemoryRunStore, MemorySpendStore, trace_of
 
 TOLD_OF = (BudgetWaiting, RequestWaited, BudgetRefused)
 

@@ -27,11 +27,12 @@ from support.agents import TOKEN_IS_MICROCENT
 from support.faulty_store import everything_in
 from support.interruptions import RUN, entries_of, go_on, interrupt, nth
 
-from fastroai import FastroAgent, RunHistory, set_redaction
+from fastroai import FastroAgent, RunHistory
 from fastroai.errors import ConfigurationError, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime.facts import RequestEnded, RequestSent
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunTrace, SQLiteRunStore
+from fastroai.tracing import set_redaction
 
 
 async def looks_up(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -252,13 +252,13 @@ def test_the_child_keeps_the_file_for_itself_when_its_parent_closes_it(tmp_path:
 
 def test_the_limits_of_a_forked_process_are_free_of_the_requests_of_its_parent() -> None:
     limit, breaker = ProviderLimit(max_concurrency=1), CircuitBreaker(failures=1)
-    in_parent = limit.desk("openai"), breaker.circuit_of("openai")
+    in_parent = limit.queue("openai"), breaker.circuit_of("openai")
 
     def work() -> None:
-        assert limit.desk("openai") is not in_parent[0]
+        assert limit.queue("openai") is not in_parent[0]
         assert breaker.circuit_of("openai") is not in_parent[1]
 
     with limit._lock, breaker._lock:  # as another thread may have them
         told = in_child(work)
     assert told == ""
-    assert limit.desk("openai") is in_parent[0]
+    assert limit.queue("openai") is in_parent[0]

@@ -27,7 +27,6 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     RunHistory,
-    Send,
     StepContext,
     Verdict,
     compute,
@@ -37,8 +36,8 @@ from fastroai import (
 )
 from fastroai.errors import AnswerRejected, FlowStopped, MessageRejected, RunCorrupt, StepExecutionError
 from fastroai.functions import HumanReviewContext, await_human
+from fastroai.graphs import Send
 from fastroai.pipelines import StepConfig
-from fastroai.runtime.facts import StepFinished
 from fastroai.store import EncryptingCodec
 
 SECRET = "Zwetschge"
@@ -232,21 +231,6 @@ async def test_nothing_of_a_run_that_fails_or_is_cancelled_can_be_read(store: An
     assert resumed.output == forked.output == "mended"
     assert f"late {SECRET}" in (await history.trace("r")).inputs
     assert SECRET.encode() not in await raw()
-
-
-async def test_nothing_of_a_driven_run_can_be_read(store: Any, raw: Any) -> None:
-    @step
-    async def look(ctx: StepContext[Any]) -> str:
-        return ""
-
-    pipeline: Pipeline[Any, Any, Any] = Pipeline("p", {"look": look}, config=config(store))
-    runs = pipeline.driven()
-    begun = await runs.begin({f"account of {SECRET}": SECRET}, run_id="r")
-    assert SECRET.encode() not in await raw()
-    done = await runs.report("r", StepFinished("look", f"{SECRET} seen"), expecting=begun.revision)
-    assert done.finish is not None
-    assert SECRET.encode() not in await raw()
-    assert (await RunHistory(store, codec=CODEC).trace("r")).inputs == {f"account of {SECRET}": SECRET}
 
 
 async def test_nothing_of_a_graph_can_be_read(store: Any, raw: Any) -> None:

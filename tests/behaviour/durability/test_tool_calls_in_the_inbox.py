@@ -30,7 +30,6 @@ from support.run_stores import run_stores
 from support.stored_runs import entries_of
 
 from fastroai import (
-    AskPeople,
     Edge,
     FastroAgent,
     Graph,
@@ -43,6 +42,7 @@ from fastroai import (
     StepContext,
     step,
 )
+from fastroai.agent import AskPeople
 from fastroai.errors import (
     AnswerRejected,
     ConfigurationError,

@@ -30,7 +30,6 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     RunHistory,
-    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     SQLiteRunStore,
@@ -52,6 +51,7 @@ from fastroai.runtime.budget_scopes import budget_scope
 from fastroai.steps import spend
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer, Reply, Usage
+from fastroai.usage import SpendBook
 from fastroai.workflows import BoundWorkflow, Workflow
 
 EVENING = datetime(2026, 3, 10, 22, 30, tzinfo=UTC)

@@ -82,9 +82,9 @@ async def test_given_and_ensure_are_checked_around_a_body() -> None:
         return n * 2
 
     assert await double(4) == 8
-    with pytest.raises(PreconditionFailed, match=r"given: n > 0 \(actual: 0\)"):
+    with pytest.raises(PreconditionFailed, match=r"given: n > 0 \(n = 0\)"):
         await double(0)
-    with pytest.raises(PostconditionFailed, match=r"ensure: result < 10 \(actual: 12\)"):
+    with pytest.raises(PostconditionFailed, match=r"ensure: result < 10 \(result = 12\)"):
         await double(6)
 
 

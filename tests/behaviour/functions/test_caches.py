@@ -10,12 +10,13 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import Budget, ModelFallback, budget_scope, flow, infer, opaque
-from fastroai.errors import PostconditionFailed, PreconditionFailed
-from fastroai.functions import FastroAIWarning, configured
+from fastroai import Budget, budget_scope, flow, infer, opaque
+from fastroai.errors import FastroAIWarning, PostconditionFailed, PreconditionFailed
+from fastroai.functions import configured
 from fastroai.functions.calling import kept_records
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, Usage
+from fastroai.usage import ModelFallback
 
 
 @pytest.fixture

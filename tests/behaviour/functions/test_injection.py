@@ -188,7 +188,9 @@ async def test_violations_name_fields_that_are_called_like_an_opaque_parameter(s
     server.script(Reply(data={"text": "Yes.", "label": "a"}), Reply(data={"text": 3, "label": "a"}))
     with pytest.raises(PostconditionFailed) as short:
         await reply("I was charged twice.")
-    assert short.value.violations == ("ensure: len(result.text) > 9 (actual: 4)",)
+    assert short.value.violations == (
+        "ensure: len(result.text) > 9 (result = Answer(text='Yes.', label='a'))",
+    )
     with pytest.raises(ParseFailure) as wrong:
         await reply("I was charged twice.")
     assert wrong.value.violations == ("parse: result.text: Input should be a valid string (actual: 3)",)

@@ -12,7 +12,8 @@ from pydantic_ai.models import Model
 from support.typed_functions import data_for
 
 from fastroai import infer, opaque, refine
-from fastroai.functions import ParseFailure, PostconditionFailed, contract
+from fastroai.errors import ParseFailure, PostconditionFailed
+from fastroai.functions import contract
 from fastroai.functions.calling import kept_records
 from fastroai.functions.prompt import DATA_HEADING
 from fastroai.testing import LedgerEntry, ModelServer, Reply
@@ -169,7 +170,9 @@ async def test_a_violation_of_an_opaque_field_says_which_and_not_what(
     server.script(finding(1, SECRET))
     with pytest.raises(PostconditionFailed) as caught:
         await find("a")
-    assert caught.value.violations == ('ensure: result.quote == "fine" (actual: <opaque>)',)
+    assert caught.value.violations == (
+        "ensure: result.quote == 'fine' (result = {'quote': '<opaque>', 'size': 1})",
+    )
 
 
 async def test_findings_of_others_travel_as_data_where_their_fields_say_so(

@@ -72,7 +72,8 @@ async def test_without_feedback_the_model_is_told_why_it_is_not_good_enough(
     await write("tea")
 
     assert any(
-        "- until: result.score >= 8 (actual: 3)" in one for one in instructions_to(server.ledger.entries[1])
+        "- until: result.score >= 8 (result = Slogan(text='Meh', score=3))" in one
+        for one in instructions_to(server.ledger.entries[1])
     )
 
 
@@ -189,12 +190,8 @@ def test_what_cannot_be_refined_is_refused() -> None:
         refine(until=lambda r: write(r.text))(write)
     with pytest.raises(CompileError, match="until: it calls write, which asks a model"):
         refine(until=[("is good", lambda r: write(r.text))])(write)
-    with pytest.raises(CompileError, match="feedback: result.lable: Slogan has no 'lable'"):
-        refine(until=lambda r: True, feedback=lambda r: r.lable)(write)
     with pytest.raises(CompileError, match="must take one argument, the output"):
         refine(until=lambda r: True, feedback=lambda: "better!")(write)  # type: ignore[arg-type, misc]
-    with pytest.raises(CompileError, match="lable"):
-        refine(until=lambda r: r.lable)(write)
     with pytest.raises(CompileError, match="until="):
         refine(until=None)(write)
 

@@ -115,7 +115,9 @@ async def test_failures_of_functions_are_caught_inside(server: ModelServer, mode
     assert isinstance(good, Success)
     assert isinstance(bad, Failure)
     assert isinstance(bad.error, PostconditionFailed)
-    assert bad.error.violations == ("ensure: result.confidence > 0.7 (actual: 0.1)",)
+    assert bad.error.violations == (
+        "ensure: result.confidence > 0.7 (result = Sentiment(label='positive', confidence=0.1))",
+    )
     with pytest.raises(ParallelFailed) as caught:
         await parallel(classify("good"), classify("bad"), require=2)
     assert [type(error) for error in caught.value.errors] == [PostconditionFailed]

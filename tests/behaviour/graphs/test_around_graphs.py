@@ -12,7 +12,8 @@ from support.virtual_time import in_virtual_time
 
 from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import RunNotFound, RunStatusConflict, StepExecutionError
-from fastroai.graphs import Edge, Graph, Node, RunFinished
+from fastroai.graphs import Edge, Graph, Node
+from fastroai.pipelines import RunFinished
 
 
 @step

@@ -9,7 +9,8 @@ import pytest
 from support.patience import PATIENCE
 
 from fastroai import MemoryRunStore, PipelineConfig, StepContext, step
-from fastroai.graphs import Edge, Graph, StepCancelled
+from fastroai.graphs import Edge, Graph
+from fastroai.pipelines import StepCancelled
 
 WHY = "'fails' failed: ValueError: no"
 

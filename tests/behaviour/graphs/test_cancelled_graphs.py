@@ -25,7 +25,8 @@ from fastroai import (
     step,
 )
 from fastroai.errors import CancelledInside, RunNotFound, TimeBudgetExceeded, TimeLimitExceeded
-from fastroai.graphs import Edge, Graph, GraphResult, StepFinished, StepStarted
+from fastroai.graphs import Edge, Graph, GraphResult
+from fastroai.pipelines import StepFinished, StepStarted
 
 How = Literal["task", "signal"]
 EVERY = 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -393,16 +394,21 @@ async def test_what_a_call_says_itself_stays_in_front() -> None:
     talk = Talk(branch_with_history(), "b", 1, focus="now", goal="win")
     own = ReinjectSystemPrompt[Any](id="own")
     context: Any = None  # nothing is compacted
-    for said, expected in ((None, 0), ("mine", 1), (["mine", "too"], 2), (("mine",), 1)):
-        call = AgentCall(prompt="x", instructions=said, capabilities=[own])
+    texts: list[tuple[str | Sequence[str] | None, int]]
+    texts = [(None, 0), ("mine", 1), (["mine", "too"], 2), (("mine",), 1)]
+    for said, expected in texts:
+        call = AgentCall(prompt="x", options={"instructions": said, "capabilities": [own]})
         prepared = await talk.prepare(call, context)
-        assert isinstance(prepared.instructions, list)
-        assert prepared.instructions[:expected] == ["mine", "too"][:expected]
-        assert len(prepared.instructions) == expected + 3
-        assert prepared.capabilities is not None
-        assert prepared.capabilities[0] is own
-    bare = await Talk(Thread(), "a", 1).prepare(AgentCall(prompt="x", instructions="mine"), context)
-    assert bare == AgentCall(prompt="x", instructions="mine")
+        instructions, capabilities = prepared.options["instructions"], prepared.options["capabilities"]
+        assert isinstance(instructions, list)
+        assert instructions[:expected] == ["mine", "too"][:expected]
+        assert len(instructions) == expected + 3
+        assert capabilities is not None
+        assert capabilities[0] is own
+    bare = await Talk(Thread(), "a", 1).prepare(
+        AgentCall(prompt="x", options={"instructions": "mine"}), context
+    )
+    assert bare == AgentCall(prompt="x", options={"instructions": "mine"})
 
 
 def branch_with_history() -> Thread:

@@ -12,19 +12,10 @@ import pytest
 from support.agents import paid_agent
 from support.virtual_time import in_virtual_time
 
-from fastroai import (
-    Budget,
-    ConversationState,
-    ConversationStatus,
-    MemoryRunStore,
-    Pipeline,
-    PipelineConfig,
-    RunHistory,
-    StepContext,
-    step,
-)
+from fastroai import Budget, MemoryRunStore, Pipeline, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import BudgetExceeded, StepExecutionError, TimeLimitExceeded
-from fastroai.graphs import Edge, Graph, Node, ReasonCode, RunFinished
+from fastroai.graphs import Edge, Graph, Node
+from fastroai.pipelines import ConversationState, ConversationStatus, ReasonCode, RunFinished
 from fastroai.runtime import facts
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
-from fastroai import Edge, Graph, Node, PipelineConfig, Send, StepContext, step
+from fastroai import Edge, Graph, Node, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError
-from fastroai.graphs import EdgesResolved, StepFinished, StepStarted
+from fastroai.graphs import EdgesResolved, Send
+from fastroai.pipelines import StepStarted
 from fastroai.store import MemoryRunStore
 
 
@@ -194,19 +194,3 @@ async def test_explain_and_events_tell_what_was_sent() -> None:
     assert "the send edge to 'work' is not taken: 'split' has sent nothing there" in nothing.explain()
     assert "total: started, because 'split' has sent nothing" in nothing.explain()
     assert '-->|"send"|' in mapping().to_mermaid(stream.result)
-
-
-async def test_a_run_that_somebody_else_drives_reports_what_is_sent_as_json() -> None:
-    driven = mapping().driven(store=MemoryRunStore())
-    state = await driven.begin({"numbers": []}, run_id="r")
-    sent: Sequence[JsonValue] = [
-        {"target": "work", "inputs": {"number": 7}},
-        {"target": "work", "inputs": {}},
-    ]
-    state = await driven.report("r", StepFinished("split", sent), expecting=state.revision)
-    assert [(due.step_id, due.visit) for due in state.due] == [("work", 1), ("work", 2)]
-    assert [dict(due.inputs) for due in state.due] == [{"numbers": [], "number": 7}, {"numbers": []}]
-    other = await driven.begin({"numbers": []}, run_id="other")
-    with pytest.raises(ConfigurationError, match="'nowhere'"):
-        wrong = StepFinished("split", [{"target": "nowhere"}])
-        await driven.report("other", wrong, expecting=other.revision)

@@ -14,18 +14,10 @@ from pydantic_ai import Agent
 from support.agents import paid_agent
 from support.virtual_time import in_virtual_time, now
 
-from fastroai import (
-    ConversationState,
-    ConversationStatus,
-    MemoryRunStore,
-    Pipeline,
-    PipelineConfig,
-    RetryPolicy,
-    StepContext,
-    step,
-)
+from fastroai import MemoryRunStore, Pipeline, PipelineConfig, RetryPolicy, StepContext, step
 from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.graphs import AgentNode, Edge, Graph, GraphResult, Node, Verdict
+from fastroai.pipelines import ConversationState, ConversationStatus
 
 
 class Open(BaseModel):

@@ -15,18 +15,9 @@ from support.interruptions import entries_of
 from support.random_graphs import designs
 from support.virtual_time import VirtualTimeLoop, in_virtual_time
 
-from fastroai import (
-    Budget,
-    Edge,
-    Graph,
-    Pipeline,
-    PipelineConfig,
-    Send,
-    StepContext,
-    StepExecutionError,
-    step,
-)
+from fastroai import Budget, Edge, Graph, Pipeline, PipelineConfig, StepContext, StepExecutionError, step
 from fastroai.errors import TimeLimitExceeded
+from fastroai.graphs import Send
 from fastroai.runtime.facts import RunFinished, RunResumed, StepFact, StepStarted
 from fastroai.store import MemoryRunStore
 

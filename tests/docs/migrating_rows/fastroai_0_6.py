@@ -14,30 +14,29 @@ from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
 from support.migrating import Tried, here_it_is
 
+import fastroai
 from fastroai import (
     AgentConfig,
-    AgentStepWrapper,
     BasePipeline,
     BaseStep,
     CostBudgetExceeded,
-    CostBudgetExceededError,
     CostCalculator,
     FastroAgent,
     Pipeline,
     PipelineConfig,
-    SafeToolset,
     SimpleTracer,
     StepConfig,
     StepContext,
     StepExecutionError,
-    StepUsage,
     format_cost,
     safe_tool,
     step,
 )
-from fastroai.agent import AgentStep
-from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
+from fastroai.agent import AgentStep, AgentStepWrapper
+from fastroai.errors import ConfigurationError, CostBudgetExceededError, UnknownModelError, UnpricedModelError
+from fastroai.pipelines import StepUsage
 from fastroai.records import NOT_GIVEN
+from fastroai.tools import SafeToolset
 from fastroai.tracing import TraceSpan
 
 TRIED: Final = Tried()
@@ -63,6 +62,13 @@ def pipeline() -> Pipeline[None, Ticket, str]:
 class Router(BasePipeline[None, Ticket, str]):
     async def route(self, inputs: Ticket, deps: None) -> str:
         return "reply"
+
+
+@TRIED("imports")
+def imports() -> None:
+    for name in ("NoOpTracer", "SafeToolset", "StepUsage"):
+        exec(f"from fastroai import {name}", {})
+        assert name not in fastroai.__all__
 
 
 @TRIED("types")

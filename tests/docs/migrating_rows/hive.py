@@ -17,8 +17,6 @@ from fastroai import (
     Edge,
     FastroAgent,
     Graph,
-    GraphConversation,
-    GraphValidationError,
     Inbox,
     MemoryRunStore,
     Node,
@@ -27,8 +25,8 @@ from fastroai import (
     Verdict,
     step,
 )
-from fastroai.errors import ConfigurationError, ContractViolation, MissingInputError
-from fastroai.graphs import GraphResult
+from fastroai.errors import ConfigurationError, ContractViolation, GraphValidationError, MissingInputError
+from fastroai.graphs import GraphConversation, GraphResult
 from fastroai.runtime import TextChunk
 
 TRIED: Final = Tried()

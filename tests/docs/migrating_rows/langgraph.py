@@ -8,8 +8,8 @@ from typing import Any, Final, TypedDict
 import pytest
 from support.migrating import Tried, assert_renamed, here_it_is
 
-from fastroai import Edge, Graph, Inbox, MemoryRunStore, Node, Pipeline, RetryPolicy, Send, StepContext, step
-from fastroai.graphs import GraphResult
+from fastroai import Edge, Graph, Inbox, MemoryRunStore, Node, Pipeline, RetryPolicy, StepContext, step
+from fastroai.graphs import GraphResult, Send
 from fastroai.pipelines import RunFinished
 
 TRIED: Final = Tried()

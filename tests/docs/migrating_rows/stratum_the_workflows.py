@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from fastroai.cli.app import app
 from fastroai.errors import WorkflowValidationError
 from fastroai.workflows import load_spec
-from fastroai.workflows.server.home import home_store
+from fastroai.workflows.server.user_files import user_store
 
 TRIED: Final = Tried()
 
@@ -259,7 +259,7 @@ def flow_at_gate() -> str:
 
 @TRIED("`~/.stratum/flows/ID.json`")
 def place_of_flows() -> None:
-    place = Path(home_store())
+    place = Path(user_store())
     assert place.name == "workflows.db"
     assert place.parent == Path(platformdirs.user_data_dir("fastroai", appauthor=False))
     with project():

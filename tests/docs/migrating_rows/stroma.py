@@ -13,16 +13,10 @@ from support.agents import paid_agent
 from support.migrating import Tried, assert_renamed, here_it_is
 
 from fastroai import (
-    DEFAULT_RETRY,
     Budget,
-    Contract,
-    ContractRegistry,
-    ContractViolation,
     CostBudgetExceeded,
     CostCalculator,
-    FailureClass,
     MemoryRunStore,
-    ModelFallback,
     Pipeline,
     PipelineConfig,
     RedisRunStore,
@@ -31,15 +25,17 @@ from fastroai import (
     StepConfig,
     StepContext,
     StepExecutionError,
-    classify,
     format_cost,
     step,
-    trace_of,
     usage_of,
 )
-from fastroai.errors import ConfigurationError
+from fastroai.contracts import Contract, ContractRegistry
+from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.integrations.langgraph import as_node
 from fastroai.pipelines import StepFailed, StepFinished, StepStarted
+from fastroai.runtime import DEFAULT_RETRY, FailureClass, classify
+from fastroai.store import trace_of
+from fastroai.usage import ModelFallback
 
 TRIED: Final = Tried()
 
@@ -93,7 +89,7 @@ class Failing:
 def names() -> None:
     assert_renamed(
         StromaRunner="Pipeline(",
-        NodeContract="Contract(",
+        NodeContract="fastroai.contracts.Contract(",
         RunConfig="PipelineConfig(",
         ExecutionBudget="Budget(",
         CheckpointManager="MemoryRunStore, ",

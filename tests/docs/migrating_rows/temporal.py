@@ -14,14 +14,13 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     RetryPolicy,
-    RunExists,
     RunHistory,
     StepContext,
     StepExecutionError,
     TimeLimitExceeded,
     step,
 )
-from fastroai.errors import RunDefinitionChanged
+from fastroai.errors import RunDefinitionChanged, RunExists
 
 TRIED: Final = Tried()
 
@@ -248,10 +247,17 @@ async def served() -> None:
 
 
 @TRIED("activities completed from outside")
-async def driven() -> None:
-    runs = greeting().driven(store=MemoryRunStore())
-    state = await runs.begin(MIA)
-    assert [due.step_id for due in state.due] == ["greets"]
+async def completed() -> None:
+    store = MemoryRunStore()
+
+    @step
+    async def receives(ctx: StepContext[None]) -> int:
+        return await ctx.receive("result", int)
+
+    waiting = Pipeline[None]("receiving", {"receives": receives})
+    await waiting.run(run_id="r", store=store)
+    await waiting.send("r", "result", 7, store=store)
+    assert (await waiting.resume("r", store=store)).output == 7
 
 
 @TRIED("`from fastroai import workflow`, `activity`")

@@ -19,17 +19,9 @@ from support.interruptions import go_on, interrupt, nth
 from support.jobs import JobProvider
 from support.virtual_time import in_virtual_time
 
-from fastroai import (
-    Budget,
-    FastroAgent,
-    Pipeline,
-    RequestBudgetExceeded,
-    SpendLimit,
-    StepContext,
-    budget_scope,
-    step,
-)
+from fastroai import Budget, FastroAgent, Pipeline, SpendLimit, StepContext, budget_scope, step
 from fastroai.agent import Metered
+from fastroai.errors import RequestBudgetExceeded
 from fastroai.runtime import ProviderLimit, Scope
 from fastroai.runtime.facts import (
     RequestEnded,
@@ -115,7 +107,7 @@ async def test_a_job_that_cannot_be_asked_for_any_more_is_cancelled_and_charged_
         provider.fail_next(3)
         with pytest.raises(ModelHTTPError):
             await run
-    [record] = scope.records
+    [record] = scope.spending.records
     assert record.outcome == "unmeasured"
     assert record.bound_usd is not None
     assert record.bound_usd >= COST
@@ -177,8 +169,8 @@ async def test_a_streamed_background_response_is_one_request() -> None:
     async with run_around() as scope, agent.run_stream("?") as stream:
         text = "".join([chunk.content async for chunk in stream if chunk.content])
     assert text == "answer"
-    assert [record.outcome for record in scope.records] == ["settled"]
-    assert scope.usage.cost_usd == provider.billed_usd == COST
+    assert [record.outcome for record in scope.spending.records] == ["settled"]
+    assert scope.spending.usage.cost_usd == provider.billed_usd == COST
 
 
 @in_virtual_time

@@ -29,14 +29,13 @@ from fastroai import (
     CostBudgetExceeded,
     FastroAgent,
     Pipeline,
-    RequestBudgetExceeded,
     SpendLimit,
     StepContext,
     budget_scope,
     step,
 )
 from fastroai.agent import Metered
-from fastroai.errors import UnmeteredRequestError
+from fastroai.errors import RequestBudgetExceeded, UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     RequestEnded,
@@ -86,10 +85,12 @@ async def test_every_request_of_a_batch_is_in_the_account_at_the_price_of_batche
         outcomes = await ask(batching_agent(provider, capabilities=[capability]), 20)
     assert answers(outcomes) == 20
     assert [len(batch) for batch in provider.batches] == [20]
-    assert scope.usage.request_count == len(provider.ledger) == 20
-    assert scope.usage.cost_usd == provider.billed_usd == 20 * Decimal("0.00000975")
-    assert scope.usage.cost_complete
-    assert {record.response_id for record in scope.records} == {entry.id for entry in provider.ledger}
+    assert scope.spending.usage.request_count == len(provider.ledger) == 20
+    assert scope.spending.usage.cost_usd == provider.billed_usd == 20 * Decimal("0.00000975")
+    assert scope.spending.usage.cost_complete
+    assert {record.response_id for record in scope.spending.records} == {
+        entry.id for entry in provider.ledger
+    }
 
 
 async def test_each_run_is_charged_its_own_request() -> None:
@@ -99,7 +100,7 @@ async def test_each_run_is_charged_its_own_request() -> None:
         first = tasks.create_task(agent.run("?"))
         async with Scope("pipeline", "other", parent=None) as two:
             second = await agent.run("the other question")
-    assert [scope.usage.request_count for scope in (one, two)] == [1, 1]
+    assert [scope.spending.usage.request_count for scope in (one, two)] == [1, 1]
     assert first.result().cost_usd == second.cost_usd == Decimal("0.00000975")
 
 
@@ -108,8 +109,8 @@ async def test_the_same_question_in_two_batches_is_charged_twice() -> None:
     agent = batching_agent(provider, capabilities=[batching(max_requests=1)])
     async with run_around() as scope:
         await asyncio.gather(*(agent.run("?") for _ in range(4)))
-    assert len(provider.batches) == scope.usage.request_count == 4
-    assert scope.usage.cost_usd == provider.billed_usd
+    assert len(provider.batches) == scope.spending.usage.request_count == 4
+    assert scope.spending.usage.cost_usd == provider.billed_usd
 
 
 async def test_a_streamed_run_in_a_batch_is_charged_alike() -> None:
@@ -118,8 +119,8 @@ async def test_a_streamed_run_in_a_batch_is_charged_alike() -> None:
     async with run_around() as scope, agent.run_stream("?") as stream:
         text = "".join([chunk.content async for chunk in stream if chunk.content])
     assert text == "answer"
-    assert scope.usage.cost_usd == provider.billed_usd > 0
-    assert [record.outcome for record in scope.records] == ["settled"]
+    assert scope.spending.usage.cost_usd == provider.billed_usd > 0
+    assert [record.outcome for record in scope.spending.records] == ["settled"]
 
 
 async def test_plain_agents_with_a_meter_are_charged_alike() -> None:
@@ -127,8 +128,8 @@ async def test_plain_agents_with_a_meter_are_charged_alike() -> None:
     agent = Agent(provider.model(), capabilities=[Metered(), batching()])
     async with run_around() as scope:
         await asyncio.gather(*(agent.run(f"question {number}") for number in range(5)))
-        assert scope.usage.cost_usd == provider.billed_usd > 0
-    assert scope.usage.request_count == len(provider.ledger) == 5
+        assert scope.spending.usage.cost_usd == provider.billed_usd > 0
+    assert scope.spending.usage.request_count == len(provider.ledger) == 5
 
 
 async def test_a_model_for_tests_batches_in_memory_and_costs_nothing() -> None:
@@ -136,7 +137,7 @@ async def test_a_model_for_tests_batches_in_memory_and_costs_nothing() -> None:
     async with run_around() as scope:
         outcomes = await ask(agent, 3, budget=Budget(usd="0.01", requests=1))
     assert answers(outcomes) == 3
-    assert (scope.usage.request_count, scope.usage.cost_usd) == (3, 0)
+    assert (scope.spending.usage.request_count, scope.spending.usage.cost_usd) == (3, 0)
 
 
 # --- budgets ---
@@ -277,8 +278,8 @@ async def test_a_run_that_ends_while_its_batch_goes_on_is_charged_its_bound() ->
     async with run_around() as scope:
         pending = await agent.run("?")
         assert isinstance(pending.output, PendingModelResponse)
-        assert [record.outcome for record in scope.records] == ["unmeasured"]
-    assert scope.usage.committed_usd >= provider.billed_usd > 0
+        assert [record.outcome for record in scope.spending.records] == ["unmeasured"]
+    assert scope.spending.usage.committed_usd >= provider.billed_usd > 0
 
 
 # --- what the account cannot follow ---
@@ -307,7 +308,7 @@ async def test_batches_of_the_users_own_are_refused_in_a_scope_and_free_outside(
     async with run_around() as scope:
         with pytest.raises(UnmeteredRequestError, match="BatchModelRequests"):
             await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)
-    assert scope.records == []
+    assert scope.spending.records == []
     assert provider.ledger == []
     assert len(await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)) == 1
 
@@ -330,7 +331,7 @@ async def test_a_batch_that_was_made_outside_of_runs_passes_beside_those_of_runs
             )
         )
         await model.batch_create([outside, inside])
-    assert [record.outcome for record in scope.records] == ["unmeasured"]
+    assert [record.outcome for record in scope.spending.records] == ["unmeasured"]
 
 
 async def test_a_stop_is_told_by_all_kinds_of_runs() -> None:

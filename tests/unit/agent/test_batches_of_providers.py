@@ -17,9 +17,9 @@ from pydantic_ai.models.batch import BatchRequest
 from support.batch_jobs import AnthropicJobs, BatchJobs, GoogleJobs
 from support.patience import PATIENCE
 
-from fastroai import Budget, CostBudgetExceeded, FastroAgent, RequestBudgetExceeded, budget_scope, spend
+from fastroai import Budget, CostBudgetExceeded, FastroAgent, budget_scope, spend
 from fastroai.agent import Metered
-from fastroai.errors import UnmeteredRequestError
+from fastroai.errors import RequestBudgetExceeded, UnmeteredRequestError
 
 of_both = pytest.mark.parametrize("kind", [AnthropicJobs, GoogleJobs])
 

@@ -21,19 +21,17 @@ from fastroai import (
     Budget,
     CostBudgetExceeded,
     FastroAgent,
-    ModelFallback,
     Pipeline,
     PipelineConfig,
-    RequestBudgetExceeded,
     SpendLimit,
     StepConfig,
     StepContext,
-    TimeBudgetExceeded,
     budget_scope,
     step,
 )
+from fastroai.errors import RequestBudgetExceeded, TimeBudgetExceeded
 from fastroai.store import MemorySpendStore, RedisSpendStore, SQLiteSpendStore
-from fastroai.usage import CostCalculator, SpendClaim, SpendVerdict
+from fastroai.usage import CostCalculator, ModelFallback, SpendClaim, SpendVerdict
 
 T = TypeVar("T")
 

@@ -86,8 +86,8 @@ async def test_it_is_counted_however_the_agent_came_by_its_meter(given: str) -> 
             await FastroAgent(provider.model()).run(
                 "go on", message_history=HISTORY, capabilities=[compaction]
             )
-    assert scope.usage.request_count == len(provider.ledger) == 2
-    assert scope.usage.cost_usd == provider.billed_usd
+    assert scope.spending.usage.request_count == len(provider.ledger) == 2
+    assert scope.spending.usage.cost_usd == provider.billed_usd
 
 
 async def test_a_budget_of_requests_counts_compactions() -> None:

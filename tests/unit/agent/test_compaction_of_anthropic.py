@@ -20,8 +20,8 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.anthropic import AnthropicCompaction, AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from fastroai import Budget, CostBudgetExceeded, FastroAgent, RequestBudgetExceeded, budget_scope
-from fastroai.errors import UnboundedRequestError, usage_of
+from fastroai import Budget, CostBudgetExceeded, FastroAgent, budget_scope
+from fastroai.errors import RequestBudgetExceeded, UnboundedRequestError, usage_of
 
 # https://claude.com/pricing#api: US dollars per token of Claude Haiku 4.5
 INPUT, OUTPUT = Decimal(1) / 1_000_000, Decimal(5) / 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -16,6 +16,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from fastroai import FastroAgent
 from fastroai.agent.declared import has_history, inputs_of
 from fastroai.calls.call import AgentCall
+from fastroai.calls.options import PassedOptions
 
 
 class Invoice(BaseModel):
@@ -42,8 +43,9 @@ def agent(**options: Any) -> FastroAgent[Any, Any]:
     return FastroAgent(options.pop("model", TestModel(model_name="one")), **options)
 
 
-def declared(made: FastroAgent[Any, Any], **call: Any) -> dict[str, str]:
-    return dict(made.declared_for(AgentCall(prompt="Go", **call)))
+def declared(made: FastroAgent[Any, Any], output_type: Any = None, **options: Any) -> dict[str, str]:
+    call = AgentCall(prompt="Go", output_type=output_type, options=cast("PassedOptions[Any]", options))
+    return dict(made.declared_for(call))
 
 
 def changed(one: dict[str, str], other: dict[str, str]) -> set[str]:
@@ -134,7 +136,7 @@ def test_types_without_a_schema_or_a_hash_are_no_hindrance() -> None:
 
 def test_the_inputs_are_the_prompt_and_not_the_conversation() -> None:
     call = AgentCall(prompt="Go")
-    again = AgentCall(prompt="Go", message_history=[], metadata={"a": 1}, deps=object())
+    again = AgentCall(prompt="Go", message_history=[], options={"metadata": {"a": 1}}, deps=object())
     assert inputs_of("clerk", call) == inputs_of("clerk", again)
     assert inputs_of("clerk", call) != inputs_of("clerk", AgentCall(prompt=["Go"]))
     assert inputs_of("clerk", call) != inputs_of("other", call)

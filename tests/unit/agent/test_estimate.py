@@ -109,7 +109,15 @@ async def test_an_estimate_asks_no_model_and_charges_nobody() -> None:
         quote = await agent.estimate("hello")
     assert quote.upper_usd is None or quote.upper_usd > 0
     assert asked == []
-    assert (scope.usage.request_count, scope.usage.agent_call_count, scope.records) == (0, 0, [])
+    assert (
+        scope.spending.usage.request_count,
+        scope.spending.usage.agent_call_count,
+        scope.spending.records,
+    ) == (
+        0,
+        0,
+        [],
+    )
 
 
 async def test_an_estimate_in_a_step_draws_on_no_budget() -> None:

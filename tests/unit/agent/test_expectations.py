@@ -17,8 +17,10 @@ from fastroai.agent import Metered
 from fastroai.agent.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
 from fastroai.agent.request_terms import Terms
 from fastroai.records import RequestRecord, Tokens
-from fastroai.usage.facts.allowances import ANTHROPIC
 from fastroai.usage.facts.priors import USUAL_ANSWER
+from fastroai.usage.facts.provider import all_facts
+
+ANTHROPIC = all_facts()["anthropic"].allowances
 
 USD_PER_TOKEN = (Decimal("0.000001"), Decimal("0.000005"))
 """Of Claude Haiku 4.5: input and output."""

@@ -101,7 +101,7 @@ async def outcome(model: Model) -> tuple[str, Decimal | None]:
     assert metered is not None
     async with Scope("step", "s", parent=None) as scope:
         await metered.request([], None, ModelRequestParameters())
-    [record] = scope.records
+    [record] = scope.spending.records
     return record.outcome, record.cost_usd
 
 
@@ -152,7 +152,7 @@ async def test_usage_that_contradicts_itself_is_unmeasured_and_said_so() -> None
     async with Scope("step", "s", parent=None) as scope:
         with pytest.warns(UserWarning, match="contradicts itself"):
             await metered.request([], None, ModelRequestParameters())
-    [record] = scope.records
+    [record] = scope.spending.records
     assert (record.outcome, record.cost_usd, record.tokens) == ("unmeasured", None, Tokens())
     assert (record.use, str(record.error)[:24]) == ("kept", "its usage cannot be true")
 
@@ -171,7 +171,7 @@ async def test_an_answer_without_usage_says_why_it_is_unmeasured() -> None:
     assert metered is not None
     async with Scope("step", "s", parent=None) as scope:
         await metered.request([], None, ModelRequestParameters())
-    [record] = scope.records
+    [record] = scope.spending.records
     assert (record.outcome, record.use) == ("unmeasured", "kept")
     assert record.error == "the answer did not report its usage"
 
@@ -182,7 +182,7 @@ async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:
     async with Scope("step", "s", parent=None) as scope:
         with pytest.raises(UserWarning):  # warnings are errors here
             await metered.request([], None, ModelRequestParameters())
-    assert [record.outcome for record in scope.records] == ["settled"]
+    assert [record.outcome for record in scope.spending.records] == ["settled"]
 
 
 async def test_a_stream_cancelled_while_it_opens_is_unmeasured() -> None:
@@ -200,7 +200,7 @@ async def test_a_stream_cancelled_while_it_opens_is_unmeasured() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    [record] = scope.records
+    [record] = scope.spending.records
     assert (record.outcome, record.streamed) == ("unmeasured", True)
     assert record.error == "CancelledError"
 
@@ -273,8 +273,8 @@ async def test_a_meter_keeps_the_accounts_of_two_runs_apart() -> None:
     async with Scope("step", "two", parent=None) as two:
         await agent.run("?")
         await agent.run("?")
-    assert (len(one.records), len(two.records)) == (1, 2)
-    assert {record.step_id for record in two.records} == {"two"}
+    assert (len(one.spending.records), len(two.spending.records)) == (1, 2)
+    assert {record.step_id for record in two.spending.records} == {"two"}
 
 
 # --- answers that broke off ---
@@ -342,7 +342,7 @@ async def test_a_model_with_a_meter_is_charged_where_it_is_asked_directly() -> N
     model = Metered(PRICES).model(RemoteModel(response()))
     async with Scope("step", "s", parent=None) as scope:
         await model_request(model, [ModelRequest.user_text_prompt("?")])
-    assert scope.usage.cost_usd == Decimal("0.00002")
+    assert scope.spending.usage.cost_usd == Decimal("0.00002")
 
 
 async def test_a_model_with_a_meter_is_charged_where_a_capability_asks_it() -> None:

@@ -19,7 +19,8 @@ from fastroai.runtime import current_scope
 def left() -> float | None:
     scope = current_scope()
     assert scope is not None
-    return scope.time_left()
+    deadline = scope.time.deadline
+    return None if deadline is None else deadline[0]
 
 
 async def test_all_clocks_around_stop_while_something_is_loaded() -> None:

@@ -263,8 +263,8 @@ async def test_text_that_an_adapter_adds_is_in_the_bound_if_there_is_room(sdk: s
     def answer(path: str, content: bytes) -> tuple[int, dict[str, Any]]:
         scope = current_scope()
         assert scope is not None
-        assert scope.account is not None
-        reserved.append(scope.account.reserved_usd)
+        assert scope.bounds.account is not None
+        reserved.append(scope.bounds.account.reserved_usd)
         return sent(path, content)
 
     endpoint.answer = answer  # type: ignore[method-assign]

@@ -32,7 +32,8 @@ from fastroai.store.headers import header_key
 SHAPE = definition({"a": [], "b": ["a"]})
 
 USER_CODE = """
-from fastroai import ConversationState, ConversationStatus, Pipeline, StepConfig, StepContext, step
+from fastroai import Pipeline, StepConfig, StepContext, step
+from fastroai.pipelines import ConversationState, ConversationStatus
 from fastroai.functions import HumanReviewContext, await_human, flow
 
 

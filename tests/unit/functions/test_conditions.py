@@ -7,7 +7,6 @@ import operator
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,19 +37,6 @@ class Reply(BaseModel):
     items: list[Item] = [Item(name="cup")]
 
 
-@dataclass
-class Counting:
-    """An output that says how often it was read."""
-
-    reads: list[str] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> int:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self.reads.append(name)
-        return len(self.reads)
-
-
 REPLY = DeclaredType(Reply, "return")
 
 
@@ -70,72 +56,37 @@ def problems(condition: Any, returns: DeclaredType | None = REPLY) -> list[str]:
     return Postcondition(condition, returns).problems
 
 
+SHOWN = "result = Reply(label='ham', confidence=0.42, low=5, high=3, item=None, items=[Item(...)])"
+
+
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        (lambda r: r.confidence > 0.7, "result.confidence > 0.7 (actual: 0.42)"),
-        (lambda answer: answer.confidence > 0.7, "result.confidence > 0.7 (actual: 0.42)"),
-        (lambda r: 0.7 < r.confidence, "0.7 < result.confidence (actual: 0.42)"),  # noqa: SIM300
-        (
-            lambda r: r.confidence > LIMIT,
-            "result.confidence > LIMIT (actual: result.confidence = 0.42, LIMIT = 0.7)",
-        ),
-        (lambda r: r.low < r.high, "result.low < result.high (actual: result.low = 5, result.high = 3)"),
-        (lambda r: 0 < r.low < 4, "0 < result.low < 4 (actual: 5)"),
-        (lambda r: r.high < -4, "result.high < -4 (actual: 3)"),
-        (lambda r: r.label in ("a", "b"), 'result.label in ("a", "b") (actual: \'ham\')'),
-        (lambda r: "x" in r.label, "\"x\" in result.label (actual: 'ham')"),
-        (lambda r: len(r.items) > 3, "len(result.items) > 3 (actual: 1)"),
-        (lambda r: r.item is not None, "result.item is not None (actual: None)"),
-        (lambda r: r.item, "result.item (actual: None)"),
-        (lambda r: r.low == 5 and r.high > 4 and r.label, "result.high > 4 (actual: 3)"),
-        (lambda r: (r.low == 5 and r.high) and r.label == "b", "result.label == \"b\" (actual: 'ham')"),
-        (
-            lambda r: r.low > 9 or r.high > 9,
-            "result.low > 9 or result.high > 9 (actual: result.low = 5, result.high = 3)",
-        ),
-        (
-            lambda r: r.low and (r.low > 9 or r.high > 9),
-            "result.low > 9 or result.high > 9 (actual: result.low = 5, result.high = 3)",
-        ),
-        (lambda r: not r.label, "not result.label (actual: 'ham')"),
-        (lambda r: not r.confidence < 0.7, "not result.confidence < 0.7 (actual: 0.42)"),
-        (
-            lambda r: r.label.startswith("b"),
-            "result.label.startswith(\"b\") (actual: False, result.label = 'ham')",
-        ),
-        (
-            lambda r: all(one.price > 0 for one in r.items),
-            "all(one.price > 0 for one in result.items) (actual: False)",
-        ),
+        (lambda r: r.confidence > 0.7, "result.confidence > 0.7"),
+        (lambda answer: answer.confidence > LIMIT, "result.confidence > LIMIT"),
+        (lambda r: r.label == "b" and 1 / 0, "result.label == 'b' and 1 / 0"),
+        (lambda r: f"{r.label}!" == "b", "f'{result.label}!' == 'b'"),
         (
             lambda r: [r.name for r in r.items] == r.label,
-            "[r.name for r in result.items] == result.label"
-            " (actual: [r.name for r in result.items] = ['cup'], result.label = 'ham')",
+            "[result.name for result in result.items] == result.label",
         ),
-        (
-            lambda r: r.label == "b" if r.low else r.high > 9,
-            'result.label == "b" if result.low else result.high > 9'
-            " (actual: result.low = 5, result.label = 'ham')",
-        ),
-        (lambda r: f"{r.label}!" == "b", "f'{result.label}!' == 'b' (actual: 'ham!')"),
-        (lambda r: (n := r.high) > 4 and n, "(n := result.high) > 4 (actual: 3)"),
+        (lambda r: (lambda r: r < 3)(r.low), "(lambda result: result < 3)(result.low)"),
         # Python 3.12 does not say where a function is that only returns a constant.
         *([] if sys.version_info[:2] == (3, 12) else [(lambda r: False, "False")]),
-        (lambda r, least=6: r.low > least, "result.low > least (actual: result.low = 5, least = 6)"),
+        (lambda r, least=6: r.low > least, "result.low > least"),
         (
             lambda r: (
                 # not shown
                 r.low > 9
             ),
-            "result.low > 9 (actual: 5)",
+            "result.low > 9",
         ),
     ],
 )
-def test_a_lambda_is_told_by_its_source_and_the_values_that_say_why(
+def test_a_lambda_is_told_by_its_source_and_its_argument(
     condition: Callable[[Any], object], said: str
 ) -> None:
-    assert violations(condition) == [f"ensure: {said}"]
+    assert violations(condition) == [f"ensure: {said} ({SHOWN})"]
 
 
 def test_values_from_around_a_lambda_are_those_of_the_moment() -> None:
@@ -143,17 +94,7 @@ def test_values_from_around_a_lambda_are_those_of_the_moment() -> None:
     conditions = Postcondition(lambda r: r.confidence > limit, REPLY)
     assert conditions.violations(Reply()) == []
     limit = 0.9
-    assert conditions.violations(Reply()) == [
-        "ensure: result.confidence > limit (actual: result.confidence = 0.42, limit = 0.9)"
-    ]
-
-
-def test_nothing_of_a_condition_is_evaluated_twice_or_needlessly() -> None:
-    output = Counting()
-    assert violations(lambda r: r.a == 1 and 2 <= r.b < 2 < r.c and r.d, output, None) == [
-        "ensure: 2 <= result.b < 2 < result.c (actual: 2)"
-    ]
-    assert output.reads == ["a", "b"]
+    assert conditions.violations(Reply()) == [f"ensure: result.confidence > limit ({SHOWN})"]
 
 
 def test_several_conditions_are_told_all_at_once() -> None:
@@ -189,16 +130,16 @@ def test_several_conditions_are_told_all_at_once() -> None:
         "ensure: is_polite (The reply is polite.)",
         "ensure: IsShort (The reply is short.)",
         "ensure: is_plain",
-        "ensure: result.low > 9 (actual: 5)",
-        "ensure: the confidence is high: result.confidence > 0.7 (actual: 0.42)",
-        "ensure: the reply is right: result.high > result.low (actual: result.high = 3, result.low = 5)",
+        f"ensure: result.low > 9 ({SHOWN})",
+        f"ensure: the confidence is high: result.confidence > 0.7 ({SHOWN})",
+        f"ensure: the reply is right: result.high > result.low ({SHOWN})",
         "ensure: the reply is kind",
     ]
 
 
 def test_one_pair_of_description_and_function_is_one_condition() -> None:
     assert violations(("the label is right", lambda r: r.label == "b")) == [
-        "ensure: the label is right: result.label == \"b\" (actual: 'ham')"
+        f"ensure: the label is right: result.label == 'b' ({SHOWN})"
     ]
 
 
@@ -269,18 +210,15 @@ def test_values_are_shortened_and_a_repr_that_fails_breaks_nothing() -> None:
             raise RuntimeError("no repr")
 
     [said] = violations(lambda r: r.label == "b", Reply(label="x" * 1_000_000))
-    assert len(said) < 200
+    assert len(said) < 300
     [said] = violations(lambda r: r == 3, Broken(), None)
-    assert said == "ensure: result == 3 (actual: <Broken>)"
+    assert said == "ensure: result == 3 (result = <Broken>)"
 
 
 def test_a_lambda_without_source_is_told_by_its_line_and_its_argument() -> None:
     names: dict[str, Any] = {}
     exec("\ncondition = lambda r: r.low > 9", names)
-    assert violations(names["condition"]) == [
-        "ensure: the lambda in line 2 (result = Reply(label='ham', confidence=0.42, low=5, high=3, "
-        "item=None, items=[Item(...)]))"
-    ]
+    assert violations(names["condition"]) == [f"ensure: the lambda in line 2 ({SHOWN})"]
 
 
 @pytest.mark.slow
@@ -299,7 +237,7 @@ def test_conditions_work_without_columns_in_the_code(tmp_path: Path) -> None:
 
 
 def test_until_is_told_as_until() -> None:
-    assert Until(lambda r: r.low > 9, REPLY).violations(Reply()) == ["until: result.low > 9 (actual: 5)"]
+    assert Until(lambda r: r.low > 9, REPLY).violations(Reply()) == [f"until: result.low > 9 ({SHOWN})"]
 
 
 async def is_async(reply: Reply) -> bool:
@@ -333,24 +271,6 @@ def test_what_is_no_condition_is_refused() -> None:
     assert second.endswith("must take one argument, the output")
 
 
-@pytest.mark.parametrize(
-    ("condition", "problem"),
-    [
-        (
-            lambda r: r.confidenc > 1,
-            "result.confidenc > 1: Reply has no 'confidenc'; it has 'label', 'confidence', 'low', 'high', "
-            "'item', 'items'. Did you mean 'confidence'?",
-        ),
-        (
-            lambda r: r.item.nam,
-            "result.item.nam: Item | NoneType has no 'nam'; it has 'name', 'price'. Did you mean 'name'?",
-        ),
-    ],
-)
-def test_a_condition_that_reads_what_the_type_lacks_is_refused(condition: Any, problem: str) -> None:
-    assert problems(condition) == [f"ensure: {problem}"]
-
-
 def test_inputs_are_given_to_conditions_by_name() -> None:
     conditions = Precondition(
         [
@@ -365,20 +285,17 @@ def test_inputs_are_given_to_conditions_by_name() -> None:
     assert conditions.problems == []
     assert conditions.violations({"text": "abc", "limit": 3}) == []
     assert conditions.violations({"text": "", "limit": -1}) == [
-        "given: len(text) > 0 (actual: 0)",
-        "given: len(text) <= limit (actual: len(text) = 0, limit = -1)",
-        "given: len(text) >= least (actual: len(text) = 0, least = 3)",
+        "given: len(text) > 0 (text = '')",
+        "given: len(text) <= limit (limit = -1, text = '')",
+        "given: len(text) >= least (text = '')",
     ]
 
 
 def test_a_condition_on_inputs_that_names_no_parameter_is_refused() -> None:
-    found = Precondition(
-        [lambda txt: txt, lambda text, /: text, lambda text: text.lowr(), min], typed(text=str)
-    ).problems
+    found = Precondition([lambda txt: txt, lambda text, /: text, min], typed(text=str)).problems
     assert found == [
         "given: txt: 'txt' is no parameter; the function has 'text'. Did you mean 'text'?",
         "given: text: 'text' is positional-only, and inputs are given by name",
-        "given: text.lowr(): str has no 'lowr'.",
         "given: min: it does not say the names of its parameters",
     ]
 
@@ -410,43 +327,14 @@ class Ticket(BaseModel):
 TICKET = DeclaredType(Ticket, "return")
 
 
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        (lambda t: t.body == "ok", 'result.body == "ok" (actual: <opaque>)'),
-        (lambda t: t.flag, "result.flag (actual: <opaque>)"),
-        (lambda t: t.count < 9, "result.count < 9 (actual: <opaque>)"),
-        (lambda t: t.body.upper() == "OK", 'result.body.upper() == "OK" (actual: <opaque>)'),
-        (lambda t: t.shout == "OK", 'result.shout == "OK" (actual: <opaque>)'),
-        (lambda t: t.lines[0].note == "x", 'result.lines[0].note == "x" (actual: <opaque>)'),
-        (lambda t: t.lines[-1].note[:9] == "x", 'result.lines[-1].note[:9] == "x" (actual: <opaque>)'),
-        (lambda t: t.by_name["a"] == "x", 'result.by_name["a"] == "x" (actual: <opaque>)'),
-        (lambda t: t.pair[1] == "x", 'result.pair[1] == "x" (actual: <opaque>)'),
-        (lambda t: t.pair[-1] == "x", 'result.pair[-1] == "x" (actual: <opaque>)'),
-        (
-            lambda t: [r.note for r in t.lines] == [],
-            "[r.note for r in result.lines] == [] (actual: <opaque>)",
-        ),
-        (lambda t: (b := t.body) and b == "x", '(b == "x") (actual: <opaque>)'),
-        (lambda t: f"{t.body}" == "x", "f'{result.body}' == 'x' (actual: <opaque>)"),
-        (lambda t: str(t) == "x", 'str(result) == "x" (actual: <opaque>)'),
-        (
-            lambda t: t.body.startswith("x"),
-            'result.body.startswith("x") (actual: False, result.body = <opaque>)',
-        ),
-        (lambda t: len(t.body) < 9, f"len(result.body) < 9 (actual: {len(SECRET)})"),
-        (lambda t: t.subject == "x", "result.subject == \"x\" (actual: 'late')"),
-        (lambda t: t.lines[0].title == "x", "result.lines[0].title == \"x\" (actual: 'first')"),
-        (lambda t: t.pair[0] == "x", "result.pair[0] == \"x\" (actual: 'seen')"),
-        (lambda t: t.subject.upper() == "x", "result.subject.upper() == \"x\" (actual: 'LATE')"),
-        (
-            lambda t: t.lines == [],
-            "result.lines == [] (actual: [{'note': '<opaque>', 'title': 'first'}])",
-        ),
-    ],
-)
-def test_opaque_values_are_not_shown(condition: Callable[[Any], object], said: str) -> None:
-    assert violations(condition, Ticket(), TICKET) == [f"ensure: {said}".replace('(b == "x")', 'b == "x"')]
+def test_opaque_values_are_not_shown() -> None:
+    assert violations(lambda t: t.shout == "OK", Ticket(), TICKET) == [
+        "ensure: result.shout == 'OK' (result = {'body': '<opaque>', 'by_name': '<opaque>', "
+        "'count': '<opaque>', ...})"
+    ]
+    assert violations(lambda t: False, Ticket(), DeclaredType(opaque[Ticket], "return"))[0].endswith(
+        "(result = <opaque>)"
+    )
 
 
 def test_opaque_values_are_not_shown_without_source() -> None:
@@ -481,6 +369,5 @@ def test_opaque_inputs_are_not_shown() -> None:
         lambda text, limit: text.count("a") < limit or text == limit, typed(text=opaque[str], limit=int)
     )
     assert conditions.violations({"text": SECRET, "limit": 0}) == [
-        'given: text.count("a") < limit or text == limit '
-        '(actual: text.count("a") = <opaque>, limit = 0, text = <opaque>)'
+        "given: text.count('a') < limit or text == limit (text = <opaque>, limit = 0)"
     ]

@@ -14,7 +14,8 @@ import pytest
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType, TypedDict
 
-from fastroai.functions import CompileError, contract, hash_of, opaque, schema_of
+from fastroai.errors import CompileError
+from fastroai.functions import contract, hash_of, opaque, schema_of
 from fastroai.functions.contracts import is_contract, unregistered_in
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from fastroai.functions import CompileError
+from fastroai.errors import CompileError
 from fastroai.functions.declared import DeclaredType
 
 

@@ -13,7 +13,7 @@ from support.agents import paid_agent
 from support.interruptions import RUN, DyingStore, nth
 from support.virtual_time import in_virtual_time
 
-from fastroai import FastroAgent, Pipeline, StepContext, budget_scope, compute, step, trace_of
+from fastroai import FastroAgent, Pipeline, StepContext, budget_scope, compute, step
 from fastroai.errors import CompileError, ConfigurationError, FlowDiverged, RunStoreUnavailable
 from fastroai.functions import parallel
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
@@ -23,7 +23,7 @@ from fastroai.functions.signature import Signature
 from fastroai.runtime.facts import CallEnded
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve
-from fastroai.store import MemoryRunStore, RunHistory
+from fastroai.store import MemoryRunStore, RunHistory, trace_of
 from fastroai.usage import Budget
 
 PLAIN = resolve(StepConfig(), pipeline=PipelineConfig())

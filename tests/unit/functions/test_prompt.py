@@ -85,9 +85,9 @@ def test_what_was_wrong_before_stands_between_the_inputs_and_the_reference() -> 
 
 
 def test_a_retry_lists_each_violation_in_a_line() -> None:
-    assert retry_prompt(["ensure: result.confidence > 0.7 (actual: 0.42)", "a\n- b"]) == (
+    assert retry_prompt(["ensure: result < 9 (result = 12)", "a\n- b"]) == (
         "Previous attempt failed:\n"
-        "- ensure: result.confidence > 0.7 (actual: 0.42)\n"
+        "- ensure: result < 9 (result = 12)\n"
         "- a - b\n"
         "Fix these issues specifically."
     )

@@ -12,7 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, Json, JsonValue
 
-from fastroai.functions import CompileError, hash_of, schema_of
+from fastroai.errors import CompileError
+from fastroai.functions import hash_of, schema_of
 from fastroai.functions.schemas import DIALECT
 
 

@@ -182,7 +182,7 @@ async def test_validate_takes_the_tuple_of_results() -> None:
     assert await parallel(one("a", 1), validate=lambda found: found == ("a",)) == ("a",)
     with pytest.raises(ParallelValidationFailed) as caught:
         await parallel(one("a", 1), one("b", 1), validate=lambda found: len(found) > 2)
-    assert caught.value.violations == ("validate: len(results) > 2 (actual: 2)",)
+    assert caught.value.violations == ("validate: len(results) > 2 (results = ('a', 'b'))",)
     assert caught.value.outputs == ("a", "b")
 
     def are_different(found: tuple[str, ...]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, model_validator
 from typing_extensions import TypedDict
 
-from fastroai.errors import ContractViolation
-from fastroai.functions import CompileError, contract, opaque
+from fastroai.errors import CompileError, ContractViolation
+from fastroai.functions import contract, opaque
 from fastroai.functions.signature import Signature, body_problems
 
 SECRET = "SECRET"

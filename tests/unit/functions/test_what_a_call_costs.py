@@ -15,7 +15,7 @@ from fastroai.store import MemoryRunStore
 from fastroai.usage.money import ExactUsd
 
 MOST_OF_A_HIT = 102
-MOST_ADDED_TO_AN_AGENT = 234
+MOST_ADDED_TO_AN_AGENT = 235
 MOST_OF_A_COMPUTATION = 65
 
 

@@ -24,8 +24,8 @@ from support.histories import agent_calls, phases
 
 from fastroai.graphs.conversation.compaction import Compaction, without_payloads
 from fastroai.graphs.conversation.conversation import GraphConversation
+from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.thread import Phase, Thread
-from fastroai.graphs.conversation.travelling import travelling
 
 compactions = st.builds(Compaction, keep=st.integers(1, 3), summary=st.none() | st.just("what was before"))
 
@@ -108,7 +108,7 @@ def test_a_thread_of_stored_phases_is_the_same_thread(
 @FEW
 @given(agent_calls("a"))
 def test_what_travels_has_no_system_prompt_no_id_and_all_the_rest(messages: list[ModelMessage]) -> None:
-    gone = travelling(messages)
+    gone = handed_over(messages)
     assert_sendable(gone)
     for message in gone:
         assert not any(isinstance(part, SystemPromptPart) for part in message.parts)

@@ -18,7 +18,7 @@ from support.patience import PATIENCE
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time
 
-from fastroai import Graph, trace_of
+from fastroai import Graph
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -32,7 +32,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines import BasePipeline, Pipeline, PipelineConfig, SplitPipeline, StepContext, step
 from fastroai.runtime.facts import OnceDone
-from fastroai.store import MemoryRunStore
+from fastroai.store import MemoryRunStore, trace_of
 
 
 def answering(answer: str, microcents: int = 100) -> Pipeline[Any, Any]:

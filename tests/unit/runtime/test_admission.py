@@ -198,7 +198,7 @@ async def refusal(scope: Scope, terms: Terms) -> BudgetExceeded:
 async def test_without_a_budget_everything_is_admitted_and_settled_at_its_cost() -> None:
     run = run_with()
     (await admit(step_in(run), Terms(UNBOUNDED, priced=False))).settle(settled(20))
-    assert run.usage.cost_usd == MICROCENT * 20
+    assert run.spending.usage.cost_usd == MICROCENT * 20
 
 
 async def test_what_a_request_can_use_is_reserved_here_and_in_every_budget_above() -> None:
@@ -229,8 +229,8 @@ async def test_a_released_request_costs_nothing_and_does_not_count() -> None:
     run = run_with(Budget(microcents=50, tokens=50, requests=1))
     for _ in range(3):
         (await admit(run, request(50))).release(RELEASED)
-    assert (run.usage.request_count, run.usage.failed_requests) == (0, 3)
-    assert run.usage.committed_usd == 0
+    assert (run.spending.usage.request_count, run.spending.usage.failed_requests) == (0, 3)
+    assert run.spending.usage.committed_usd == 0
     assert left(run) == 50
 
 
@@ -238,8 +238,8 @@ async def test_an_unmeasured_request_is_charged_at_its_bound() -> None:
     run = run_with(Budget(microcents=100, tokens=100))
     charge = (await admit(run, request(60))).charge_unmeasured(LOST)
     assert (charge.record.bound_usd, charge.record.bound_tokens) == (MICROCENT * 60, 60)
-    assert run.usage.cost_usd == 0
-    assert run.usage.committed_usd == MICROCENT * 60
+    assert run.spending.usage.cost_usd == 0
+    assert run.spending.usage.committed_usd == MICROCENT * 60
     assert (BudgetView(run).remaining.microcents, BudgetView(run).remaining.tokens) == (40, 40)
     assert (await refusal(run, request(50))).committed == 60
 
@@ -247,7 +247,7 @@ async def test_an_unmeasured_request_is_charged_at_its_bound() -> None:
 async def test_a_reservation_that_is_given_back_leaves_no_trace() -> None:
     run = run_with(Budget(microcents=50))
     (await admit(run, request(50))).give_back()
-    assert (run.records, left(run)) == ([], 50)
+    assert (run.spending.records, left(run)) == ([], 50)
 
 
 async def test_a_reservation_ends_once() -> None:
@@ -282,7 +282,7 @@ async def test_a_request_that_would_cross_a_budget_is_refused_before_it_is_sent(
     assert (error.budget_microcents, error.actual_microcents, error.requested_microcents) == (50, 20, 31)
     assert (error.step_id, error.scope_path) == ("step", ("run",))
     (await admit(step, request(30))).settle(settled(30))
-    assert run.usage.cost_usd == MICROCENT * 50
+    assert run.spending.usage.cost_usd == MICROCENT * 50
 
 
 async def test_a_budget_of_tokens_counts_input_and_output() -> None:
@@ -330,7 +330,7 @@ async def test_a_model_without_a_price_is_refused_unless_that_is_allowed() -> No
     (await admit(run_with(Budget(requests=1)), unpriced)).settle(settled(None))
     run = run_with(Budget(usd=1, on_unpriced="allow", on_unbounded="allow"))
     (await admit(run, unpriced)).settle(settled(None))
-    assert run.usage.unpriced_requests == 1
+    assert run.spending.usage.unpriced_requests == 1
 
 
 async def test_every_budget_above_has_its_own_say_about_models_without_a_price() -> None:
@@ -346,7 +346,7 @@ async def test_a_request_that_nothing_bounds_is_refused_unless_that_is_allowed(u
         await admit(run_with(Budget(**unit)), Terms(UNBOUNDED))  # type: ignore[arg-type]
     allowed = run_with(Budget(**unit, on_unbounded="allow"))  # type: ignore[arg-type]
     (await admit(allowed, Terms(UNBOUNDED))).settle(settled(20))
-    assert allowed.usage.request_count == 1
+    assert allowed.spending.usage.request_count == 1
 
 
 async def test_a_model_for_tests_needs_no_bound() -> None:
@@ -374,7 +374,7 @@ async def test_after_a_lost_request_that_nothing_bounds_a_budget_of_money_holds_
     allowing = run_with(Budget(usd=1, on_unbounded="allow"))
     (await admit(allowing, unbounded)).charge_unmeasured(LOST)
     (await admit(allowing, request(20))).settle(settled(20))
-    assert allowing.usage.unbounded_requests == 1
+    assert allowing.spending.usage.unbounded_requests == 1
 
 
 async def test_a_lost_request_to_a_model_whose_price_may_be_unknown_stops_nothing() -> None:
@@ -459,16 +459,16 @@ async def test_many_at_once_never_cross_a_budget_and_none_is_refused_that_could_
     async def ask() -> None:
         nonlocal most
         reservation = await admit(step_in(run), request(100))
-        assert run.account is not None
-        most = max(most, run.account.reserved_requests)
+        assert run.bounds.account is not None
+        most = max(most, run.bounds.account.reserved_requests)
         await let_all_wait()
         reservation.settle(settled(10))
 
     await asyncio.gather(*(ask() for _ in range(41)))
-    assert run.usage.cost_usd == MICROCENT * 410
+    assert run.spending.usage.cost_usd == MICROCENT * 410
     assert most == 5
     errors = await asyncio.gather(*(ask() for _ in range(5)), return_exceptions=True)
-    assert run.usage.cost_usd == MICROCENT * 410, "90 are left, and each of them could cost 100"
+    assert run.spending.usage.cost_usd == MICROCENT * 410, "90 are left, and each of them could cost 100"
     assert [type(error) for error in errors] == [CostBudgetExceeded] * 5
 
 
@@ -504,8 +504,8 @@ async def test_a_request_that_waits_is_not_held_up_by_the_end_of_its_own_scope()
     step.close()
     first.settle(settled(30))
     (await second).settle(settled(60))
-    assert (step.usage.unmeasured_requests, step.usage.cost_usd) == (1, 0)
-    assert run.usage.cost_usd == MICROCENT * 90
+    assert (step.spending.usage.unmeasured_requests, step.spending.usage.cost_usd) == (1, 0)
+    assert run.spending.usage.cost_usd == MICROCENT * 90
 
 
 # --- asking for less ---
@@ -521,7 +521,7 @@ async def test_where_nobody_is_left_to_wait_for_a_shorter_answer_is_asked_for() 
     assert isinstance(short, CostBudgetExceeded)
     assert (short.limit, short.committed, short.requested, short.scope_path) == (100, 50, 80, ("run",))
     reservation.charge_unmeasured(LOST)
-    assert run.usage.committed_usd == MICROCENT * 100, "it is charged as it was sent"
+    assert run.spending.usage.committed_usd == MICROCENT * 100, "it is charged as it was sent"
     assert short.committed == 100, "the stop tells what is committed when it is raised"
 
 
@@ -806,7 +806,7 @@ async def test_a_consumer_that_asks_for_more_before_it_reads_on_is_not_stuck() -
             await refusal(run, request(60))
             refused_at.append(now())
     assert refused_at == [STALLED_AFTER]
-    assert run.usage.cost_usd == MICROCENT * 60
+    assert run.spending.usage.cost_usd == MICROCENT * 60
     assert_no_task_is_left()
 
 
@@ -872,7 +872,7 @@ def test_requests_of_several_event_loops_wait_for_one_budget() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert run.usage.cost_usd == MICROCENT * 48
+    assert run.spending.usage.cost_usd == MICROCENT * 48
     assert 1 <= most <= 3
 
 
@@ -959,7 +959,7 @@ async def test_a_budget_that_is_mostly_spent_is_told_of_once() -> None:
     for _ in range(2):
         await (reservation := await admit(step, Terms(UNBOUNDED, is_local=True))).conclude()
         reservation.settle(settled(0))
-    await run.tell()
+    await run.tree.tell()
     last = heard.events[-1]
     assert isinstance(last, BudgetWarning)
     assert (last.scope_path, last.share, last.limit_usd) == (("run", "step"), Decimal(1), None)
@@ -971,7 +971,7 @@ async def test_what_was_spent_without_being_admitted_is_told_of_too() -> None:
     record_spending(step, settled(80))
     record_spending(step_in(run_with()), settled(80))
     assert heard.events == [], "whoever spends it need not be able to wait"
-    await step.tell()
+    await step.tree.tell()
     spent, warning = heard.events
     assert isinstance(spent, SpendRecorded)
     assert (spent.record, spent.scope_path) == (settled(80), ("run", "step"))
@@ -995,7 +995,7 @@ async def test_an_event_is_told_to_those_who_listen_where_it_happened() -> None:
     step = step_in(run, listener=inside)
     (await admit(step, request(20))).settle(settled(20))
     (await admit(run, request(20))).settle(settled(15))
-    await run.tell()
+    await run.tree.tell()
     assert [event.record.cost_usd for event in outside.events if isinstance(event, SpendRecorded)] == [
         MICROCENT * 20,
         MICROCENT * 15,
@@ -1007,7 +1007,7 @@ async def test_where_nobody_listens_nothing_is_kept_to_tell() -> None:
     run = run_with(Budget(microcents=20))
     (await admit(run, request(20))).settle(settled(20))
     await refusal(run, request(20))
-    assert not run._events
+    assert not run.tree.events
 
 
 # --- scopes that have ended ---
@@ -1018,7 +1018,7 @@ async def test_after_the_run_has_ended_nothing_is_admitted() -> None:
     step = step_in(run)
     step.close()
     (await admit(step, request(20))).settle(settled(20))
-    assert (run.usage.request_count, step.usage.request_count) == (1, 0)
+    assert (run.spending.usage.request_count, step.spending.usage.request_count) == (1, 0)
     run.close()
     with pytest.raises(ScopeClosedError, match="run / step"):
         await admit(step, request(20))
@@ -1053,7 +1053,7 @@ async def test_a_request_that_outlives_its_scope_is_charged_above_and_frees_what
     step.close()
     assert (left(step), left(run)) == (40, 40)
     reservation.settle(settled(30))
-    assert run.usage == Usage.of([settled(30)])
+    assert run.spending.usage == Usage.of([settled(30)])
     assert left(run) == 70
 
 
@@ -1071,14 +1071,14 @@ async def test_a_scope_that_closes_charges_what_is_in_flight_at_its_bound() -> N
     reservation = await admit(step_in(step, name="inner"), request(60))
     error = ValueError("a sibling failed")
     step.close(error)
-    assert step.records == [unheard(60)]
+    assert step.spending.records == [unheard(60)]
     assert usage_of(error) == Usage.of([unheard(60)])
-    assert not step.usage.cost_complete
-    assert (step.account.room.usd, run.account.room.usd) == (MICROCENT * 40, MICROCENT * 140)  # type: ignore[union-attr]
-    assert run.records == [], "it goes on"
+    assert not step.spending.usage.cost_complete
+    assert (step.bounds.account.room.usd, run.bounds.account.room.usd) == (MICROCENT * 40, MICROCENT * 140)  # type: ignore[union-attr]
+    assert run.spending.records == [], "it goes on"
     reservation.settle(settled(10))
-    assert run.records == [settled(10)]
-    assert step.records == [unheard(60)], "once and for all"
+    assert run.spending.records == [settled(10)]
+    assert step.spending.records == [unheard(60)], "once and for all"
     assert left(run) == 190
 
 
@@ -1092,12 +1092,12 @@ async def test_each_scope_counts_a_request_once_whichever_closes_first(end: str)
     getattr(reservation, end)(ends[end])
     record = unheard(60) if end == "charge_unmeasured" else ends[end]
     told = replace(record, use="kept")
-    assert [replace(one, use="kept") for one in inner.records] == [told]
-    assert outer.records == [unheard(60)]
-    assert [replace(one, use="kept") for one in run.records] == [told]
+    assert [replace(one, use="kept") for one in inner.spending.records] == [told]
+    assert outer.spending.records == [unheard(60)]
+    assert [replace(one, use="kept") for one in run.spending.records] == [told]
     inner.close()
     run.close()
-    assert (len(inner.records), len(outer.records), len(run.records)) == (1, 1, 1)
+    assert (len(inner.spending.records), len(outer.spending.records), len(run.spending.records)) == (1, 1, 1)
 
 
 async def test_a_request_of_which_nothing_is_known_is_described_by_whoever_makes_it() -> None:
@@ -1105,10 +1105,12 @@ async def test_a_request_of_which_nothing_is_known_is_described_by_whoever_makes
     reservation = await admit(run, request(60))
     reservation.describe = lambda: replace(LOST, agent="writer", error="nothing more was heard of it")
     run.write_off_in_flight()
-    assert [(record.agent, record.bound_usd) for record in run.records] == [("writer", MICROCENT * 60)]
+    assert [(record.agent, record.bound_usd) for record in run.spending.records] == [
+        ("writer", MICROCENT * 60)
+    ]
     reservation.settle(settled(20))
     run.close()
-    assert len(run.records) == 1
+    assert len(run.spending.records) == 1
 
 
 async def test_what_waits_for_the_budget_of_a_scope_that_closes_waits_no_longer_for_that_one() -> None:
@@ -1119,10 +1121,10 @@ async def test_what_waits_for_the_budget_of_a_scope_that_closes_waits_no_longer_
     step.close()
     (await second).settle(settled(60))
     first.settle(settled(70))
-    assert run.usage.cost_usd == MICROCENT * 130
-    assert step.usage.committed_usd == MICROCENT * 80
-    assert step.account is not None
-    assert step.account.ledger.is_idle
+    assert run.spending.usage.cost_usd == MICROCENT * 130
+    assert step.spending.usage.committed_usd == MICROCENT * 80
+    assert step.bounds.account is not None
+    assert step.bounds.account.ledger.is_idle
 
 
 @asynccontextmanager
@@ -1156,14 +1158,14 @@ async def test_at_the_end_of_the_run_a_request_in_flight_is_ended_and_its_task_i
     run = run_with(Budget(microcents=100))
     async with sent(step_in(run), asyncio.Event()) as task:
         run.close()
-        assert run.records == [unheard(60)]
+        assert run.spending.records == [unheard(60)]
         message = await task
         assert message == (
             "a request under run / step was ended, as its run ended before it; "
             "await everything that a step starts before it returns"
         )
         assert (task.cancelling(), task.cancelled()) == (0, False)
-    assert len(run.records) == 1
+    assert len(run.spending.records) == 1
 
 
 async def test_the_end_of_a_step_ends_no_request() -> None:
@@ -1174,7 +1176,7 @@ async def test_the_end_of_a_step_ends_no_request() -> None:
         await let_all_wait()
         answered.set()
         assert await task == "answered"
-    assert (step.records, run.records) == ([unheard(60)], [settled(10)])
+    assert (step.spending.records, run.spending.records) == ([unheard(60)], [settled(10)])
 
 
 async def test_a_task_that_is_cancelled_as_the_run_ends_stays_cancelled() -> None:
@@ -1223,7 +1225,7 @@ def test_a_request_on_the_loop_of_another_thread_is_ended_too() -> None:
     assert sent_one.wait(PATIENCE)
     run.close()
     thread.join(PATIENCE)
-    assert len(heard) == len(run.records) == 1
+    assert len(heard) == len(run.spending.records) == 1
 
 
 # --- spend limits, which are kept in a store ---

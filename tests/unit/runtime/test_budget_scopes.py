@@ -85,12 +85,9 @@ async def test_what_is_left_is_the_least_of_all_budgets_and_never_negative() -> 
 async def test_time_that_is_left_is_that_until_the_nearest_deadline() -> None:
     async with budget_scope(Budget(ms=10_000)) as scope:
         assert scope.remaining.ms == 10_000
-        async with Clock(4, "it") as clock:
-            assert current_scope() is not None
-            scope._scope.add_clock(clock)
+        async with scope._scope.time.bounded(Clock(4, "it")):
             await asyncio.sleep(1)
             assert scope.remaining.ms == 3_000
-            scope._scope.remove_clock(clock)
         assert scope.remaining.ms == 9_000
 
 

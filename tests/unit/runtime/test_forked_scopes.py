@@ -130,6 +130,34 @@ print(result.output, result.usage.total.request_count)
     ) == ["['answered for 100', 100]", "answered for 100 1"]
 
 
+def test_a_process_that_a_forked_one_forks_may_not_spend_from_the_budget_either(tmp_path: Path) -> None:
+    assert printed(
+        tmp_path,
+        """
+def again():
+    refused = ask()[:16]
+    in_child(lambda: ask()[:16])
+    return refused
+
+with budget_scope(Budget(microcents=200)):
+    in_child(again)
+""",
+    ) == ["ForkedScopeError", "ForkedScopeError"]
+
+
+def test_a_step_is_named_in_the_records_of_a_forked_process(tmp_path: Path) -> None:
+    assert printed(
+        tmp_path,
+        """
+@step
+def work(ctx):
+    in_child(lambda: [one.step_id for one in ctx.run_sync(agent, "?").records])
+
+Pipeline("p", {"work": work}).execute_sync()
+""",
+    ) == ["['work']"]
+
+
 def test_a_run_on_record_has_one_writer(tmp_path: Path) -> None:
     refused, result = printed(
         tmp_path,
@@ -191,7 +219,7 @@ def test_a_forked_process_can_leave_the_block_whoever_held_the_lock(tmp_path: Pa
 held, free = threading.Event(), threading.Event()
 
 def hold(scope):
-    with scope.lock:
+    with scope.tree.lock:
         held.set()
         free.wait()
 

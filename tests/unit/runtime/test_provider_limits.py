@@ -67,7 +67,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def is_free(limit: ProviderLimit, provider: str = PROVIDER) -> bool:
     status = limit.status(provider)
-    desk = limit.desk(provider)
+    desk = limit.queue(provider)
     return (status.in_flight, status.waiting, len(desk._alarms)) == (0, 0, 0)
 
 
@@ -235,7 +235,7 @@ async def test_whoever_is_cancelled_in_line_leaves_it() -> None:
 
 async def test_whoever_is_cancelled_when_it_was_their_turn_lets_the_next_one_go() -> None:
     limit, went = ProviderLimit(max_concurrency=1, requests_per_minute=3), list[str]()
-    desk = limit.desk(PROVIDER)
+    desk = limit.queue(PROVIDER)
 
     async def go(name: str) -> Ticket:
         ticket = Ticket(0)
@@ -556,7 +556,7 @@ def test_a_loop_that_is_closed_while_somebody_waits_there_holds_up_nobody(
         call = asyncio.ensure_future(agent.run("second"))
         await asyncio.sleep(0.01)
         clock = 60.0
-        limit.desk(PROVIDER)._look_again()
+        limit.queue(PROVIDER)._look_again()
         return (await call).output
 
     assert asyncio.run(asyncio.wait_for(ask(), PATIENCE)) == "answer to second"
@@ -783,7 +783,13 @@ def test_a_limit_without_a_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("openia", "openai"), ("OpenAI", "openai"), ("openai-responses", "openai")]
+    ("name", "meant"),
+    [
+        ("openia", "openai"),
+        ("OpenAI", "openai"),
+        ("openai-responses", "openai"),
+        ("openai:gpt-5-mini", "openai"),
+    ],
 )
 @pytest.mark.parametrize("config", [AgentConfig, PipelineConfig])
 def test_a_provider_that_is_probably_misspelt_is_a_warning(

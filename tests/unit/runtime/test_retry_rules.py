@@ -169,9 +169,10 @@ def test_a_wait_past_the_deadline_is_not_begun_and_the_failure_says_so(
     async def story() -> None:
         scope = step_scope()
         patient = RetryRules(RetryPolicies.of(RetryPolicy(5, backoff, jitter="none")))
-        async with Clock(4.2, "step 'x'") as clock, Clock(100, "something longer") as longer:
-            scope.add_clock(longer)
-            scope.add_clock(clock)
+        async with (
+            scope.time.bounded(Clock(100, "something longer")),
+            scope.time.bounded(Clock(4.2, "step 'x'")),
+        ):
             assert patient.next(error, NONE_YET, scope) is None
         assert error.__notes__ == [note]
         assert is_exhausted(error)

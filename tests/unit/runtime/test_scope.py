@@ -68,7 +68,7 @@ def test_what_flows_down_is_inherited_unless_it_is_given() -> None:
     agent = Scope("agent", "a", parent=step, tracer=other)
     assert (agent.run_id, agent.step_id, agent.listener) == ("run-1", "s", listener)
     assert (step.tracer, agent.tracer) == (tracer, other)
-    assert agent.budgets == (), "a budget bounds what is below; nobody inherits a copy"
+    assert [*agent.own_accounts] == [], "a budget bounds what is below; nobody inherits a copy"
     assert agent.root is run
 
 
@@ -84,10 +84,10 @@ def test_a_charge_counts_here_and_in_every_ancestor_but_not_beside() -> None:
     charged = record()
     agent.charge(charged)
     for scope in (run, step, agent):
-        assert scope.records == [charged]
-        assert scope.usage.cost_usd == Decimal("0.01")
-    assert sibling.records == []
-    assert sibling.usage.request_count == 0
+        assert scope.spending.records == [charged]
+        assert scope.spending.usage.cost_usd == Decimal("0.01")
+    assert sibling.spending.records == []
+    assert sibling.spending.usage.request_count == 0
 
 
 def test_a_charge_under_a_closed_scope_goes_to_the_nearest_open_ancestor() -> None:
@@ -95,7 +95,11 @@ def test_a_charge_under_a_closed_scope_goes_to_the_nearest_open_ancestor() -> No
     agent.close()
     step.close()
     agent.charge(record())
-    assert (agent.usage.request_count, step.usage.request_count, run.usage.request_count) == (0, 0, 1)
+    assert (
+        agent.spending.usage.request_count,
+        step.spending.usage.request_count,
+        run.spending.usage.request_count,
+    ) == (0, 0, 1)
 
 
 def test_what_was_paid_for_after_the_end_of_the_run_is_still_counted() -> None:
@@ -103,14 +107,14 @@ def test_what_was_paid_for_after_the_end_of_the_run_is_still_counted() -> None:
     step.close()
     run.close()
     step.charge(record())
-    assert (step.usage.request_count, run.usage.request_count) == (0, 1)
+    assert (step.spending.usage.request_count, run.spending.usage.request_count) == (0, 1)
 
 
 def test_agent_calls_count_at_every_level() -> None:
     run, step, agent = chain_of("run", "step", "agent")
     agent.count_agent_call()
     step.count_agent_call()
-    assert [scope.usage.agent_call_count for scope in (run, step, agent)] == [2, 2, 1]
+    assert [scope.spending.usage.agent_call_count for scope in (run, step, agent)] == [2, 2, 1]
 
 
 def test_charges_from_many_threads_are_all_counted() -> None:
@@ -125,8 +129,8 @@ def test_charges_from_many_threads_are_all_counted() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert run.usage.request_count == len(run.records) == 1600
-    assert run.usage.cost_usd == Decimal("0.0016")
+    assert run.spending.usage.request_count == len(run.spending.records) == 1600
+    assert run.spending.usage.cost_usd == Decimal("0.0016")
 
 
 def test_a_snapshot_of_what_was_spent_does_not_change() -> None:
@@ -140,26 +144,15 @@ def test_a_snapshot_of_what_was_spent_does_not_change() -> None:
 @in_virtual_time
 async def test_the_nearest_deadline_above_counts() -> None:
     run, step = chain_of("run", "step")
-    assert run.time_left() is None
-    assert run.deadline_before(1e9) is None
-    async with Clock(10, "run") as outer, Clock(3, "step") as inner:
-        run.add_clock(outer)
-        assert step.time_left() == 10
-        step.add_clock(inner)
-        assert (step.time_left(), run.time_left()) == (3, 10)
-        assert step.deadline_before(2.9) is None
-        assert step.deadline_before(3) == ("step", 3)
-        with inner.paused():
-            assert step.time_left() == 10
-        step.remove_clock(inner)
-        assert step.time_left() == 10
-        run.remove_clock(outer)
-    assert step.time_left() is None
-
-
-def test_a_clock_that_was_never_added_can_be_forgotten() -> None:
-    [run] = chain_of("run")
-    run.remove_clock(Clock(1, "it"))
+    assert run.time.deadline is None
+    async with run.time.bounded(Clock(10, "run")):
+        assert step.time.deadline == (10, "run")
+        async with step.time.bounded(Clock(3, "step")) as inner:
+            assert (step.time.deadline, run.time.deadline) == ((3, "step"), (10, "run"))
+            with inner.paused():
+                assert step.time.deadline == (10, "run")
+        assert step.time.deadline == (10, "run")
+    assert step.time.deadline is None
 
 
 async def test_events_reach_the_listener_of_the_run() -> None:
@@ -289,9 +282,9 @@ async def test_a_scope_can_be_made_current_for_a_context_that_ends_with_it() -> 
 
 
 async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
-    assert Scope("pipeline", "p", parent=None).loop is asyncio.get_running_loop()
+    assert Scope("pipeline", "p", parent=None).tree.loop is asyncio.get_running_loop()
     made = await asyncio.to_thread(Scope, "pipeline", "p", parent=None)
-    assert made.loop is None
+    assert made.tree.loop is None
 
 
 @pytest.mark.parametrize("kind", ["pipeline", "graph"])
@@ -318,5 +311,5 @@ def test_what_is_counted_again_stops_at_what_runs_steps(kind: ScopeKind) -> None
     run = Scope(kind, "p", parent=None)
     router = Scope("router", "r", parent=run)
     router.recount([Charge(record())], [AgentCharges("a")])
-    assert (router.usage.agent_call_count, run.usage.agent_call_count) == (1, 0)
-    assert (router.charge_count, run.charge_count) == (1, 0)
+    assert (router.spending.usage.agent_call_count, run.spending.usage.agent_call_count) == (1, 0)
+    assert (len(router.spending.charges), len(run.spending.charges)) == (1, 0)

@@ -15,7 +15,7 @@ from support.patience import PATIENCE
 from support.steps import failure_of, run_alone
 from support.stored_runs import raw_log
 
-from fastroai import BudgetRefused, SpendRecorded, budget_scope, spend
+from fastroai import budget_scope, spend
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -25,7 +25,7 @@ from fastroai.errors import (
     UnpricedModelError,
     usage_of,
 )
-from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
+from fastroai.pipelines import BudgetRefused, Pipeline, PipelineConfig, SpendRecorded, StepContext, step
 from fastroai.records import RequestRecord
 from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend

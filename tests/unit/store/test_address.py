@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fastroai import open_run_store
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.store import (
     FilePayloadStore,
@@ -20,6 +19,7 @@ from fastroai.store import (
     RedisRunStore,
     RedisSpendStore,
     SQLiteRunStore,
+    open_run_store,
     open_spend_store,
 )
 from fastroai.store.adapter import adapt_run_store

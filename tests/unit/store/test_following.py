@@ -20,6 +20,17 @@ from fastroai.store import MemoryRunStore, RunHistory, StoredValues, following
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import header_key, log_key
 from fastroai.store.hints import HintsChanges
+from fastroai.workflows import WorkflowRuns
+
+TWO_STEPS = """
+version: "0.2"
+flows:
+  main:
+    input: {}
+    steps:
+      - {id: a, intent: Look}
+      - {id: b, intent: Look again, depends_on: [a]}
+"""
 
 
 @pytest.fixture(params=[*KINDS, "of a user"])
@@ -116,18 +127,18 @@ async def test_a_run_that_has_not_begun_is_not_found() -> None:
     assert len(await all_of(followed)) == 2, "the same iteration can be tried again"
 
 
-async def test_of_a_driven_run_the_next_report_is_waited_for() -> None:
+async def test_of_a_workflow_that_is_driven_the_next_report_is_waited_for() -> None:
     store = MemoryRunStore()
-    runs = Gate().pipeline.driven(store=store)
-    state = await runs.begin(run_id="r")
+    runs = WorkflowRuns(store)
+    await runs.plan(TWO_STEPS, run_id="r")
     followed = RunHistory(store).follow("r")
-    for _ in range(state.revision):
+    for _ in (await store.trace("r")).entries:
         await anext(followed)
     waiting = asyncio.create_task(all_of(followed))
     await asyncio.sleep(0.05)
     assert not waiting.done(), "its status is `waiting`, but something is due"
     for step_id in ("a", "b"):
-        state = await runs.report("r", StepFinished(step_id, "done"), expecting=state.revision)
+        await runs.step_done("r", step_id, {})
     told = await waiting
     assert isinstance(told[-1][1], RunFinished)
 

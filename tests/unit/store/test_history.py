@@ -25,6 +25,7 @@ from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore, adapt_run_store
 from fastroai.store.headers import encode_header, header_key, replace_header
 from fastroai.store.payloads import seal
+from fastroai.workflows import WorkflowRuns
 
 NOW = START + timedelta(days=10)
 SHAPE = definition({"a": []})
@@ -461,7 +462,9 @@ async def test_a_purge_can_be_of_some_statuses(store: MemoryRunStore) -> None:
 
 async def test_a_purge_deletes_runs_that_wait_and_those_that_are_driven_when_they_are_old() -> None:
     store = MemoryRunStore()
-    await Pipeline("p", {"a": idle}).driven(store=store).begin(run_id="driven")
+    await WorkflowRuns(store).plan(
+        '{version: "0.2", flows: {main: {input: {}, steps: [{id: a, intent: Look}]}}}', run_id="driven"
+    )
     history = RunHistory(store)
     assert await history.purge(timedelta(hours=1)) == ()
     assert await history.purge(timedelta(0), status=("finished", "failed")) == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,16 @@ from support.run_stores import KINDS, run_stores
 from support.stored_runs import change_header, header_of
 from support.virtual_time import in_virtual_time
 
-from fastroai.errors import ConfigurationError, RunConflict, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.human import Inbox, Question
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
-    AnswerGiven,
     Part,
     QuestionAsked,
     RunFinished,
     RunStarted,
-    StepFinished,
     Wait,
 )
 from fastroai.store import MemoryRunStore, RunHistory
@@ -276,82 +273,3 @@ async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_f
     found = await inbox(inner)
     assert found in ([], [("r", "ask", 1)])
     assert waits <= bool(found) <= is_asked
-
-
-# --- driven runs ---
-
-
-async def test_the_questions_of_a_driven_run_are_found_while_something_else_is_due(store: Any) -> None:
-    runs = two_branches().driven(store=store)
-    state = await runs.begin(run_id="d")
-    state = await runs.report("d", StepFinished("propose", 1), expecting=state.revision)
-    assert await inbox(store) == []
-    state = await runs.report("d", QuestionAsked("money", {"text": "Pay?"}), expecting=state.revision)
-    assert [due.step_id for due in state.due] == ["legal"]
-    assert await inbox(store) == [("d", "money", 1)]
-    state = await runs.report("d", QuestionAsked("legal", {"text": "May we?"}), expecting=state.revision)
-    assert await inbox(store) == [("d", "money", 1), ("d", "legal", 1)]
-    state = await runs.report("d", AnswerGiven("money", "yes"), expecting=state.revision)
-    assert await inbox(store) == [("d", "legal", 1)]
-    (asked,) = await Inbox(store).list()
-    assert asked.question == {"text": "May we?"}
-    state = await runs.report("d", AnswerGiven("legal", "no"), expecting=state.revision)
-    assert state.finish is not None
-    assert await inbox(store) == []
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-@pytest.mark.parametrize("after", [False, True])
-async def test_a_driver_that_dies_at_any_write_leaves_no_question_that_is_not_found(
-    number: int, after: bool
-) -> None:
-    inner = MemoryRunStore()
-    begun = two_branches().driven(store=inner)
-    state = await begun.begin(run_id="d")
-    state = await begun.report("d", StepFinished("propose", 1), expecting=state.revision)
-    dying = FaultyStore(inner)
-
-    def gone_from(write: Write) -> None:
-        if write.number >= number:
-            raise gone()
-
-    dying.before, dying.after = (None, gone_from) if after else (gone_from, None)
-    asked = QuestionAsked("money", {"text": "Pay?"})
-    with suppress(RunStoreUnavailable):
-        await two_branches().driven(store=dying).report("d", asked, expecting=state.revision)
-    read = MemoryRunStore()  # a copy, because to read the state repairs the header
-    for found in await inner.list("", limit=1000):
-        held = await inner.read(found.key)
-        await read.append(found.key, held.values, revision=0)
-    expected = [("d", *unit) for unit in (await two_branches().driven(store=read).state("d")).questions]
-    assert await inbox(inner) == expected
-    await begun.state("d")
-    assert await inbox(inner) == expected
-
-
-async def test_a_report_that_came_too_late_leaves_the_inbox_as_it_is(store: Any) -> None:
-    runs = two_branches().driven(store=store)
-    state = await runs.begin(run_id="d")
-    state = await runs.report("d", StepFinished("propose", 1), expecting=state.revision)
-    await runs.report("d", QuestionAsked("money", {"text": "Pay?"}), expecting=state.revision)
-    with pytest.raises(RunConflict):
-        await runs.report("d", QuestionAsked("legal", {"text": "May we?"}), expecting=state.revision)
-    assert await inbox(store) == [("d", "money", 1)]
-
-
-async def test_of_two_drivers_at_once_only_the_question_of_the_first_is_open() -> None:
-    store = FaultyStore(MemoryRunStore())
-    runs = two_branches().driven(store=store)
-    state = await runs.begin(run_id="d")
-    state = await runs.report("d", StepFinished("propose", 1), expecting=state.revision)
-    other = two_branches().driven(store=store.inner)
-
-    async def other_goes_first(write: Write) -> None:
-        if write.key.startswith("log:"):
-            store.before = None
-            await other.report("d", QuestionAsked("legal", {"text": "May we?"}), expecting=state.revision)
-
-    store.before = other_goes_first
-    with pytest.raises(RunConflict):
-        await runs.report("d", QuestionAsked("money", {"text": "Pay?"}), expecting=state.revision)
-    assert await inbox(store) == [("d", "legal", 1)]

@@ -13,9 +13,9 @@ from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.shape.edge import Edge
 from fastroai.runtime.facts import AnyFact, FailureFacts, Part, StepFailed, StepFinished, StepStarted
+from fastroai.store.as_json import as_told
 from fastroai.store.entries import encode_entry, locate
 from fastroai.store.packed import MOST_UNPACKED, PACKED_AT_ONCE, PackedFacts
-from fastroai.store.telling import as_told
 
 ROOT = Part("run-1", "loop", ("loop",))
 INSIDE = ROOT.inside("a@1/inner")

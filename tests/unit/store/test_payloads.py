@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 from support.run_logs import Log, failure
 
-from fastroai import Edge, Graph, Node, RunTrace
+from fastroai import Edge, Graph, Node
 from fastroai.errors import RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.runtime.facts import (
@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepRetried,
 )
-from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
+from fastroai.store import MemoryRunStore, RunHistory, RunTrace, SQLiteRunStore
 from fastroai.store.entries import (
     encode_entry,
 )

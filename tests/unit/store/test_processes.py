@@ -13,7 +13,7 @@ from support.spend_stores import Kept, account, claim
 from support.spend_worker import LEASE, Place, Task, Workers, work
 
 from fastroai.runtime.owner import process_owner
-from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.spend_upkeep import SpendUpkeep
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ async def test_that_a_process_is_dead_is_known_on_its_machine_before_its_leases_
     mine = claim("mine", 7, of=of, holder=process_owner())
     verdict = await shared.store.reserve(mine)
     assert not verdict.granted
-    assert await SpendDesk(shared.store).end_leases_of_dead(of, verdict.holders)
+    assert await SpendUpkeep(shared.store).end_leases_of_dead(of, verdict.holders)
     assert (await shared.store.reserve(mine)).granted
     left = await shared.store.balance(of)
     assert (left.spent_usd, left.reserved_usd) == (3, 7)
@@ -121,7 +121,7 @@ async def test_processes_that_are_killed_at_any_moment_cross_no_limit_and_leave_
         mine = claim(f"after {killed}", limit, limit=limit, of=of)
         verdict = await shared.store.reserve(mine)
         held = {*verdict.holders} - {mine.holder}  # none, where each had just settled all that it had
-        assert await SpendDesk(shared.store).end_leases_of_dead(of, held) == bool(held)
+        assert await SpendUpkeep(shared.store).end_leases_of_dead(of, held) == bool(held)
         balance = await shared.store.settle(mine, Decimal(0))
         assert balance.reserved_usd == 0, "reserved for ever"
         spent = balance.spent_usd

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
+from support.leftovers import assert_no_task_is_left
 from support.patience import PATIENCE
 from support.run_logs import START, support_desk
 
 from fastroai.errors import RunStoreUnavailable
-from fastroai.store import MemoryRunStore, RunHistory, StoredValues, signals
+from fastroai.store import MemoryRunStore, RunHistory, StoredKey, StoredValues, signals
 from fastroai.store.entries import (
     RunHeader,
 )
@@ -35,12 +37,12 @@ class Watched(MemoryRunStore):
         super().__init__()
         self.looks, self.fails = asyncio.Condition(), False
 
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         async with self.looks:
             self.looks.notify_all()
         if self.fails:
             raise RunStoreUnavailable(repr(self), "it is away")
-        return await super().read(key, after=after)
+        return await super().list(prefix, after=after, limit=limit)
 
     async def looked_at(self, times: int) -> None:
         for _ in range(times):
@@ -101,7 +103,7 @@ async def test_a_store_that_fails_for_a_while_is_asked_again(caplog: pytest.LogC
         store.fails = False
         await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
-    assert "what is asked of it could not be read: " in caplog.text
+    assert "signals to 1 runs could not be read: " in caplog.text
 
 
 async def test_words_that_are_no_signals_are_passed_over() -> None:
@@ -111,6 +113,22 @@ async def test_words_that_are_no_signals_are_passed_over() -> None:
         await store.looked_at(3)
         await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
+
+
+async def test_many_runs_of_a_store_are_looked_at_together() -> None:
+    """Each run looked by itself, so that waiting runs filled a core."""
+    store, runs = Watched(), [replace(RUN, run_id=f"r{number}") for number in range(50)]
+    heard = [Heard() for _ in runs]
+    async with AsyncExitStack() as stack:
+        for run, one in zip(runs, heard, strict=True):
+            await stack.enter_async_context(heeding_signals(store, run, one))
+        assert len(signals._watches) == 1
+        await send_signal(store, runs[7], "pause")
+        assert await heard[7].next() == ["pause"]
+        await store.looked_at(3)
+        assert [len(one.signals) for one in heard] == [number == 7 for number in range(50)]
+    assert not signals._watches
+    assert_no_task_is_left()
 
 
 class Overtaken(MemoryRunStore):

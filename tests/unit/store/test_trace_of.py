@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastroai import FastroAgent, Graph, MemoryRunStore, Pipeline, RunTrace, StepContext, step, trace_of
+from fastroai import FastroAgent, Graph, MemoryRunStore, Pipeline, StepContext, step
 from fastroai.errors import (
     ConfigurationError,
     FastroAIError,
@@ -20,6 +20,7 @@ from fastroai.errors import (
 )
 from fastroai.graphs import Edge
 from fastroai.pipelines import BasePipeline
+from fastroai.store import RunTrace, trace_of
 
 STORES = pytest.mark.parametrize("is_stored", [False, True], ids=["no store", "store"])
 

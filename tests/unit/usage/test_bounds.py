@@ -44,8 +44,12 @@ from support.examples import examples
 
 from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI
+from fastroai.usage.facts.allowances import GATEWAY
+from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.flat_prices import FlatPrices
+
+ANTHROPIC = all_facts()["anthropic"].allowances
+OPENAI = all_facts()["openai"].allowances
 
 GPT = responses_model()
 CLAUDE = claude_model()

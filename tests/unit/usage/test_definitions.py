@@ -7,8 +7,10 @@ from pydantic import BaseModel
 from support.cookbook import FUNCTIONS_END, function_tokens, tokens, typescript
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.facts.allowances import OPENAI
+from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.tokenizers import bytes_of
+
+OPENAI = all_facts()["openai"].allowances
 
 words = st.sampled_from(
     ["The", "a", "of", "city", "user's", "e.g.", "Paris.", "ISO-8601", "kg/m²", "日本", "kiểu", "\n", '"']

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,13 @@ from pydantic_ai.providers.azure import AzureProvider
 from pydantic_ai.providers.ollama import OllamaProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OPENAI_AT_GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
+
+ANTHROPIC = all_facts()["anthropic"].allowances
+OPENAI = all_facts()["openai"].allowances
+OPENAI_AT_GATEWAY = replace(GATEWAY, tools=OPENAI.tools, sources=OPENAI.sources)
 
 OWN = "https://api.openai.com/v1"
 ELSEWHERE = "http://litellm.internal/v1"

@@ -47,11 +47,15 @@ from support.documents import pdf
 from support.examples import examples
 from support.pictures import jpeg
 
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.facts.allowances import GATEWAY, OTHER
+from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.hosts import Host
 from fastroai.usage.input_bounds import InputRules, most_input
 from fastroai.usage.pdf_sizes import read_pdf
 from fastroai.usage.tokenizers import Count, bytes_of
+
+ANTHROPIC = all_facts()["anthropic"].allowances
+OPENAI = all_facts()["openai"].allowances
 
 CHAT, RESPONSES, CLAUDE = chat_model(), responses_model(), claude_model()
 

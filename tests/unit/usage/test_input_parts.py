@@ -25,7 +25,11 @@ from support.bodies import claude_model
 
 from fastroai.usage import CostCalculator, Endpoint, request_bound
 from fastroai.usage.bounds import parts_of_input
-from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.facts.allowances import GATEWAY, OTHER
+from fastroai.usage.facts.provider import all_facts
+
+ANTHROPIC = all_facts()["anthropic"].allowances
+OPENAI = all_facts()["openai"].allowances
 
 CALCULATOR = CostCalculator()
 CLAUDE = claude_model()

@@ -14,8 +14,10 @@ from support.bodies import body_of, claude_model
 
 from fastroai.usage import CostCalculator, request_bound
 from fastroai.usage.bounds import input_besides
-from fastroai.usage.facts.allowances import ANTHROPIC
+from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.sent_input import Unseen, unseen_input
+
+ANTHROPIC = all_facts()["anthropic"].allowances
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 

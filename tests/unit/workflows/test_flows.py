@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.counting_store import Counting
+from support.faulty_store import FaultyStore, Write, gone
 
-from fastroai.errors import ContractViolation
+from fastroai.errors import ContractViolation, RunStoreUnavailable
 from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
-from fastroai.runs.told import MOST_KEPT
+from fastroai.runtime.facts import QuestionAsked
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import header_key, log_key, read_header
 from fastroai.workflows.answers import (
@@ -29,6 +30,7 @@ from fastroai.workflows.answers import (
     NextAnswer,
 )
 from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.stored_flows import MOST_KEPT
 from fastroai.workflows.workflow import Workflow
 
 LOOP = """
@@ -171,6 +173,44 @@ async def test_a_gate_that_was_resolved_by_a_call_is_not_in_the_inbox() -> None:
     listed = await runs.list_flows()
     assert isinstance(listed, FlowList)
     assert [(one.status, one.awaits) for one in listed.flows] == [("killed", False)]
+
+
+@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_process_that_dies_at_any_write_leaves_no_gate_that_is_not_found(
+    number: int, after: bool
+) -> None:
+    inner = MemoryRunStore()
+    flow_id = await begun(WorkflowRuns(inner), secret="s")
+    dying = FaultyStore(inner)
+
+    def gone_from(write: Write) -> None:
+        if write.number >= number:
+            raise gone()
+
+    dying.before, dying.after = (None, gone_from) if after else (gone_from, None)
+    with suppress(RunStoreUnavailable):
+        await WorkflowRuns(dying).step_done(flow_id, "one", {"ok": True})
+    is_asked = any(isinstance(fact, QuestionAsked) for fact in (await inner.trace(flow_id)).entries)
+    expected = ["sure"] if is_asked else []
+    assert [one.node for one in await Inbox(inner).list()] == expected
+    await WorkflowRuns(inner).resume(flow_id)  # repairs the header
+    assert [one.node for one in await Inbox(inner).list()] == expected
+
+
+async def test_of_two_calls_at_once_only_the_gate_of_the_first_is_open() -> None:
+    store = FaultyStore(MemoryRunStore())
+    runs, other = WorkflowRuns(store), WorkflowRuns(store.inner)
+    flow_id = await begun(runs, secret="s")
+
+    async def other_goes_first(write: Write) -> None:
+        if write.key.startswith("log:"):
+            store.before = None
+            await other.step_done(flow_id, "one", {"ok": False})
+
+    store.before = other_goes_first
+    assert error_of(await runs.step_done(flow_id, "one", {"ok": True})) == "conflict"
+    assert await Inbox(store).list() == ()
 
 
 # --- what can go wrong ---

@@ -1,23 +1,29 @@
 """What the table of models says. `tests/versions` compares it with the models that have a price or a name."""
 
+import re
+
 import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
-from fastroai.usage.facts.models import MODELS, model_facts
+from fastroai.usage.facts.models import model_facts
+from fastroai.usage.facts.provider import all_facts
+
+MODELS = {maker: facts.models for maker, facts in all_facts().items() if facts.models is not None}
 
 
 def test_no_model_has_two_lines() -> None:
     names = {model.id for provider in get_snapshot().providers for model in provider.models}
     names |= {reference.partition(":")[2] for reference in known_model_names()}
     for name in names:
-        for maker in {line.maker for line in MODELS}:
-            lines = [line for line in MODELS if line.maker == maker and line.names.fullmatch(name)]
-            assert len(lines) <= 1, (name, [line.names.pattern for line in lines])
+        for models in MODELS.values():
+            patterns = [f"(?:{line.names.pattern}){models.snapshot.pattern}" for line in models.lines]
+            lines = [pattern for pattern in patterns if re.fullmatch(pattern, name)]
+            assert len(lines) <= 1, (name, lines)
 
 
 def test_a_line_says_something_or_why_it_does_not() -> None:
-    for line in MODELS:
+    for line in (line for models in MODELS.values() for line in models.lines):
         says = any(fact is not None for fact in (line.window, line.output_tokens, line.images, line.pdf))
         assert says != bool(line.unknown), line.names.pattern
 

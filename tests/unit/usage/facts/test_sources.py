@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import fastroai
 from fastroai.usage import facts
-from fastroai.usage.facts.providers import PROVIDERS
+from fastroai.usage.facts.provider import all_facts, providers
 from fastroai.usage.facts.source import Source
 
 MODULES = [
@@ -43,13 +43,14 @@ CONSTANTS = [
     if re.fullmatch("[A-Z][A-Z_]+", name)
 ]
 SOURCES = [source for module in MODULES for value in vars(module).values() for source in sources_in(value)]
+SOURCES += sources_in(all_facts())
 MADE_FROM_OTHERS = {
-    "HARMLESS_SETTINGS", "LISTED_TIERS", "SERVER_SIDE_INPUT_SETTINGS", "SERVICE_TIERS", "STANDARD_TIERS",
+    "HARMLESS_SETTINGS", "SERVER_SIDE_INPUT_SETTINGS",
 }  # fmt: skip
 UNDOCUMENTED = {"GATEWAY", "IMAGE_PROMPT", "OTHER"}
 """Margins for what no page documents; each is larger than all that was seen."""
-NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "WITHOUT_FINISH_REASONS"}
-"""How PydanticAI names providers, and which of them this table has nothing of."""
+NOT_OF_A_PAGE = {"LOCAL_PROVIDERS", "MAKERS", "STRICT", "WITHOUT_FINISH_REASONS"}
+"""How PydanticAI names providers, which of them have nothing here, and how strictly files are read."""
 
 
 def test_every_fact_has_a_source() -> None:
@@ -66,7 +67,7 @@ def test_every_source_is_a_page_that_was_read_on_a_day() -> None:
 
 
 def test_rounds_of_searches_have_their_sources() -> None:
-    for provider in PROVIDERS.values():
+    for provider in providers().values():
         assert (provider.search_rounds is None) == (not provider.search_sources)
 
 

@@ -20,7 +20,7 @@ _FOLDER: Final = 0o700
 _FILE: Final = 0o600
 
 
-def home_store() -> str:
+def user_store() -> str:
     """Return the path of this user's own store of flows. The file is made if it does not exist.
 
     It is in the user's data folder, and no other user can read it.

@@ -29,16 +29,16 @@ _STAYS: Final = (
 _NOTHING_SAID: Final = "(no prompt)"
 
 
-def travelling(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def handed_over(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages without the parts that belong to their agent, and with no tool call left open.
 
     Response ids are left out, too. A provider that continued from one would use the other agent's system
     prompt and messages that were compacted since, or refuse an id that it has not stored.
     """
-    return repair_messages([_travelling(message) for message in messages])
+    return repair_messages([_handed_over(message) for message in messages])
 
 
-def _travelling(message: ModelMessage) -> ModelMessage:
+def _handed_over(message: ModelMessage) -> ModelMessage:
     if not isinstance(message, ModelRequest):
         return replace(message, provider_response_id=None, history_digest=None)
     parts = [part for part in message.parts if not isinstance(part, _STAYS)]

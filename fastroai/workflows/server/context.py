@@ -1,4 +1,4 @@
-"""The desk: the flows and settings that the tools of a server work with."""
+"""The context: the flows and settings that the tools of a server work with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastroai.workflows.flows import WorkflowRuns
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ServerContext:
     """The flows that a server drives, and its settings."""
 
     runs: WorkflowRuns
@@ -22,10 +22,10 @@ class Desk:
     """Whether the record believes the client, and the agent in it, that a person has decided at a gate."""
 
 
-Call: TypeAlias = Context[Desk, Any]
+Call: TypeAlias = Context[ServerContext, Any]
 """A call of a tool, as the SDK hands it to the tool."""
 
 
-def desk_of(call: Call) -> Desk:
-    """Return the desk of the server that a call reached."""
+def context_of(call: Call) -> ServerContext:
+    """Return the context of the server that a call reached."""
     return call.request_context.lifespan_context

@@ -1,21 +1,20 @@
-"""The state of driven runs: read from a log, told to a state machine, and put on record with new facts.
+"""Flows between calls: read from a log, told to a machine, put on record with new facts.
 
-Nothing holds a run between two calls. The states of the last runs are kept, so that the next call reads only
-the new facts of the log: its cost does not grow with the history of the run.
+Nothing holds a flow between two calls. The states of the last flows are kept, so that the next call reads
+only the new facts of the log: its cost does not grow with the history of the run.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from time import time
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.runs.openings import RunKeeper
-from fastroai.runs.replay import Replay
 from fastroai.runtime import classify
 from fastroai.runtime.facts import (
     Fact,
@@ -24,7 +23,6 @@ from fastroai.runtime.facts import (
     RunFinished,
     RunResumed,
     RunStarted,
-    Wait,
 )
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts
@@ -36,37 +34,22 @@ from fastroai.store.payloads import seal_text
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
 from fastroai.store.unsealing import entries_to_go_on
+from fastroai.workflows.driving import DrivenWorkflow, Specs, driven_workflow
 
 _TRIES: Final = 10
 MOST_KEPT: Final = 64
-"""Number of runs whose states are kept between calls."""
+"""Number of flows whose states are kept between calls."""
 
 
-class ToldState(Protocol):
-    """The state of a run whose log was told to a new state machine."""
-
-    @property
-    def replay(self) -> Replay:
-        """The machine, with its decisions and the units that are due."""
-        ...
-
-    @property
-    def waits(self) -> tuple[Wait, ...]:
-        """The waits of the run, if it is paused."""
-        ...
-
-
-T = TypeVar("T", bound=ToldState)
-
-Rebuild: TypeAlias = Callable[[Memo, RunKeeper], T]
-"""Function that builds the state of a run from its log."""
-
-
-class ToldRun(Generic[T]):
-    """A run as one call sees it: the facts of its log, and the facts that the call adds."""
+class StoredFlow:
+    """A flow as one call sees it: the facts of its log, and the facts that the call adds."""
 
     def __init__(
-        self, recorded: Memo, found: FoundHeader | None, driven: T, clock: Callable[[], float] = time
+        self,
+        recorded: Memo,
+        found: FoundHeader | None,
+        driven: DrivenWorkflow,
+        clock: Callable[[], float] = time,
     ) -> None:
         """Make a run from its log. `found` is its header, `None` if new. `clock` gives Unix time."""
         self.recorded, self.found, self.driven, self.clock = recorded, found, driven, clock
@@ -154,34 +137,34 @@ class ToldRun(Generic[T]):
         self.revision = len(self.recorded.entries)
 
 
-class ToldRuns(Generic[T]):
-    """The driven runs of a store: opened, resumed and saved for one call each."""
+class StoredFlows:
+    """The flows of a store: opened, resumed and saved for one call each."""
 
-    def __init__(self, keeper: RunKeeper, rebuild: Rebuild[T], clock: Callable[[], float] = time) -> None:
+    def __init__(self, keeper: RunKeeper, specs: Specs, clock: Callable[[], float] = time) -> None:
         """Use the store and the codec of `keeper`. `clock` gives the seconds since 1970."""
-        self.keeper, self._rebuild, self._clock = keeper, rebuild, clock
-        self._kept: OrderedDict[str, ToldRun[T]] = OrderedDict()
+        self.keeper, self._specs, self._clock = keeper, specs, clock
+        self._kept: OrderedDict[str, StoredFlow] = OrderedDict()
 
-    def begun(self, opened: RunStarted) -> ToldRun[T]:
+    def begun(self, opened: RunStarted) -> StoredFlow:
         """Return a new run, which is not on record yet."""
         recorded = Memo(opened.run_id, [opened])
-        told = ToldRun(recorded, None, self._told(recorded), self._clock)
-        told.decide()
-        return told
+        flow = StoredFlow(recorded, None, self._driven(recorded), self._clock)
+        flow.decide()
+        return flow
 
-    async def put_on_record(self, told: ToldRun[T], labels: Labels) -> None:
+    async def put_on_record(self, flow: StoredFlow, labels: Labels) -> None:
         """Put a new run on record, as a whole or not at all. Raises `RunExists`."""
-        told.end()
-        store, questions = self.keeper.store, told.questions
-        header, _ = await new_header(store, told.recorded.opened, tags=labels.tags, tenant=labels.tenant)
+        flow.end()
+        store, questions = self.keeper.store, flow.questions
+        header, _ = await new_header(store, flow.recorded.opened, tags=labels.tags, tenant=labels.tenant)
         header = replace(header, questions=questions)
-        await begin_record(store, header, told.recorded.entries, self.keeper.codec)
-        told.revision = len(told.recorded.entries)
-        if told.recorded.ended is not None:
-            await self.write_header(told, await read_header(store, header.run_id))
+        await begin_record(store, header, flow.recorded.entries, self.keeper.codec)
+        flow.revision = len(flow.recorded.entries)
+        if flow.recorded.ended is not None:
+            await self.write_header(flow, await read_header(store, header.run_id))
 
     @asynccontextmanager
-    async def opened(self, run_id: str, *, running_too: bool = False) -> AsyncIterator[ToldRun[T]]:
+    async def opened(self, run_id: str, *, running_too: bool = False) -> AsyncIterator[StoredFlow]:
         """Open a run for one call, in the state of its log. The state is kept unless the call fails midway.
 
         Raises:
@@ -192,17 +175,17 @@ class ToldRuns(Generic[T]):
         found = await read_header(self.keeper.store, run_id)
         if not running_too:
             found.check_not_running()
-        told = await self._current(found)
+        flow = await self._current(found)
         try:
-            yield told
+            yield flow
         finally:
-            if not told.new:
-                told.decided.clear()
-                self._kept[run_id] = told
+            if not flow.new:
+                flow.decided.clear()
+                self._kept[run_id] = flow
                 while len(self._kept) > MOST_KEPT:
                     self._kept.popitem(last=False)
 
-    async def _current(self, found: FoundHeader) -> ToldRun[T]:
+    async def _current(self, found: FoundHeader) -> StoredFlow:
         run_id, keeper = found.header.run_id, self.keeper
         known = self._kept.pop(run_id, None)  # two calls at once do not share it
         if known is not None and known.found is not None and known.found.header.epoch == found.header.epoch:
@@ -212,44 +195,42 @@ class ToldRuns(Generic[T]):
             known.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
             return known
         recorded, found = await keeper.read(run_id, running_too=True)
-        return ToldRun(recorded, found, self._told(recorded), self._clock)
+        return StoredFlow(recorded, found, self._driven(recorded), self._clock)
 
-    def _told(self, recorded: Memo) -> T:
-        driven = self._rebuild(recorded, self.keeper)
+    def _driven(self, recorded: Memo) -> DrivenWorkflow:
+        driven = driven_workflow(self._specs, recorded, self.keeper)
         if recorded.ended is not None:
             driven.replay.finish = recorded.ended  # the machine is not told of time limits
         return driven
 
-    def resume(self, told: ToldRun[T], inputs: Mapping[str, object] | None = None) -> None:
-        """Take a run up that has ended or is paused; `inputs` replace those of the same names."""
-        part = told.recorded.opened.part
-        entry = RunResumed(part=part, inputs=self.keeper.stored(dict(inputs or {})), timestamp=self._clock())
-        told.resumed(entry)
-        told.decide()
+    def resume(self, flow: StoredFlow) -> None:
+        """Take a run up that has ended or is paused."""
+        flow.resumed(RunResumed(part=flow.recorded.opened.part, timestamp=self._clock()))
+        flow.decide()
 
-    async def save(self, told: ToldRun[T]) -> None:
+    async def save(self, flow: StoredFlow) -> None:
         """Put the facts that a call has added on record, as a whole or not at all.
 
         Raises:
             RunConflict: the run has gone on since it was read.
             ValueNotStorable: a value is larger than the store takes.
         """
-        told.end()
-        found, store, run_id = told.found, self.keeper.store, told.recorded.opened.run_id
+        flow.end()
+        found, store, run_id = flow.found, self.keeper.store, flow.recorded.opened.run_id
         assert found is not None
-        if not told.new:
+        if not flow.new:
             return
         largest, codec = largest_value(store), self.keeper.codec
-        stored = [entry_for(largest, one, codec) for one in told.new]
-        announced = await self._announced(found, told.questions)
+        stored = [entry_for(largest, one, codec) for one in flow.new]
+        announced = await self._announced(found, flow.questions)
         try:
-            await append_own(store, log_key(found.header), stored, told.revision)
+            await append_own(store, log_key(found.header), stored, flow.revision)
         except RevisionConflict:
             if announced is not found:
                 await self._settle_header(run_id)
-            raise RunConflict(run_id, told.revision) from None
-        told.revision = len(told.recorded.entries)
-        await self.write_header(told, announced)
+            raise RunConflict(run_id, flow.revision) from None
+        flow.revision = len(flow.recorded.entries)
+        await self.write_header(flow, announced)
 
     async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
         """Write new questions into the header before the log has them, so that the header never lacks one."""
@@ -265,26 +246,26 @@ class ToldRuns(Generic[T]):
             found = await read_header(self.keeper.store, header.run_id)
         return found
 
-    async def see_header(self, told: ToldRun[T]) -> None:
+    async def see_header(self, flow: StoredFlow) -> None:
         """Bring the header up to date if a driver or process died before it could do so.
 
         If the process of the run died while it ran, the header stays as it is until somebody resumes the run.
         """
-        found = told.found
+        found = flow.found
         assert found is not None
-        held, header = found.header, self._header(told, found)
+        held, header = found.header, self._header(flow, found)
         if held.status != header.status or (held.owner is None and held.questions != header.questions):
-            await self.write_header(told, found)
+            await self.write_header(flow, found)
 
-    async def write_header(self, told: ToldRun[T], found: FoundHeader) -> None:
+    async def write_header(self, flow: StoredFlow, found: FoundHeader) -> None:
         """Bring the header up to date. If this fails, the next look at the run repairs it from the log."""
-        header = self._header(told, found)
+        header = self._header(flow, found)
         try:
             await change_header(self.keeper.store, found, header)
         except RevisionConflict:
             await self._settle_header(header.run_id)
         else:
-            told.found = replace(found, header=header, revision=found.revision + 1)
+            flow.found = replace(found, header=header, revision=found.revision + 1)
 
     async def _settle_header(self, run_id: str) -> None:
         """Write the header from the log again, after another driver has changed it at the same time."""
@@ -292,13 +273,13 @@ class ToldRuns(Generic[T]):
             recorded, found = await self.keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken the run up
-            told = ToldRun(recorded, found, self._told(recorded))
+            flow = StoredFlow(recorded, found, self._driven(recorded))
             with suppress(RevisionConflict):
-                await change_header(self.keeper.store, found, self._header(told, found))
+                await change_header(self.keeper.store, found, self._header(flow, found))
                 return
 
-    def _header(self, told: ToldRun[T], found: FoundHeader) -> RunHeader:
-        ended = told.recorded.ended
+    def _header(self, flow: StoredFlow, found: FoundHeader) -> RunHeader:
+        ended = flow.recorded.ended
         why = None if ended is None else ended.failure
         is_paused = ended is not None and ended.status == "paused"
         return replace(
@@ -307,8 +288,8 @@ class ToldRuns(Generic[T]):
             owner=None,
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.keeper.codec)}",
-            questions=told.questions if ended is None or is_paused else (),
-            log_revision=told.revision,
+            questions=flow.questions if ended is None or is_paused else (),
+            log_revision=flow.revision,
             updated_at=found.now,
         )
 

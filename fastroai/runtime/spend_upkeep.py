@@ -93,34 +93,34 @@ class SpendCounter:
             return equal_part(EXACT.add(left_usd, own_usd), others_usd, max(self._contenders, 1))
 
 
-class SpendDesk:
+class SpendUpkeep:
     """The work of one process for one spend store, on the background loop.
 
     The loop of a request would not do, because it may be blocked, cancelled or closed.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _desks: ClassVar[WeakValueDictionary[SpendStore, SpendDesk]] = WeakValueDictionary()
+    _upkeep: ClassVar[WeakValueDictionary[SpendStore, SpendUpkeep]] = WeakValueDictionary()
 
     @classmethod
-    def of(cls, store: SpendStore) -> SpendDesk:
-        """Return the desk for a store. It exists while somebody uses it."""
+    def of(cls, store: SpendStore) -> SpendUpkeep:
+        """Return the upkeep for a store. It exists while somebody uses it."""
         with cls._lock:
-            desk = cls._desks.get(store)
-            if desk is None:
-                desk = cls._desks[store] = SpendDesk(store)
-            return desk
+            upkeep = cls._upkeep.get(store)
+            if upkeep is None:
+                upkeep = cls._upkeep[store] = SpendUpkeep(store)
+            return upkeep
 
     @classmethod
     def forget_all(cls) -> None:
-        """Forget all desks, in a process that was forked."""
+        """Forget all upkeeps, in a process that was forked."""
         cls._lock = threading.Lock()
-        cls._desks = WeakValueDictionary()
+        cls._upkeep = WeakValueDictionary()
 
     def __init__(self, store: SpendStore) -> None:
         self.store = store
         self._live: dict[LeaseHolder, float] = {}
-        """Holders whose leases this desk renews, each with the monotonic time of its last renewal."""
+        """Holders whose leases this upkeep renews, each with the monotonic time of its last renewal."""
         self._counters: WeakValueDictionary[SpendAccount, SpendCounter] = WeakValueDictionary()
         self._renewing: set[float] = set()
         self._unsettled: deque[_Ending] = deque()
@@ -301,7 +301,7 @@ def _after_fork() -> None:
     """Forget the work of the parent process: it belongs to the parent, whose loop is not here."""
     _renewals.clear()
     _endings.clear()
-    SpendDesk.forget_all()
+    SpendUpkeep.forget_all()
 
 
 in_forked_process(_after_fork)

@@ -15,7 +15,7 @@ from support.spend_stores import account, claim
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.runtime.owner import new_owner, process_owner, release_owner
-from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.spend_upkeep import SpendUpkeep
 from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.memory_spend_store import MemorySpendStore
 
@@ -80,39 +80,39 @@ def store() -> Store:
 
 
 @pytest.fixture
-def desk(store: Store) -> Iterator[SpendDesk]:
-    desk = SpendDesk(store)
+def desk(store: Store) -> Iterator[SpendUpkeep]:
+    desk = SpendUpkeep(store)
     yield desk
     for holder in list(desk._live):
         desk.remove(holder)
 
 
-def test_a_short_lease_is_renewed_in_time_beside_a_long_one(store: Store, desk: SpendDesk) -> None:
+def test_a_short_lease_is_renewed_in_time_beside_a_long_one(store: Store, desk: SpendUpkeep) -> None:
     desk.add(Holder(claim("long", lease=3_600)))
     desk.add(Holder(claim("short", lease=0.03)))
     store.wait_for_renewal_of("short")
     assert "long" not in store.renewed
 
 
-def test_the_lease_of_what_may_never_end_is_left_to_end(store: Store, desk: SpendDesk) -> None:
+def test_the_lease_of_what_may_never_end_is_left_to_end(store: Store, desk: SpendUpkeep) -> None:
     desk.add(Holder(claim("stalled", lease=0.03), may_end=False))
     desk.add(Holder(claim("other", lease=0.03)))
     store.wait_for_renewal_of("other")
     assert store.renewed == {"other"}
 
 
-def test_a_store_that_is_down_is_asked_again(store: Store, desk: SpendDesk) -> None:
+def test_a_store_that_is_down_is_asked_again(store: Store, desk: SpendUpkeep) -> None:
     store.down = 2
     desk.add(Holder(claim("a", lease=0.03)))
     store.wait_for_renewal_of("a")
 
 
 def test_what_is_held_up_counts_until_its_lease_has_ended(
-    desk: SpendDesk, monkeypatch: pytest.MonkeyPatch
+    desk: SpendUpkeep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After that the store has it as spent; whoever asks must not take the reservations of others for it."""
     now = 1_000.0
-    monkeypatch.setattr("fastroai.runtime.spend_desk.monotonic", lambda: now)
+    monkeypatch.setattr("fastroai.runtime.spend_upkeep.monotonic", lambda: now)
     desk.add(Holder(claim("stalled", 3, lease=3_600), may_end=False))
     desk.add(Holder(claim("running", 4, lease=3_600)))
     desk.add(Holder(claim("elsewhere", 5, of=account(key="another"), lease=3_600), may_end=False))
@@ -123,7 +123,7 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
     assert desk.held_up(account()) == 0
 
 
-def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendDesk) -> None:
+def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendUpkeep) -> None:
     amounts = [Decimal("1.23456"), Decimal("0.000001")]
     for number, amount in enumerate(amounts):
         desk.add(Holder(claim(f"stalled {number}", amount, lease=3_600), may_end=False))
@@ -136,11 +136,11 @@ def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendDesk) -> Non
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.runtime.spend_desk._FIRST_RETRY", 0.001)
-    monkeypatch.setattr("fastroai.runtime.spend_desk._LONGEST_RETRY", 0.01)
+    monkeypatch.setattr("fastroai.runtime.spend_upkeep._FIRST_RETRY", 0.001)
+    monkeypatch.setattr("fastroai.runtime.spend_upkeep._LONGEST_RETRY", 0.01)
 
 
-async def settle_all(store: Store, desk: SpendDesk, names: Sequence[str], lease: float = 30) -> None:
+async def settle_all(store: Store, desk: SpendUpkeep, names: Sequence[str], lease: float = 30) -> None:
     """Each with a cost of a dollar, once all are reserved and sent."""
     claims = [claim(name, limit=100, lease=lease) for name in names]
     for each in claims:
@@ -152,7 +152,7 @@ async def settle_all(store: Store, desk: SpendDesk, names: Sequence[str], lease:
 
 @pytest.mark.usefixtures("quick_retries")
 async def test_that_the_store_cannot_settle_is_found_out_once_and_all_is_settled_when_it_can(
-    store: Store, desk: SpendDesk
+    store: Store, desk: SpendUpkeep
 ) -> None:
     store.down = 4
     names = [f"claim {number}" for number in range(20)]
@@ -166,7 +166,7 @@ async def test_that_the_store_cannot_settle_is_found_out_once_and_all_is_settled
 
 @pytest.mark.usefixtures("quick_retries")
 async def test_an_error_of_the_stores_own_keeps_no_other_claim_from_being_settled(
-    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+    store: Store, desk: SpendUpkeep, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.down, store.failing = 1_000_000, "b"
     await settle_all(store, desk, "abc")
@@ -177,7 +177,7 @@ async def test_an_error_of_the_stores_own_keeps_no_other_claim_from_being_settle
 
 
 async def test_an_error_of_the_stores_own_is_logged_also_where_nobody_waits(
-    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+    store: Store, desk: SpendUpkeep, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.failing = "b"
     await store.reserve(claim("b"))
@@ -189,7 +189,7 @@ async def test_an_error_of_the_stores_own_is_logged_also_where_nobody_waits(
 
 @pytest.mark.usefixtures("quick_retries")
 async def test_what_cannot_be_settled_for_a_whole_lease_is_given_up_with_an_error(
-    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+    store: Store, desk: SpendUpkeep, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.down = 1_000_000
     await settle_all(store, desk, "ab", lease=0.01)
@@ -203,7 +203,7 @@ async def test_what_cannot_be_settled_for_a_whole_lease_is_given_up_with_an_erro
 # --- processes that are dead ---
 
 
-async def test_only_the_leases_of_the_dead_are_ended(store: Store, desk: SpendDesk) -> None:
+async def test_only_the_leases_of_the_dead_are_ended(store: Store, desk: SpendUpkeep) -> None:
     dead = new_owner()
     release_owner(dead)
     elsewhere = dead.replace(" (", " (elsewhere:")

@@ -1,4 +1,8 @@
-"""Types of the agent's arguments: those that PydanticAI does not export, and the options of a call."""
+"""The options of agents' calls and tools, and types of their values that PydanticAI does not export.
+
+The options of a call travel as one value. A new run option of PydanticAI is a line here, and one in the
+docstring of `FastroAgent.run`.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,8 @@ from pydantic_ai import (
 )
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.agent.abstract import AgentMetadata
-from pydantic_ai.messages import InstructionPart
+from pydantic_ai.messages import InstructionPart, UserContent
 from pydantic_ai.models import Model
-from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import (
     AgentDepsT,
     ArgsValidatorFunc,
@@ -34,7 +37,6 @@ from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from typing_extensions import TypedDict, TypeVar
 
-from fastroai.calls.call import Prompt
 from fastroai.records import Duration
 from fastroai.usage import BudgetLike
 
@@ -58,30 +60,40 @@ Workspace: TypeAlias = WorkspaceBackend | WorkspaceRef | Literal["new"] | None
 """Values of `workspace=`."""
 
 
-class CallOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword arguments that every way to run an agent takes; `FastroAgent.run` describes each."""
+class RequestOptions(TypedDict, Generic[DepsT], total=False):
+    """The options of PydanticAI that shape the requests of a call; estimates take them, too."""
 
-    message: Prompt
-    conversation: Conversation | None
-    deferred_tool_results: DeferredToolResults | None
-    conversation_id: str | None
-    run_id: str | None
     model: Model | str | None
     instructions: Instructions[DepsT]
     model_settings: AgentModelSettings[DepsT] | None
     usage_limits: UsageLimits | None
-    cancellation_token: CancellationToken | None
-    timeout: Duration | None
-    usage: RunUsage | None
-    metadata: AgentMetadata[DepsT] | None
     retries: int | AgentRetries | None
     toolsets: Sequence[AbstractToolset[DepsT]] | None
     capabilities: Sequence[AgentCapability[DepsT]] | None
+
+
+class PassedOptions(RequestOptions[DepsT], total=False):
+    """The options that are passed on to PydanticAI's run methods as they are."""
+
+    conversation: Conversation | None
+    deferred_tool_results: DeferredToolResults | None
+    conversation_id: str | None
+    run_id: str | None
+    cancellation_token: CancellationToken | None
+    usage: RunUsage | None
+    metadata: AgentMetadata[DepsT] | None
     workspace: Workspace
     spec: dict[str, Any] | AgentSpec | None
+
+
+class CallOptions(PassedOptions[DepsT], total=False):
+    """The keyword arguments that every way to run an agent takes; `FastroAgent.run` describes each."""
+
+    message: str | Sequence[UserContent] | None
+    timeout: Duration | None
     cost_budget: int | None
     budget: BudgetLike | None
-    tags: Collection[str]
+    tags: Collection[str] | None
     tenant: str | None
     request_retries: int | None
 
@@ -90,12 +102,6 @@ class RunOptions(CallOptions[DepsT], total=False):
     """The keyword arguments of `run` and `run_sync`."""
 
     event_stream_handler: EventStreamHandler[DepsT] | None
-
-
-class StreamOptions(CallOptions[DepsT], total=False):
-    """The keyword arguments of `run_stream` and `run_stream_events`, the output type included."""
-
-    output_type: OutputSpec[Any] | None
 
 
 class ToolOptions(TypedDict, Generic[DepsT], total=False):

@@ -11,7 +11,7 @@ import platformdirs
 import pytest
 
 from fastroai.errors import ConfigurationError
-from fastroai.workflows.server.home import home_store, private_file, sealing_key
+from fastroai.workflows.server.user_files import private_file, sealing_key, user_store
 
 
 def mode(path: str | Path) -> int:
@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_own_store_is_a_file_that_only_its_user_can_read(home: Path) -> None:
     before = os.umask(0)
     try:
-        assert home_store() == str(home / "workflows.db")
+        assert user_store() == str(home / "workflows.db")
     finally:
         os.umask(before)
     assert (mode(home), mode(home / "workflows.db")) == (0o700, 0o600)
@@ -36,13 +36,13 @@ def test_the_own_store_is_a_file_that_only_its_user_can_read(home: Path) -> None
 
 def test_a_folder_of_data_that_others_could_read_is_closed_to_them(home: Path) -> None:
     home.mkdir(mode=0o755)
-    home_store()
+    user_store()
     assert mode(home) == 0o700
 
 
 def test_a_store_that_is_there_stays_as_it_is(home: Path) -> None:
-    Path(home_store()).write_text("runs")
-    assert Path(home_store()).read_text() == "runs"
+    Path(user_store()).write_text("runs")
+    assert Path(user_store()).read_text() == "runs"
 
 
 def test_a_place_that_cannot_be_written_is_told_with_the_option_for_another_one(
