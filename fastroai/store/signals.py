@@ -49,11 +49,13 @@ async def heeding_signals(
     """Call `heed` once with each signal to a run, except for those up to revision `after`."""
     key, heeded = signal_key(header), _Heeded(heed, after)
     watch = _Watch.of(store)
-    watch.runs[key] = heeded
+    watch.runs.setdefault(key, []).append(heeded)
     try:
         yield
     finally:
-        del watch.runs[key]
+        watch.runs[key].remove(heeded)
+        if not watch.runs[key]:
+            del watch.runs[key]
         if not watch.runs:
             await watch.end()
         if heeded.revision:
@@ -61,7 +63,7 @@ async def heeding_signals(
                 await store.delete(key)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Heeded:
     """A run whose signals are heeded."""
 
@@ -83,8 +85,8 @@ class _Watch:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self.runs: dict[str, _Heeded] = {}
-        """The runs, by the keys of their signals."""
+        self.runs: dict[str, list[_Heeded]] = {}
+        """The runs, by the keys of their signals. A run that was taken over here is there twice."""
         # Of no context: what a run keeps in its own would stay as long as any run of the store goes on.
         self._task = asyncio.get_running_loop().create_task(self._look_again_and_again(), context=Context())
 
@@ -110,7 +112,7 @@ class _Watch:
                 await asyncio.sleep(EVERY)
                 try:
                     async for found in keys_with(self._store, SIGNALS):
-                        if (heeded := self.runs.get(found.key)) is not None:
+                        for heeded in self.runs.get(found.key, ()):
                             heeded.take_in(found)
                 except Exception as error:  # a store can be the user's, and raise anything
                     logger.warning("signals to %d runs could not be read: %s", len(self.runs), error)

@@ -539,10 +539,10 @@ SCRIPT = """
 import asyncio, sys
 from support.agents import paid_agent
 from fastroai import SpendLimit
-from fastroai.runtime import spend_desk
+from fastroai.runtime import spend_upkeep
 from fastroai.store import SQLiteSpendStore
 
-spend_desk._SECONDS_AT_EXIT = 300  # a busy machine may take longer than the few seconds
+spend_upkeep._SECONDS_AT_EXIT = 300  # a busy machine may take longer than the few seconds
 limit = SpendLimit(usd=1, window="total", store=SQLiteSpendStore(sys.argv[1], timeout=300))
 
 async def main():

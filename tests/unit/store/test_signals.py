@@ -131,6 +131,16 @@ async def test_many_runs_of_a_store_are_looked_at_together() -> None:
     assert_no_task_is_left()
 
 
+async def test_a_run_that_was_taken_over_in_the_process_is_heeded_by_both_until_each_ends() -> None:
+    store, first, second = Watched(), Heard(), Heard()
+    async with heeding_signals(store, RUN, first):
+        async with heeding_signals(store, RUN, second):
+            await send_signal(store, RUN, "pause")
+            assert await first.next() == await second.next() == ["pause"]
+        assert len(signals._watches) == 1
+    assert not signals._watches
+
+
 class Overtaken(MemoryRunStore):
     """Somebody else writes between a look and the write that follows, once."""
 
