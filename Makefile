@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 # Of `make test-versions`: the oldest PydanticAI that FastroAI supports, one between, and the newest on the index.
 PYDANTIC_AIS := 2.62 2.64 newest
 MONEY := tests/versions tests/unit/usage tests/unit/agent tests/behaviour/accounting tests/behaviour/agent tests/behaviour/budgets
-# Three for two cores: some tests wait, for processes and clocks, and others compute meanwhile.
-WORKERS := $(shell $(PYTHON) -c "import os; print((3 * os.cpu_count() + 1) // 2)")
+WORKERS := auto
 # Minutes that `make test` takes on 2 cores. It says so until it has been green here once, then what it took.
 TEST_MINUTES := 20
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
@@ -55,10 +54,10 @@ quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the 
 	@$(MAKE) --no-print-directory --jobs=2 single check
 
 single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
-	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=quick -m 'not slow' tests/unit
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
 
 core: $(VENV)/test.stamp ## the quick tests of runs, stores, pipelines and graphs
-	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=quick -m 'not slow' $(CORE:%=tests/unit/%)
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' $(CORE:%=tests/unit/%)
 
 check: lint types types-pyright ## formatting, lint, types, import layers
 
@@ -75,11 +74,11 @@ types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 unit: $(VENV)/dev.stamp ## the tests
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n auto
 
 coverage: $(VENV)/dev.stamp ## the tests with branch coverage, which takes twice as long
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -q -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -134,20 +133,20 @@ stress: $(VENV)/dev.stamp ## the tests of time, threads and processes 20 times, 
 	$(BIN)/python tests/stress.py --times $(or $(TIMES),20) --busy $(or $(BUSY),0) $(TESTS)
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and at random; workflow servers after every call; TIMES=2 for twice as many
-	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n $(WORKERS)
+	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability/test_kill_sweep.py tests/workflows -o timeout=0 -q -n auto
 
 faults: $(VENV)/dev.stamp ## runs whose store fails at every call, in every way, and hosts cut off from theirs at every write
-	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n $(WORKERS) \
+	FASTROAI_FAULTS=1 $(BIN)/python -m pytest -o timeout=0 -q -n auto \
 		tests/durability/test_faults_at_every_call.py tests/durability/test_partitions.py
 
 chaos: $(VENV)/dev.stamp ## agents of all kinds at once with faults and cancellations, under budgets: 60 seeds; SEEDS=500 for more
-	FASTROAI_CHAOS=$(or $(SEEDS),60) $(BIN)/python -m pytest tests/behaviour/budgets/test_chaos.py -q -n $(WORKERS) -rP
+	FASTROAI_CHAOS=$(or $(SEEDS),60) $(BIN)/python -m pytest tests/behaviour/budgets/test_chaos.py -q -n auto -rP
 
 endurance: $(VENV)/dev.stamp ## an hour of 100 runs a second, which must leave nothing behind; MINUTES=5 RATE=50 for less
 	$(BIN)/python tests/durability/endurance.py $(or $(MINUTES),60) $(or $(RATE),100) $(or $(PROCESSES),$(shell nproc))
 
 promises: $(VENV)/dev.stamp ## the tests that docs/guides/promises.md names, and the suite of stores
-	$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit/store/test_run_stores.py \
+	$(BIN)/python -m pytest -q -n auto tests/unit/store/test_run_stores.py \
 		$$(grep -oh 'tests/[a-z_0-9/]*\.py::test_[a-z_0-9]*' docs/guides/promises.md | sort -u)
 
 record: $(VENV)/dev.stamp ## record the runs of the current format of stores anew (tests/recorded); never after its release
