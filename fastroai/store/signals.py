@@ -88,7 +88,7 @@ class _Watch:
         self.runs: dict[str, list[_Heeded]] = {}
         """The runs, by the keys of their signals. A run that was taken over here is there twice."""
         # Of no context: what a run keeps in its own would stay as long as any run of the store goes on.
-        self._task = asyncio.get_running_loop().create_task(self._look_again_and_again(), context=Context())
+        self._task = asyncio.get_running_loop().create_task(self._look(), context=Context())
 
     @classmethod
     def of(cls, store: RunStore) -> _Watch:
@@ -98,15 +98,21 @@ class _Watch:
             _watches[key] = cls(store)
         return _watches[key]
 
+    def _leave(self) -> None:
+        """Let the next run of the store have a watch of its own, if it has none yet."""
+        key = id(self._store), asyncio.get_running_loop()
+        if _watches.get(key) is self:
+            del _watches[key]
+
     async def end(self) -> None:
         """End with the last run."""
         # Imported here: the command line deletes signals, and does not load all of the runtime for it.
         from fastroai.runtime.tasks import end_task
 
-        _watches.pop((id(self._store), asyncio.get_running_loop()), None)
+        self._leave()
         await end_task(self._task)
 
-    async def _look_again_and_again(self) -> None:
+    async def _look(self) -> None:
         try:
             while True:
                 await asyncio.sleep(EVERY)
@@ -115,9 +121,9 @@ class _Watch:
                         for heeded in self.runs.get(found.key, ()):
                             heeded.take_in(found)
                 except Exception as error:  # a store can be the user's, and raise anything
-                    logger.warning("signals to %d runs could not be read: %s", len(self.runs), error)
+                    logger.warning("signals to runs could not be read: %s", error)
         finally:
-            _watches.pop((id(self._store), asyncio.get_running_loop()), None)
+            self._leave()
 
 
 _watches: Final[dict[tuple[int, asyncio.AbstractEventLoop], _Watch]] = {}

@@ -103,7 +103,7 @@ async def test_a_store_that_fails_for_a_while_is_asked_again(caplog: pytest.LogC
         store.fails = False
         await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
-    assert "signals to 1 runs could not be read: " in caplog.text
+    assert "signals to runs could not be read: " in caplog.text
 
 
 async def test_words_that_are_no_signals_are_passed_over() -> None:
@@ -138,6 +138,21 @@ async def test_a_run_that_was_taken_over_in_the_process_is_heeded_by_both_until_
             await send_signal(store, RUN, "pause")
             assert await first.next() == await second.next() == ["pause"]
         assert len(signals._watches) == 1
+    assert not signals._watches
+
+
+async def test_a_run_that_begins_while_the_last_one_ends_is_looked_at_with_those_after_it() -> None:
+    """The end of the first look took the second one out of the register, so that a third began."""
+    store, second, third = Watched(), Heard(), Heard()
+    async with AsyncExitStack() as later:
+        async with heeding_signals(store, RUN, Heard()):
+            await store.looked_at(1)
+            ending = asyncio.ensure_future(signals._watches[id(store), asyncio.get_running_loop()].end())
+            await asyncio.sleep(0)
+            await later.enter_async_context(heeding_signals(store, replace(RUN, run_id="r2"), second))
+            await ending
+        await later.enter_async_context(heeding_signals(store, replace(RUN, run_id="r3"), third))
+        assert [len(watch.runs) for watch in signals._watches.values()] == [2]
     assert not signals._watches
 
 
