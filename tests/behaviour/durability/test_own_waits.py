@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from fastroai import Pipeline, PipelineConfig, RunHistory, SQLiteRunStore, StepConfig, StepContext, step
 from fastroai.cli.app import app
 from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable, StepExecutionError
+from fastroai.human import Awaited, StepWait
 from fastroai.pipelines import WaitEnded
 from fastroai.store import MemoryRunStore
 
@@ -235,3 +236,20 @@ async def test_the_text_of_a_file_goes_through_the_codec(tmp_path: Path) -> None
     assert (await woken(door, store)).output == "A SECRET"
     for found in await store.list(""):
         assert b"secret" not in b"".join((await store.read(found.key)).values).lower(), found.key
+
+
+async def test_a_look_that_gives_the_value_itself_is_told_how_to_end_the_wait() -> None:
+    class Given(Awaited[str]):
+        what = "gift"
+
+        async def look(self, wait: StepWait) -> WaitEnded | None:
+            return "here it is"  # type: ignore[return-value]
+
+    @step(retries=0)
+    async def receive(ctx: StepContext) -> str:
+        return await ctx.wait_for(Given())
+
+    with pytest.raises(StepExecutionError) as failed:
+        await Pipeline("p", {"receive": receive}).execute(store=MemoryRunStore())
+    assert isinstance(failed.value.__cause__, ConfigurationError)
+    assert "Given.look='here it is': expected wait.over(value) when the wait is over" in str(failed.value)
