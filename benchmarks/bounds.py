@@ -19,8 +19,9 @@ from support.traffic import KINDS, Exchange, openai_input_tokens, traffic
 
 from benchmarks.measure import Row, medians
 from benchmarks.startup import run_python
-from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenizers
-from fastroai.usage.bounds import prepare_bound
+from fastroai.usage import CostCalculator, RequestBound, request_bound
+from fastroai.usage.bounding import tokenizers
+from fastroai.usage.bounding.bounds import prepare_bound
 
 CALCULATOR = CostCalculator()
 AIM = 1.6
@@ -162,7 +163,7 @@ def _shown(seconds: float) -> str:
 
 
 async def _loading() -> float:
-    start = "from fastroai.usage.tokenizers import tokenizer_of"
+    start = "from fastroai.usage.bounding.tokenizers import tokenizer_of"
     took = await medians(
         {
             "without": lambda: run_python(start),

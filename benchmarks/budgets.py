@@ -40,9 +40,9 @@ from fastroai.runtime import BudgetScope, Scope, admit, budget_scope
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.usage import Budget, CostCalculator, RequestBound, SpendLimit
 from fastroai.usage.budget import ModelFallback
-from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import limits_of
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 AIM_SECONDS = 30e-6
 """For a request under five budgets."""

@@ -20,7 +20,7 @@ from benchmarks.measure import Row, medians, seconds
 from benchmarks.pipelines import chain
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
-from fastroai.store.journal import Durability
+from fastroai.store.record.journal import Durability
 
 STEPS = 300
 """In one run, one after the other, each of which does nothing."""

@@ -51,10 +51,10 @@ from support.traffic import Exchange, openai_input_tokens
 
 from benchmarks.measure import Row
 from fastroai.agent import Metered
-from fastroai.agent.request_terms import Terms
+from fastroai.agent.requests.request_terms import Terms
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
-from fastroai.usage.bounds import most_by_count, parts_of_input
-from fastroai.usage.tokenizers import tokenizer_of
+from fastroai.usage.bounding.bounds import most_by_count, parts_of_input
+from fastroai.usage.bounding.tokenizers import tokenizer_of
 
 CALCULATOR = CostCalculator()
 ANSWERS = (100, 300)
@@ -267,7 +267,7 @@ PDF = BinaryContent(_pdf(PAGES), media_type="application/pdf")
 
 async def table() -> AsyncIterator[tuple[Case, Needed]]:
     """Yield each request with what it needs."""
-    from fastroai.usage.pdf_sizes import PDF_SIZES
+    from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 
     tokenizer_of("gpt-5-mini")  # loaded
     PDF_SIZES.prepare(PDF.data)

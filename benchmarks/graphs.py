@@ -26,7 +26,7 @@ from benchmarks.pipelines import adding, bare_add
 from fastroai.graphs import Edge, Graph, GraphResult, Node, Send
 from fastroai.steps import PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, SQLiteRunStore
-from fastroai.store.journal import Durability
+from fastroai.store.record.journal import Durability
 
 PEERS = ("LangGraph", "LangGraph with InMemorySaver", "pydantic-graph")
 HALF = 0.5

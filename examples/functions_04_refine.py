@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from fastroai import Budget, contract, infer, refine, run
-from fastroai.errors import ConvergenceFailure
+from fastroai.functions import ConvergenceFailure
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer().start()  # offline

@@ -36,9 +36,9 @@ RENAMED: Final[Mapping[str, str]] = {
     "TraceEvent": "fastroai.store.RunTrace.events_for(step_id)",
     # Stratum
     "StratumError": "FastroAIError",
-    "StratumCompileError": "fastroai.errors.CompileError",
+    "StratumCompileError": "fastroai.functions.CompileError",
     "StratumWarning": "fastroai.errors.FastroAIWarning",
-    "HITLTimeoutError": "fastroai.errors.HumanTimeoutError",
+    "HITLTimeoutError": "fastroai.functions.HumanTimeoutError",
     "TraceRecord": "fastroai.functions.CallRecord",
     "quorum": "infer(quorum=…)",
     "all_records": "fastroai.functions.call_records()",

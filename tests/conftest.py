@@ -27,15 +27,15 @@ from fastroai.pipelines.replay import Orchestrated, Orchestration, first_diverge
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.machine import Decision, Told
 from fastroai.runs.nesting import NestedStep
+from fastroai.runs.running.machine import Decision, Told
+from fastroai.runtime.budgets.ledger import Account
 from fastroai.runtime.facts import NOWHERE, Fact, RunFinished, RunStarted, StepFinished
-from fastroai.runtime.ledger import Account
-from fastroai.store.entries import entry_in_store, entry_to_store, located
-from fastroai.store.log import Log
-from fastroai.store.trace import RunTrace
-from fastroai.store.values import value_to_json
-from fastroai.usage.known_inputs import KnownInputs
+from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.entries import entry_in_store, entry_to_store, located
+from fastroai.store.record.log import Log
+from fastroai.store.record.values import value_to_json
+from fastroai.usage.bounding.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
@@ -85,7 +85,7 @@ def interrupts() -> None:
 @pytest.fixture(autouse=True)
 def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test's providers reported for inputs bounds no request of another test."""
-    monkeypatch.setattr("fastroai.usage.bounds.KNOWN_INPUTS", KnownInputs())
+    monkeypatch.setattr("fastroai.usage.bounding.bounds.KNOWN_INPUTS", KnownInputs())
 
 
 class RecordedMachine(PipelineMachine):

@@ -6,7 +6,7 @@ from fastroai.agent.deferred import AskPeople
 from fastroai.agent.hooks import AfterDispatch as AfterDispatch
 from fastroai.agent.hooks import BeforeDispatch as BeforeDispatch
 from fastroai.agent.hooks import Dispatch
-from fastroai.agent.metering import Metered
+from fastroai.agent.requests.metering import Metered
 from fastroai.agent.step import AgentStep, AgentStepWrapper
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import ChatStream, EventStream, ResponseEvent

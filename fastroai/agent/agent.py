@@ -33,12 +33,12 @@ from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
-from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
-from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
-from fastroai.agent.probe import fingerprint_call
+from fastroai.agent.quotes.estimate import estimate_call
+from fastroai.agent.quotes.probe import fingerprint_call
+from fastroai.agent.requests.metering import Metered
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, Prompt

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fastroai.agent.meter import Meter
+from fastroai.agent.requests.meter import Meter
 from fastroai.human.asking import is_halt
 from fastroai.runtime import (
     Charge,
@@ -16,13 +16,13 @@ from fastroai.runtime import (
     RetryPolicies,
     Scope,
 )
-from fastroai.runtime.tasks import end_task
+from fastroai.runtime.concurrency.tasks import end_task
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.messages import ModelMessage
 
-    from fastroai.agent.replay import CallOnRecord
+    from fastroai.agent.requests.replay import CallOnRecord
 
 
 class ToolCallsBeside:

@@ -6,8 +6,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCall
 from pydantic_ai.models import Model
 
 from fastroai.records import Tokens
-from fastroai.usage.bought import cached_tokens
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS, has_ended
+from fastroai.usage.prices.bought import cached_tokens
 
 
 def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:

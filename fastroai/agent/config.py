@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from fastroai.errors import ConfigurationError
 from fastroai.other_names import by_name, other_names
 from fastroai.records import Duration
-from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_timeout
-from fastroai.runtime.provider_limits import check_provider_limits
+from fastroai.runtime.providers.circuit_breaker import check_circuit_breaker
+from fastroai.runtime.providers.provider_limits import check_provider_limits
 from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:

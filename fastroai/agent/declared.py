@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from fastroai.calls.call import AgentCall
 from fastroai.errors import UnknownModelError
 from fastroai.pydantic_ai_private import declared_by, template_of
-from fastroai.store.declarations import digest
+from fastroai.store.record.declarations import digest
 from fastroai.usage import model_reference
 
 _MOST_KNOWN: Final = 64

@@ -30,27 +30,27 @@ from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.declared import AgentDeclaration, has_history, inputs_of
 from fastroai.agent.hooks import Dispatch, call_hook
-from fastroai.agent.learned import PastCalls
-from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
-from fastroai.agent.replay import CallOnRecord, count_agent_call, note_end_of_call
+from fastroai.agent.quotes.learned import PastCalls
+from fastroai.agent.requests.metering import Metered
+from fastroai.agent.requests.replay import CallOnRecord, count_agent_call, note_end_of_call
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming
 from fastroai.errors import BudgetExceeded, CallChangedError, StoppedRun
 from fastroai.records import in_seconds
 from fastroai.runtime import Clock, Scope, Send, current_scope
+from fastroai.runtime.budgets.ledger import Account
+from fastroai.runtime.concurrency.flow import Flow, current_flow, read_by_this_task
+from fastroai.runtime.concurrency.threads import WorkerThreads
 from fastroai.runtime.facts import Asks, FailedAgentCall
-from fastroai.runtime.failures import note_agent_call
-from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
-from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
+from fastroai.runtime.retrying.failures import note_agent_call
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.spans import span_of
-from fastroai.runtime.threads import WorkerThreads
-from fastroai.store.log import log_of, run_of
-from fastroai.store.memo import agent_call_key
+from fastroai.store.record.log import log_of, run_of
+from fastroai.store.record.memo import agent_call_key
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage.limits import Limits, together
 

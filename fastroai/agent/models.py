@@ -19,11 +19,11 @@ from pydantic_ai.settings import ModelSettings
 
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES
 from fastroai.agent.one_time import outside_of_time_limits
-from fastroai.agent.wire import watch_from_now_on
+from fastroai.agent.requests.wire import watch_from_now_on
 from fastroai.errors import MissingExtraError
 from fastroai.forks import in_forked_process
-from fastroai.runtime.threads import run_in_thread
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.concurrency.threads import run_in_thread
+from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.usage import model_reference
 
 _THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")

@@ -15,8 +15,8 @@ from pydantic_ai.models import Model
 
 from fastroai.forks import in_forked_process
 from fastroai.runtime import current_scope
-from fastroai.usage.hosts import Host
-from fastroai.usage.tokenizers import in_bounding_thread, is_loaded, tokenizer_of
+from fastroai.usage.bounding.tokenizers import in_bounding_thread, is_loaded, tokenizer_of
+from fastroai.usage.prices.hosts import Host
 
 logger: Final = logging.getLogger("fastroai.agent")
 

@@ -27,7 +27,7 @@ from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
-from fastroai.runtime.tasks import end_task
+from fastroai.runtime.concurrency.tasks import end_task
 
 ItemT = TypeVar("ItemT")
 

@@ -20,7 +20,7 @@ from fastroai.plain_text import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fastroai.usage.spend_store import SpendAdjustment, SpendStatus, Window
+    from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus, Window
 
 AS_IN_CODE = "default"
 """The argument of `spend set` that returns a limit to the amount in code."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fastroai.cli.places import default_place
 from fastroai.cli.targets import codec_at, existing_place
-from fastroai.store.history import RunHistory
+from fastroai.store.backends.run_offloading import OffloadingRunStore
 from fastroai.store.opening import kind_and_place, open_payload_store, open_run_store
-from fastroai.store.run_offloading import OffloadingRunStore
+from fastroai.store.reading.history import RunHistory
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
-    from fastroai.usage.spend_book import SpendBook
+    from fastroai.usage.shared.spend_book import SpendBook
 
 
 @asynccontextmanager
@@ -60,8 +60,8 @@ async def opened_history(place: str, codec: str | None = None) -> AsyncGenerator
 @asynccontextmanager
 async def opened_book(place: str) -> AsyncGenerator[SpendBook]:
     """Open the spend limits of the store that `--store` names."""
-    from fastroai.store.spend_stores import open_spend_store
-    from fastroai.usage.spend_book import SpendBook
+    from fastroai.store.shared_spending.spend_stores import open_spend_store
+    from fastroai.usage.shared.spend_book import SpendBook
 
     store = open_spend_store(existing_place(place))
     try:

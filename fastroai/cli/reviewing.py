@@ -18,8 +18,8 @@ from fastroai.cli.text import local
 from fastroai.human import Inbox, send_message
 from fastroai.human.console import takes_text
 from fastroai.plain_text import plain
-from fastroai.store.history import RunHistory
 from fastroai.store.open_questions import Question
+from fastroai.store.reading.history import RunHistory
 
 
 @asynccontextmanager

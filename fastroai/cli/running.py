@@ -17,7 +17,7 @@ from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
 from fastroai.errors import ConfigurationError, FastroAIError, FlowStopped
 from fastroai.plain_text import plain, plain_json
-from fastroai.store.history import RunHistory
+from fastroai.store.reading.history import RunHistory
 from fastroai.store.run_store import RunStore
 
 

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 if TYPE_CHECKING:
     from fastroai.runtime.facts import FailureFacts
-    from fastroai.store.conversations import AgentConversation
-    from fastroai.store.history import RunSummary
     from fastroai.store.open_questions import Question
-    from fastroai.store.step_summaries import StepSummary
-    from fastroai.store.trace_diff import Difference
+    from fastroai.store.reading.history import RunSummary
+    from fastroai.store.reading.step_summaries import StepSummary
+    from fastroai.store.reading.trace_diff import Difference
+    from fastroai.store.record.conversations import AgentConversation
 
 
 def run_shape(run: RunSummary) -> dict[str, JsonValue]:

@@ -11,9 +11,10 @@ from pydantic import JsonValue
 from fastroai.cli.exits import FAILED, NOT_FOUND, OK, complain
 from fastroai.cli.reading import print_json
 from fastroai.drawing import mermaid, svg
-from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError, nearest_hint
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.plain_text import plain
 from fastroai.workflows.answers import DeclaredField
+from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.catalog import CatalogEntry, find_specs
 from fastroai.workflows.spec.document import WorkflowSpec
 from fastroai.workflows.spec.drawing import draw_flow

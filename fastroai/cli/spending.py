@@ -16,10 +16,10 @@ from fastroai.cli.reading import print_json
 from fastroai.cli.targets import age
 from fastroai.errors import ConfigurationError
 from fastroai.store.clock import ago
-from fastroai.usage.report_data import inert
+from fastroai.usage.reports.report_data import inert
 
 if TYPE_CHECKING:
-    from fastroai.store.spending import Dimension, SpendingRow
+    from fastroai.store.reading.spending import Dimension, SpendingRow
 
 _FORMATS: Final = ("table", "json", "csv")
 
@@ -37,7 +37,7 @@ async def report(store: str, by: str, since: str | None, until: str | None, form
         print_json([_shape(row, dimensions) for row in rows])
     elif form == "csv":
         from fastroai.records import Usage
-        from fastroai.store.spending import SpendingRow
+        from fastroai.store.reading.spending import SpendingRow
 
         headings = _shape(SpendingRow(usage=Usage()), dimensions)
         write_csv(headings, [_shape(row, dimensions) for row in rows])

@@ -15,12 +15,12 @@ from fastroai.cli.text import cost, dollars, local, took
 from fastroai.plain_text import plain
 
 if TYPE_CHECKING:
-    from fastroai.store.history import RunSummary
     from fastroai.store.open_questions import Question
-    from fastroai.store.spending import SpendingRow
-    from fastroai.store.step_summaries import StepSummary
-    from fastroai.store.trace import RunTrace
-    from fastroai.usage.spend_store import SpendAdjustment, SpendStatus
+    from fastroai.store.reading.history import RunSummary
+    from fastroai.store.reading.spending import SpendingRow
+    from fastroai.store.reading.step_summaries import StepSummary
+    from fastroai.store.reading.trace import RunTrace
+    from fastroai.usage.shared.spend_store import SpendAdjustment, SpendStatus
 
 _COLORS: Final = {
     "finished": "green",

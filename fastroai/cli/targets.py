@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, nearest_hint
 
 if TYPE_CHECKING:
-    from fastroai.store.payloads import PayloadCodec
+    from fastroai.store.record.payloads import PayloadCodec
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -67,7 +67,7 @@ def codec_at(target: str | None) -> PayloadCodec | None:
     """
     if target is None:
         return None
-    from fastroai.store.payloads import PayloadCodec
+    from fastroai.store.record.payloads import PayloadCodec
 
     found = import_target("--codec", target)
     if isinstance(found, type) or not isinstance(found, PayloadCodec):

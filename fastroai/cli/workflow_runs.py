@@ -18,14 +18,15 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.running import made_by
 from fastroai.cli.targets import codec_at, import_target, json_object, json_value
-from fastroai.errors import ConfigurationError, RunNotFound, WorkflowValidationError, nearest_hint
+from fastroai.errors import ConfigurationError, RunNotFound, nearest_hint
 from fastroai.plain_text import plain, plain_json
 from fastroai.runs.openings import OnExisting
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
-from fastroai.store.as_json import as_json as in_json
-from fastroai.store.history import RunHistory
 from fastroai.store.opening import shown_place
+from fastroai.store.reading.as_json import as_json as in_json
+from fastroai.store.reading.history import RunHistory
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.result import WorkflowResult
 from fastroai.workflows.spec.document import FieldSpec
 from fastroai.workflows.workflow import Workflow

@@ -5,20 +5,8 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.errors import CompileError as CompileError
-    from fastroai.errors import ConsensusFailure as ConsensusFailure
-    from fastroai.errors import ConvergenceFailure as ConvergenceFailure
-    from fastroai.errors import FailedAttempt as FailedAttempt
     from fastroai.errors import FastroAIWarning as FastroAIWarning
-    from fastroai.errors import FlowDiverged as FlowDiverged
     from fastroai.errors import FlowStopped as FlowStopped
-    from fastroai.errors import HumanTimeoutError as HumanTimeoutError
-    from fastroai.errors import ParallelFailed as ParallelFailed
-    from fastroai.errors import ParallelValidationFailed as ParallelValidationFailed
-    from fastroai.errors import ParseFailure as ParseFailure
-    from fastroai.errors import PostconditionFailed as PostconditionFailed
-    from fastroai.errors import PreconditionFailed as PreconditionFailed
-    from fastroai.errors import StabilityAssertionError as StabilityAssertionError
     from fastroai.functions.calling import KeptCall as KeptCall
     from fastroai.functions.calling import call_records as call_records
     from fastroai.functions.computing import ComputeFunction as ComputeFunction
@@ -28,27 +16,39 @@ if TYPE_CHECKING:
     from fastroai.functions.configuring import configure as configure
     from fastroai.functions.configuring import configured as configured
     from fastroai.functions.configuring import reset as reset
-    from fastroai.functions.contracts import contract as contract
-    from fastroai.functions.debating import debate as debate
-    from fastroai.functions.flows import Flow as Flow
-    from fastroai.functions.flows import flow as flow
+    from fastroai.functions.declaring.contracts import contract as contract
+    from fastroai.functions.declaring.opacity import opaque as opaque
+    from fastroai.functions.declaring.schemas import hash_of as hash_of
+    from fastroai.functions.declaring.schemas import schema_of as schema_of
+    from fastroai.functions.errors import CompileError as CompileError
+    from fastroai.functions.errors import ConsensusFailure as ConsensusFailure
+    from fastroai.functions.errors import ConvergenceFailure as ConvergenceFailure
+    from fastroai.functions.errors import FailedAttempt as FailedAttempt
+    from fastroai.functions.errors import FlowDiverged as FlowDiverged
+    from fastroai.functions.errors import HumanTimeoutError as HumanTimeoutError
+    from fastroai.functions.errors import ParallelFailed as ParallelFailed
+    from fastroai.functions.errors import ParallelValidationFailed as ParallelValidationFailed
+    from fastroai.functions.errors import ParseFailure as ParseFailure
+    from fastroai.functions.errors import PostconditionFailed as PostconditionFailed
+    from fastroai.functions.errors import PreconditionFailed as PreconditionFailed
+    from fastroai.functions.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.flow_runs.flows import Flow as Flow
+    from fastroai.functions.flow_runs.flows import flow as flow
+    from fastroai.functions.flow_runs.people import HumanDecision as HumanDecision
+    from fastroai.functions.flow_runs.people import HumanReviewContext as HumanReviewContext
+    from fastroai.functions.flow_runs.people import await_human as await_human
     from fastroai.functions.function import Function as Function
     from fastroai.functions.inferring import InferFunction as InferFunction
     from fastroai.functions.inferring import infer as infer
-    from fastroai.functions.opacity import opaque as opaque
-    from fastroai.functions.people import HumanDecision as HumanDecision
-    from fastroai.functions.people import HumanReviewContext as HumanReviewContext
-    from fastroai.functions.people import await_human as await_human
-    from fastroai.functions.probabilistic import Probabilistic as Probabilistic
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
     from fastroai.functions.refining import refine as refine
     from fastroai.functions.running import run as run
-    from fastroai.functions.schemas import hash_of as hash_of
-    from fastroai.functions.schemas import schema_of as schema_of
-    from fastroai.functions.side_by_side import Failure as Failure
-    from fastroai.functions.side_by_side import Success as Success
-    from fastroai.functions.side_by_side import parallel as parallel
-    from fastroai.functions.side_by_side import race as race
+    from fastroai.functions.several.debating import debate as debate
+    from fastroai.functions.several.probabilistic import Probabilistic as Probabilistic
+    from fastroai.functions.several.side_by_side import Failure as Failure
+    from fastroai.functions.several.side_by_side import Success as Success
+    from fastroai.functions.several.side_by_side import parallel as parallel
+    from fastroai.functions.several.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
     from fastroai.usage import Budget as Budget
 
@@ -56,21 +56,35 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            ".errors": (
+                "CompileError",
+                "ConsensusFailure",
+                "ConvergenceFailure",
+                "FailedAttempt",
+                "FlowDiverged",
+                "HumanTimeoutError",
+                "ParallelFailed",
+                "ParallelValidationFailed",
+                "ParseFailure",
+                "PostconditionFailed",
+                "PreconditionFailed",
+                "StabilityAssertionError",
+            ),
             ".calling": ("call_records",),
             ".computing": ("ComputeFunction", "compute"),
             ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
-            ".contracts": ("contract",),
-            ".debating": ("debate",),
-            ".flows": ("Flow", "flow"),
+            ".declaring.contracts": ("contract",),
+            ".several.debating": ("debate",),
+            ".flow_runs.flows": ("Flow", "flow"),
             ".inferring": ("InferFunction", "infer"),
-            ".opacity": ("opaque",),
-            ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
-            ".probabilistic": ("Probabilistic",),
+            ".declaring.opacity": ("opaque",),
+            ".flow_runs.people": ("HumanDecision", "HumanReviewContext", "await_human"),
+            ".several.probabilistic": ("Probabilistic",),
             ".prompt": ("CompiledPrompt",),
             ".refining": ("refine",),
             ".running": ("run",),
-            ".schemas": ("hash_of", "schema_of"),
-            ".side_by_side": ("Failure", "Success", "parallel", "race"),
+            ".declaring.schemas": ("hash_of", "schema_of"),
+            ".several.side_by_side": ("Failure", "Success", "parallel", "race"),
             "fastroai.records": ("CallRecord",),
         },
         unlisted={

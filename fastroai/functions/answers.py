@@ -11,9 +11,9 @@ from pydantic_ai import StructuredDict
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_core import from_json, to_json
 
-from fastroai.functions.declared import DeclaredType
-from fastroai.functions.opacity import ELIDED, one_line_json, without_opaque
-from fastroai.functions.schemas import DIALECT, schema_of
+from fastroai.functions.declaring.declared import DeclaredType
+from fastroai.functions.declaring.opacity import ELIDED, one_line_json, without_opaque
+from fastroai.functions.declaring.schemas import DIALECT, schema_of
 
 T = TypeVar("T")
 

@@ -16,10 +16,11 @@ from fastroai.agent import FastroAgent
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import BudgetExceeded, FailedAttempt, ParseFailure, PostconditionFailed, records_of
+from fastroai.errors import BudgetExceeded, records_of
 from fastroai.functions.answers import Answer, AnswerType, said_in
 from fastroai.functions.calling import CallDraft
-from fastroai.functions.conditions import Postcondition
+from fastroai.functions.declaring.conditions import Postcondition
+from fastroai.functions.errors import FailedAttempt, ParseFailure, PostconditionFailed
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
 from fastroai.records import RequestRecord
@@ -28,8 +29,8 @@ from fastroai.runtime.facts import Asks
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.durability import tell_not_accepted
-from fastroai.store.declarations import digest
-from fastroai.store.log import run_of
+from fastroai.store.record.declarations import digest
+from fastroai.store.record.log import run_of
 from fastroai.usage import Quote
 
 T = TypeVar("T")

@@ -21,10 +21,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError, RevisionConflict, StoreUnavailable
-from fastroai.functions.flow_run import flow_run_of
+from fastroai.functions.flow_runs.flow_run import flow_run_of
 from fastroai.runtime import Scope
 from fastroai.runtime.options import check_count
-from fastroai.store.run_memory import MemoryRunStore
+from fastroai.store.backends.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, StoredKey
 
 T = TypeVar("T")

@@ -18,24 +18,26 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
     BudgetExceeded,
     CallChangedError,
-    ConsensusFailure,
-    ConvergenceFailure,
-    ParseFailure,
-    PostconditionFailed,
-    PreconditionFailed,
     RunCorrupt,
     TimeLimitExceeded,
     ValueNotStorable,
 )
 from fastroai.functions.configuring import configuration
-from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of
-from fastroai.functions.on_record import CallsOnRecord
+from fastroai.functions.errors import (
+    ConsensusFailure,
+    ConvergenceFailure,
+    ParseFailure,
+    PostconditionFailed,
+    PreconditionFailed,
+)
+from fastroai.functions.flow_runs.flow_run import CallsOfBody, FlowRun, flow_run_of
+from fastroai.functions.flow_runs.on_record import CallsOnRecord
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord, Usage
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope, current_scope
 from fastroai.runtime.facts import CallEnded, FailedAgentCall, FailureFacts
-from fastroai.runtime.failures import leaves, note_agent_call
 from fastroai.runtime.labels import NO_LABELS, Labels, current_row
+from fastroai.runtime.retrying.failures import leaves, note_agent_call
 from fastroai.steps import BaseStep, StepContext
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunData, StepData, scope_of
@@ -43,13 +45,13 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.store.as_json import as_json
-from fastroai.store.changes import call_changed, keeps_answer
-from fastroai.store.declarations import changed_parts
-from fastroai.store.log import log_of, run_of
-from fastroai.store.payloads import seal
-from fastroai.store.runs import DurableRun
-from fastroai.store.values import value_to_json
+from fastroai.store.reading.as_json import as_json
+from fastroai.store.record.changes import call_changed, keeps_answer
+from fastroai.store.record.declarations import changed_parts
+from fastroai.store.record.log import log_of, run_of
+from fastroai.store.record.payloads import seal
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.values import value_to_json
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Generic, Literal, ParamSpec, Protocol, cast, o
 
 from typing_extensions import TypeVar
 
-from fastroai.errors import CompileError, PostconditionFailed
 from fastroai.functions.calling import CallDraft
-from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.schemas import hash_of
+from fastroai.functions.declaring.signature import Signature
+from fastroai.functions.errors import CompileError, PostconditionFailed
 from fastroai.functions.function import Function, plain_function
 from fastroai.functions.pending import Pending
-from fastroai.functions.schemas import hash_of
-from fastroai.functions.signature import Signature
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import in_thread
 from fastroai.usage import BudgetLike

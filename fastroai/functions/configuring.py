@@ -15,13 +15,13 @@ from typing_extensions import TypedDict, Unpack
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink
 from fastroai.records import Duration
+from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.runtime.threads import run_in_thread
-from fastroai.store.adapter import adapt_run_store
+from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.open_questions import Question
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.tracing import Tracer
-from fastroai.usage.tested_version import be_strict_when
+from fastroai.usage.prices.tested_version import be_strict_when
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

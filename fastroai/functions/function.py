@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Final, Generic, Literal, Never, ParamSpec, Typ
 from typing_extensions import TypeVar
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import CompileError, ConfigurationError, ContractViolation, PreconditionFailed
+from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.functions.calling import CallDraft, FunctionCall, kept_records, perform
-from fastroai.functions.conditions import Postcondition, Precondition
+from fastroai.functions.declaring.conditions import Postcondition, Precondition
+from fastroai.functions.declaring.signature import Signature
+from fastroai.functions.errors import CompileError, PreconditionFailed
 from fastroai.functions.pending import Pending
-from fastroai.functions.signature import Signature
 from fastroai.records import CallRecord
 from fastroai.runtime import current_scope
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext

@@ -12,7 +12,7 @@ from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, Answers, key_of
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.prompt import CompiledPrompt
-from fastroai.functions.quorum import Ballot, Quorum, agreed
+from fastroai.functions.several.quorum import Ballot, Quorum, agreed
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.fanout import run_bounded

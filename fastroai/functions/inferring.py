@@ -16,26 +16,33 @@ from fastroai.agent.declared import model_name, settings_as_json
 from fastroai.callers import warn_caller
 from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation, outer_class
-from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning, ScopeClosedError
+from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.answers import AnswerType
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
 from fastroai.functions.calling import CallDraft
-from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.configuring import configuration
-from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
+from fastroai.functions.declaring.conditions import Conditions, OutputConditions, Postcondition, Precondition
+from fastroai.functions.declaring.declaration import (
+    DEFAULT_RETRIES,
+    AnyAgent,
+    AnyTool,
+    Declaration,
+    InferOptions,
+)
+from fastroai.functions.declaring.schemas import hash_of
+from fastroai.functions.declaring.signature import Signature, body_problems
+from fastroai.functions.errors import CompileError
 from fastroai.functions.function import FindArguments, Function, plain_function, without_options
 from fastroai.functions.inference import Inference
-from fastroai.functions.probabilistic import Probabilistic, with_usage
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems, texts_of
 from fastroai.functions.refinement import Refinement
-from fastroai.functions.schemas import hash_of
-from fastroai.functions.signature import Signature, body_problems
+from fastroai.functions.several.probabilistic import Probabilistic, with_usage
 from fastroai.other_names import other_names
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.estimating import OutputNotKnown
-from fastroai.store.declarations import digest
+from fastroai.store.record.declarations import digest
 from fastroai.usage import BudgetLike, Quote
 
 P = ParamSpec("P")

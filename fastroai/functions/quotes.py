@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from fastroai.contracts.brief import brief
-from fastroai.functions.opacity import ELIDED, Opacity, one_line_json, without_opaque
+from fastroai.functions.declaring.opacity import ELIDED, Opacity, one_line_json, without_opaque
 
 _SHORTEST: Final = 12
 """Letters and digits of a quote that cannot be a coincidence. A whole value can be shorter."""

@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from fastroai.errors import ConfigurationError, ConvergenceFailure, FailedAttempt
-from fastroai.functions.conditions import Until
+from fastroai.errors import ConfigurationError
+from fastroai.functions.declaring.conditions import Until
+from fastroai.functions.errors import ConvergenceFailure, FailedAttempt
 from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt
 from fastroai.functions.quotes import Quotes, values_in

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from fastroai.contracts.contract import Condition
-from fastroai.errors import CompileError
-from fastroai.functions.conditions import Feedback, OutputConditions, Until
+from fastroai.functions.declaring.conditions import Feedback, OutputConditions, Until
+from fastroai.functions.declaring.static_checks import call_problems
+from fastroai.functions.errors import CompileError
 from fastroai.functions.function import without_options
 from fastroai.functions.inferring import InferFunction
 from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
-from fastroai.functions.static_checks import call_problems
 
 P = ParamSpec("P")
 T = TypeVar("T")

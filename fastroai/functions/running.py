@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from fastroai.errors import ConfigurationError, RunningLoopError
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.concurrency.wakeup import running_loop
 
 T = TypeVar("T")
 

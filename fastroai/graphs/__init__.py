@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     from fastroai.graphs.agents.judging import Ruling as Ruling
     from fastroai.graphs.agents.judging import Verdict as Verdict
     from fastroai.graphs.conversation.conversation import GraphConversation as GraphConversation
+    from fastroai.graphs.errors import GraphProblem as GraphProblem
+    from fastroai.graphs.errors import GraphStopped as GraphStopped
+    from fastroai.graphs.errors import GraphValidationError as GraphValidationError
+    from fastroai.graphs.errors import JudgeEscalated as JudgeEscalated
+    from fastroai.graphs.errors import JudgeNotSatisfied as JudgeNotSatisfied
+    from fastroai.graphs.errors import MemoryConflict as MemoryConflict
+    from fastroai.graphs.errors import VisitsExhausted as VisitsExhausted
     from fastroai.graphs.facts import BranchTimedOut as BranchTimedOut
     from fastroai.graphs.facts import EdgesResolved as EdgesResolved
     from fastroai.graphs.facts import MessagesAdded as MessagesAdded
@@ -34,6 +41,15 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            ".errors": (
+                "GraphProblem",
+                "GraphStopped",
+                "GraphValidationError",
+                "JudgeEscalated",
+                "JudgeNotSatisfied",
+                "MemoryConflict",
+                "VisitsExhausted",
+            ),
             ".agents.agent_node": ("AgentNode",),
             ".agents.judging": ("Ruling", "Verdict"),
             ".conversation.conversation": ("GraphConversation",),

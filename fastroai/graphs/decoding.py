@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.graphs.facts import EdgesResolved, ResolvedEdge
 from fastroai.runtime.facts import StepFinished, StepStarted
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 
 _BY_OUTPUT: Final = ("conditional", "send")
 """Kinds of edges for which the output of their node decides whether they are taken."""

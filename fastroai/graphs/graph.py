@@ -14,11 +14,12 @@ from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
-from fastroai.errors import ConfigurationError, GraphStopped
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.decoding import needed_by_graph
 from fastroai.graphs.definition import define
+from fastroai.graphs.errors import GraphStopped
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence
 from fastroai.graphs.machine.sends import Send
@@ -42,20 +43,20 @@ from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.quoting import Reserve
 from fastroai.runs.request import RunRequest
+from fastroai.runs.running.turns import OnBusy, WhenBusy
 from fastroai.runs.signatures import DepsT, InputT, blocking_twin
-from fastroai.runs.turns import OnBusy, WhenBusy
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.context import scope_of
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.store.declarations import OnChanged
-from fastroai.store.headers import check_run_id, read_header
 from fastroai.store.open_questions import Question, questions_of_run
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.record.declarations import OnChanged
+from fastroai.store.record.headers import check_run_id, read_header
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import Signal
-from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from fastroai.errors import GraphProblem, nearest_hint
+from fastroai.errors import nearest_hint
+from fastroai.graphs.errors import GraphProblem
 from fastroai.graphs.shape.node import Node
 
 

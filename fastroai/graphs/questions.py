@@ -20,9 +20,9 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStatus,
 )
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.values import value_to_json
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, seal
+from fastroai.store.record.values import value_to_json
 
 
 def question_as_json(setup: GraphSetup, asked: QuestionAsked) -> QuestionAsked:

@@ -15,15 +15,15 @@ from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
 from fastroai.other_names import other_names
 from fastroai.records import dump
+from fastroai.runs.running.units import BegunUnits
 from fastroai.runs.stream import RunStream
-from fastroai.runs.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import CallChanged, CallLeftOver, ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
-from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
-from fastroai.store.trace import RunTrace
+from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.log import RunLog
 
 GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
 

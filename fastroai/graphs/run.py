@@ -15,16 +15,16 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
 from fastroai.runs.decoding import value_of, values_of
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
-from fastroai.runs.runner import Runner
-from fastroai.runs.units import Past
+from fastroai.runs.running.machine import Decision
+from fastroai.runs.running.runner import Runner
+from fastroai.runs.running.units import Past
 from fastroai.runtime.facts import RunFinished
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
-from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
+from fastroai.store.record.log import RunLog
 
 
 class GraphRun:

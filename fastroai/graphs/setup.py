@@ -16,7 +16,7 @@ from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Unit
+from fastroai.runs.running.machine import Unit
 from fastroai.runtime.facts import Part
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract

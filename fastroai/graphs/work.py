@@ -22,19 +22,19 @@ from fastroai.graphs.machine.routing import Choice, Unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.visit import OpenVisit
-from fastroai.runs.machine import Changed, Told, Unit, unit_of
-from fastroai.runs.units import BegunUnit
-from fastroai.runs.work import Kept
+from fastroai.runs.running.machine import Changed, Told, Unit, unit_of
+from fastroai.runs.running.units import BegunUnit
+from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.copies import own_copy
 from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
-from fastroai.store.log import Log
-from fastroai.store.payloads import seal
-from fastroai.store.unsealing import seal_payloads
-from fastroai.store.values import value_to_json
+from fastroai.store.record.log import Log
+from fastroai.store.record.payloads import seal
+from fastroai.store.record.unsealing import seal_payloads
+from fastroai.store.record.values import value_to_json
 
 
 class GraphWork:

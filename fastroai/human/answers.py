@@ -11,9 +11,9 @@ from pydantic_core import to_jsonable_python
 from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
 from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec, is_sealed, seal
-from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, is_sealed, seal
+from fastroai.store.record.unsealing import unseal_payloads
 
 
 def question_ref(run_id: str, key: str) -> str:

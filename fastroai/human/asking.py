@@ -18,12 +18,12 @@ from fastroai.human.answers import question_ref
 from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
-from fastroai.runtime.failures import leaves
 from fastroai.runtime.options import check_seconds
-from fastroai.store.log import Log, log_of
-from fastroai.store.payloads import PayloadCodec, unseal
-from fastroai.store.runs import DurableRun
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.runtime.retrying.failures import leaves
+from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.payloads import PayloadCodec, unseal
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
 

@@ -9,18 +9,18 @@ from typing import Final
 from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
 from fastroai.runtime.facts import AnswerGiven, Fact, Wait
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entry_sizes import entry_for
-from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
-from fastroai.store.history import check_filters
-from fastroai.store.index import Find
-from fastroai.store.memo import Memo
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.backends.run_memory import process_run_store
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
-from fastroai.store.payloads import PayloadCodec, check_codec
-from fastroai.store.run_memory import process_run_store
+from fastroai.store.reading.history import check_filters
+from fastroai.store.reading.index import Find
+from fastroai.store.record.entry_sizes import entry_for
+from fastroai.store.record.headers import check_run_id, first_due, log_key, read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, check_codec
+from fastroai.store.record.runs import append_own, change_header, foresee
+from fastroai.store.record.unsealing import unseal_entry
 from fastroai.store.run_store import RunStore, RunStoreLike, largest_value
-from fastroai.store.runs import append_own, change_header, foresee
-from fastroai.store.unsealing import unseal_entry
 
 _TRIES: Final = 10
 

@@ -13,15 +13,15 @@ from fastroai.errors import ConfigurationError, MessageRejected, RevisionConflic
 from fastroai.human.answers import question_ref
 from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import WaitStarted
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entries import RunHeader
-from fastroai.store.headers import check_run_id, first_due, mail_key, read_header, read_log_from
+from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.mailbox import post
 from fastroai.store.open_questions import asked_at
-from fastroai.store.payloads import PayloadCodec, check_codec, is_sealed, seal
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import check_run_id, first_due, mail_key, read_header, read_log_from
+from fastroai.store.record.payloads import PayloadCodec, check_codec, is_sealed, seal
+from fastroai.store.record.runs import change_header, foresee
+from fastroai.store.record.unsealing import unseal_payloads
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.runs import change_header, foresee
-from fastroai.store.unsealing import unseal_payloads
 
 _TRIES: Final = 10
 _LONGEST_NAME: Final = 200

@@ -12,12 +12,12 @@ from typing import TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.places import is_in
 from fastroai.plain_text import plain, plain_line, quoted
+from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked
-from fastroai.runtime.threads import run_in_thread
-from fastroai.store.log import Log
 from fastroai.store.open_questions import Question
-from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.record.log import Log
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.unsealing import unseal_payloads
 
 Sink: TypeAlias = Callable[[Question], Awaitable[None] | None]
 """Tells people of a question: an `async` function, or another function, which runs in a worker thread."""

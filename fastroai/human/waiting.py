@@ -21,10 +21,10 @@ from fastroai.records import Duration, NotGiven, in_seconds
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import Wait, WaitEnded, WaitStarted, wait_id
 from fastroai.runtime.options import check_seconds
-from fastroai.store.log import Log, log_of
 from fastroai.store.mailbox import Message
-from fastroai.store.payloads import PayloadCodec, unseal
-from fastroai.store.values import value_from_json
+from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.payloads import PayloadCodec, unseal
+from fastroai.store.record.values import value_from_json
 
 SHORT_SLEEP: Final = 10.0
 """Seconds that a sleep may have left without halting its step."""

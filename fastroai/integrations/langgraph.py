@@ -23,7 +23,7 @@ from fastroai.errors import (
 from fastroai.pipelines import Pipeline, PipelineResult
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import FailureClass, FailureContext, current_scope, run_blocking
-from fastroai.runtime.failures import may_retry
+from fastroai.runtime.retrying.failures import may_retry
 from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
 

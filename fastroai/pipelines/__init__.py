@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastroai.pipelines.router import SplitPipeline as SplitPipeline
     from fastroai.pipelines.stream import PipelineStream as PipelineStream
     from fastroai.runs.openings import OnExisting as OnExisting
-    from fastroai.runs.serving import Service as Service
-    from fastroai.runs.turns import OnBusy as OnBusy
+    from fastroai.runs.running.turns import OnBusy as OnBusy
+    from fastroai.runs.taking_up.serving import Service as Service
     from fastroai.runs.usage import StepTiming as StepTiming
     from fastroai.runtime import BudgetRefused as BudgetRefused
     from fastroai.runtime import BudgetWaiting as BudgetWaiting
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from fastroai.steps import StepContext as StepContext
     from fastroai.steps import StepUsage as StepUsage
     from fastroai.steps import step as step
-    from fastroai.store.declarations import OnChanged as OnChanged
+    from fastroai.store.record.declarations import OnChanged as OnChanged
 
 if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -88,7 +88,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".result": ("PipelineResult", "PipelineUsage"),
             ".router": ("BasePipeline", "SplitPipeline"),
             ".stream": ("PipelineStream",),
-            "fastroai.runs.serving": ("Service",),
+            "fastroai.runs.taking_up.serving": ("Service",),
             "fastroai.runtime": (
                 "BudgetRefused",
                 "BudgetWaiting",
@@ -150,7 +150,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
         unlisted={
             ".fallbacks": ("FallbackOn",),
             "fastroai.runs.openings": ("OnExisting",),
-            "fastroai.runs.turns": ("OnBusy",),
+            "fastroai.runs.running.turns": ("OnBusy",),
             "fastroai.runs.usage": ("StepTiming",),
             "fastroai.runtime.facts": (
                 "AnyFact",
@@ -162,6 +162,6 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "ReasonCode",
             ),
             "fastroai.steps": ("ResolvedConfig",),
-            "fastroai.store.declarations": ("OnChanged",),
+            "fastroai.store.record.declarations": ("OnChanged",),
         },
     )

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
-    ConsensusFailure,
-    ContractViolation,
-    ConvergenceFailure,
-    ParallelFailed,
-    ParallelValidationFailed,
+    NoUsableOutput,
     StepExecutionError,
     error_chain,
 )
 from fastroai.runtime import Scope, is_terminal
-from fastroai.runtime.failures import stops
-from fastroai.runtime.http_signals import status_of
+from fastroai.runtime.retrying.failures import stops
+from fastroai.runtime.retrying.http_signals import status_of
 
 FallbackOn: TypeAlias = (
     type[Exception] | Callable[[Exception], bool] | Sequence[type[Exception] | Callable[[Exception], bool]]
 )
 """Failures after which a fallback runs: an exception type, a function of the exception, or a list of both."""
-
-_UNUSABLE_OUTPUTS: Final = (
-    ContractViolation,
-    ConsensusFailure,
-    ConvergenceFailure,
-    ParallelFailed,
-    ParallelValidationFailed,
-)
-"""Failures that are not repeated, because the same models were asked often enough. Others may do better."""
 
 
 class FallbackRule:
@@ -67,7 +54,7 @@ def _another_may_survive(failure: BaseException) -> bool:
     if isinstance(failure, BudgetExceeded):
         return False
     was_answered = isinstance(failure, ModelAPIError | ContentFilterError) or status_of(failure) is not None
-    return was_answered or isinstance(failure, _UNUSABLE_OUTPUTS) or not is_terminal(failure)
+    return was_answered or isinstance(failure, NoUsableOutput) or not is_terminal(failure)
 
 
 def _failure_in(error: BaseException) -> BaseException:

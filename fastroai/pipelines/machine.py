@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from fastroai.pipelines.plan import Plan
-from fastroai.runs.machine import Cancel, Decision, Told, why_paused
+from fastroai.runs.running.machine import Cancel, Decision, Told, why_paused
 from fastroai.runtime import facts
 
 

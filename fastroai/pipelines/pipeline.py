@@ -44,9 +44,9 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
-from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS

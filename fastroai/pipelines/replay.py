@@ -11,12 +11,12 @@ from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.decoding import OnRecord, ValuesOnRecord, output_on_record
-from fastroai.runs.machine import Changed
-from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.running.machine import Changed
+from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec
-from fastroai.store.trace import Divergence, RunTrace
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
 
 
 class PipelineReplay(Replay):

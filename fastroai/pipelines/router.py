@@ -37,7 +37,7 @@ from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.clock import Clock
+from fastroai.runtime.concurrency.clock import Clock
 from fastroai.runtime.scope import current_tool_calls
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, own_settings, settings_of_steps
@@ -45,10 +45,10 @@ from fastroai.steps.context import scope_of
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
-from fastroai.store.log import Log, log_of
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.record.log import Log, log_of
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
-from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
 

@@ -13,18 +13,18 @@ from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
 from fastroai.runs.decoding import ValuesOnRecord
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
-from fastroai.runs.runner import Runner
+from fastroai.runs.running.machine import Decision
+from fastroai.runs.running.runner import Runner
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import StepStarted
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
+from fastroai.store.record.log import RunLog
 
 
 class PipelineRun:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from fastroai.runs.machine import Changed
 from fastroai.runs.nesting import NestedStep
+from fastroai.runs.running.machine import Changed
+from fastroai.runs.running.units import BegunUnit
+from fastroai.runs.running.work import Kept
 from fastroai.runs.storing import stored_finish
-from fastroai.runs.units import BegunUnit
-from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     Part,
@@ -24,7 +24,7 @@ from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import StepData
 from fastroai.steps.contracts import BoundContract
 from fastroai.steps.execution import run_step
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.runs import DurableRun
 
 
 class PipelineWork:

@@ -13,13 +13,13 @@ import anyio
 
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, TimeLimitExceeded
 from fastroai.runtime import Clock, Scope, classify
+from fastroai.runtime.concurrency.tasks import to_its_end
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
-from fastroai.runtime.failures import agent_calls_of
+from fastroai.runtime.retrying.failures import agent_calls_of
 from fastroai.runtime.spans import span_of
-from fastroai.runtime.tasks import to_its_end
 from fastroai.steps.durability import failure_facts
-from fastroai.store.log import Log
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.log import Log
+from fastroai.store.record.runs import DurableRun
 from fastroai.tracing import AttributeValue
 
 LAST_WORDS: Final = 5.0

@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from fastroai.places import quoted
 from fastroai.runtime.facts import StepFinished
 from fastroai.steps.durability import stored_output
-from fastroai.store.definitions import needs_of, steps_in
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.record.definitions import needs_of, steps_in
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
 
 
 class OnRecord:

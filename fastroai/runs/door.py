@@ -26,9 +26,8 @@ from fastroai.runs.openings import (
     store_of,
 )
 from fastroai.runs.quoting import Reserve
-from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
-from fastroai.runs.serving import TakesUpRuns, Which
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.signatures import (
     DepsT,
     Forks,
@@ -42,20 +41,21 @@ from fastroai.runs.signatures import (
     resuming,
 )
 from fastroai.runs.stream import RunStream
-from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
-from fastroai.runs.waking import TakeUp, Waking
+from fastroai.runs.taking_up.remote import cancel_halted, signal_elsewhere
+from fastroai.runs.taking_up.serving import TakesUpRuns, Which
+from fastroai.runs.taking_up.waking import TakeUp, Waking
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import PipelineConfig
-from fastroai.store.declarations import OnChanged
-from fastroai.store.following import FollowedRun
-from fastroai.store.headers import check_run_id
-from fastroai.store.history import RunHistory
+from fastroai.store.reading.following import FollowedRun
+from fastroai.store.reading.history import RunHistory
+from fastroai.store.record.declarations import OnChanged
+from fastroai.store.record.headers import check_run_id
+from fastroai.store.record.runs import seize
+from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.runs import seize
 from fastroai.store.signals import Signal
-from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import limits_of

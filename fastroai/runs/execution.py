@@ -19,18 +19,18 @@ from fastroai.human.sinks import tell_people
 from fastroai.records import first_given, in_seconds
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs, checked_inputs
-from fastroai.runs.machine import Decision
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
 from fastroai.runs.request import RunRequest
-from fastroai.runs.runner import Runner
+from fastroai.runs.running.machine import Decision
+from fastroai.runs.running.runner import Runner
 from fastroai.runtime import RunFinished, RunStarted, Scope
 from fastroai.runtime.facts import Part, PauseRequested, StopRequested
-from fastroai.runtime.failures import leaves
+from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import PipelineConfig
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.hooks import RunHooks
-from fastroai.store.log import Log, log_of
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.log import Log, log_of
+from fastroai.store.record.runs import DurableRun
 from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import attributes
 from fastroai.usage import Quote

@@ -23,8 +23,8 @@ from fastroai.errors import (
 from fastroai.places import quoted
 from fastroai.runs.decoding import needed_by_pipeline, output_on_record
 from fastroai.runs.definition_changes import Progress, changes
-from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
+from fastroai.runs.taking_up.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runtime.facts import (
     Fact,
     Part,
@@ -35,11 +35,14 @@ from fastroai.runtime.facts import (
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_value
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.declarations import OnChanged
-from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
-from fastroai.store.entries import RunHeader, located
-from fastroai.store.headers import (
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.backends.run_memory import MemoryRunStore
+from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
+from fastroai.store.reading.history import RunSummary
+from fastroai.store.record.declarations import OnChanged
+from fastroai.store.record.definitions import kind_of, pause_nodes_in, version_of
+from fastroai.store.record.entries import RunHeader, located
+from fastroai.store.record.headers import (
     FoundHeader,
     check_run_id,
     encode_header,
@@ -48,17 +51,14 @@ from fastroai.store.headers import (
     read_header,
     read_log,
 )
-from fastroai.store.history import RunSummary
-from fastroai.store.journal import Durability
-from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec, is_sealed_definition, seal
-from fastroai.store.run_memory import MemoryRunStore
+from fastroai.store.record.journal import Durability
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition, seal
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.unsealing import entries_to_go_on
+from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStore, RunStoreLike
-from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
-from fastroai.store.unsealing import entries_to_go_on
-from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Function that puts a run on record, with its inputs; called after all checks have passed."""

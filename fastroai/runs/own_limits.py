@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, RunCorrupt
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 from fastroai.usage import Budget, ModelFallback
 from fastroai.usage.limits import Limits
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
-from fastroai.runs.units import BegunUnit
+from fastroai.runs.running.units import BegunUnit
 from fastroai.runtime import Scope
 
 Quality: TypeAlias = Literal["clean", "degraded"]

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime import RequestTerms, Scope, set_aside
-from fastroai.runtime.terms import AskedFor
+from fastroai.runtime.budgets.terms import AskedFor
 from fastroai.steps.spend_windows import or_wait
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 from fastroai.usage import Quote, RequestBound
 
 Reserve: TypeAlias = Literal["quote"]

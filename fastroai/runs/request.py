@@ -21,9 +21,9 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
-from fastroai.store.declarations import OnChanged, check_on_changed
-from fastroai.store.headers import check_run_id
-from fastroai.store.log import run_of
+from fastroai.store.record.declarations import OnChanged, check_on_changed
+from fastroai.store.record.headers import check_run_id
+from fastroai.store.record.log import run_of
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
 from fastroai.usage.limits import Limits, together

@@ -15,11 +15,11 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from fastroai.records import Duration
 from fastroai.runs.openings import OnExisting
 from fastroai.runs.quoting import Reserve
-from fastroai.runs.turns import OnBusy
+from fastroai.runs.running.turns import OnBusy
 from fastroai.runtime import blocking
 from fastroai.runtime.events import OnEvent
-from fastroai.store.declarations import OnChanged
-from fastroai.store.history import RunSummary
+from fastroai.store.reading.history import RunSummary
+from fastroai.store.record.declarations import OnChanged
 from fastroai.store.run_store import RunStoreLike
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike

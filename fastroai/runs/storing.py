@@ -12,9 +12,9 @@ from fastroai.errors import ConfigurationError, ValueNotStorable
 from fastroai.runtime.facts import StepFinished
 from fastroai.steps import ConversationState
 from fastroai.steps.conversation import state_in
-from fastroai.store.as_json import as_json
-from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.values import value_to_json
+from fastroai.store.reading.as_json import as_json
+from fastroai.store.record.payloads import PayloadCodec, seal
+from fastroai.store.record.values import value_to_json
 
 
 def checked_output(step_id: str, output: object, declared: Any) -> object:

@@ -14,7 +14,7 @@ from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
 from fastroai.tracing import TraceSpan
 from fastroai.usage import UsageReport
-from fastroai.usage.report_rows import model_of
+from fastroai.usage.reports.report_rows import model_of
 
 
 @dataclass(slots=True)

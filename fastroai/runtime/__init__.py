@@ -9,22 +9,27 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.runtime.admission import admit as admit
-    from fastroai.runtime.admission import record_spending as record_spending
-    from fastroai.runtime.admission import set_aside as set_aside
-    from fastroai.runtime.admission import step_down_if_due as step_down_if_due
-    from fastroai.runtime.admission import unknown_cost as unknown_cost
-    from fastroai.runtime.budget_scopes import BudgetScope as BudgetScope
-    from fastroai.runtime.budget_scopes import BudgetView as BudgetView
-    from fastroai.runtime.budget_scopes import Remaining as Remaining
-    from fastroai.runtime.budget_scopes import budget_scope as budget_scope
-    from fastroai.runtime.circuit import CircuitState as CircuitState
-    from fastroai.runtime.circuit_breaker import CircuitBreaker as CircuitBreaker
-    from fastroai.runtime.classification import Classifier as Classifier
-    from fastroai.runtime.classification import FailureClass as FailureClass
-    from fastroai.runtime.classification import FailureContext as FailureContext
-    from fastroai.runtime.classification import classify as classify
-    from fastroai.runtime.clock import Clock as Clock
+    from fastroai.runtime.budgets.admission import admit as admit
+    from fastroai.runtime.budgets.admission import record_spending as record_spending
+    from fastroai.runtime.budgets.admission import set_aside as set_aside
+    from fastroai.runtime.budgets.admission import step_down_if_due as step_down_if_due
+    from fastroai.runtime.budgets.admission import unknown_cost as unknown_cost
+    from fastroai.runtime.budgets.budget_scopes import BudgetScope as BudgetScope
+    from fastroai.runtime.budgets.budget_scopes import BudgetView as BudgetView
+    from fastroai.runtime.budgets.budget_scopes import Remaining as Remaining
+    from fastroai.runtime.budgets.budget_scopes import budget_scope as budget_scope
+    from fastroai.runtime.budgets.in_flight import Charge as Charge
+    from fastroai.runtime.budgets.reservation import Reservation as Reservation
+    from fastroai.runtime.budgets.reservation import reservations_around as reservations_around
+    from fastroai.runtime.budgets.terms import RequestTerms as RequestTerms
+    from fastroai.runtime.concurrency.clock import Clock as Clock
+    from fastroai.runtime.concurrency.pump import Pump as Pump
+    from fastroai.runtime.concurrency.pump import PumpedStream as PumpedStream
+    from fastroai.runtime.concurrency.pump import Send as Send
+    from fastroai.runtime.concurrency.sync import blocking as blocking
+    from fastroai.runtime.concurrency.sync import blocking_overloaded as blocking_overloaded
+    from fastroai.runtime.concurrency.sync import loop_of_run as loop_of_run
+    from fastroai.runtime.concurrency.sync import run_blocking as run_blocking
     from fastroai.runtime.events import BudgetRefused as BudgetRefused
     from fastroai.runtime.events import BudgetWaiting as BudgetWaiting
     from fastroai.runtime.events import BudgetWarning as BudgetWarning
@@ -49,56 +54,57 @@ if TYPE_CHECKING:
     from fastroai.runtime.facts import StepRetried as StepRetried
     from fastroai.runtime.facts import StepSkipped as StepSkipped
     from fastroai.runtime.facts import StepStarted as StepStarted
-    from fastroai.runtime.failures import billing_of as billing_of
-    from fastroai.runtime.failures import is_exhausted as is_exhausted
-    from fastroai.runtime.failures import is_terminal as is_terminal
-    from fastroai.runtime.failures import is_transport_failure as is_transport_failure
-    from fastroai.runtime.failures import mark_exhausted as mark_exhausted
-    from fastroai.runtime.failures import may_retry as may_retry
-    from fastroai.runtime.http_signals import retry_after as retry_after
-    from fastroai.runtime.in_flight import Charge as Charge
     from fastroai.runtime.options import LongTimeoutWarning as LongTimeoutWarning
-    from fastroai.runtime.provider_limits import ProviderLimit as ProviderLimit
-    from fastroai.runtime.provider_limits import ProviderLimits as ProviderLimits
-    from fastroai.runtime.provider_limits import ProviderLimitStatus as ProviderLimitStatus
-    from fastroai.runtime.provider_limits import check_provider_limits as check_provider_limits
-    from fastroai.runtime.pump import Pump as Pump
-    from fastroai.runtime.pump import PumpedStream as PumpedStream
-    from fastroai.runtime.pump import Send as Send
-    from fastroai.runtime.reservation import Reservation as Reservation
-    from fastroai.runtime.reservation import reservations_around as reservations_around
-    from fastroai.runtime.retry import DEFAULT_RETRY as DEFAULT_RETRY
-    from fastroai.runtime.retry import NO_RETRIES_USED as NO_RETRIES_USED
-    from fastroai.runtime.retry import RetriesUsed as RetriesUsed
-    from fastroai.runtime.retry import RetryPolicies as RetryPolicies
-    from fastroai.runtime.retry import RetryPolicy as RetryPolicy
-    from fastroai.runtime.retry import backoff_delay as backoff_delay
-    from fastroai.runtime.retry_rules import Retry as Retry
-    from fastroai.runtime.retry_rules import RetryRules as RetryRules
+    from fastroai.runtime.providers.circuit import CircuitState as CircuitState
+    from fastroai.runtime.providers.circuit_breaker import CircuitBreaker as CircuitBreaker
+    from fastroai.runtime.providers.provider_limits import ProviderLimit as ProviderLimit
+    from fastroai.runtime.providers.provider_limits import ProviderLimits as ProviderLimits
+    from fastroai.runtime.providers.provider_limits import ProviderLimitStatus as ProviderLimitStatus
+    from fastroai.runtime.providers.provider_limits import check_provider_limits as check_provider_limits
+    from fastroai.runtime.retrying.classification import Classifier as Classifier
+    from fastroai.runtime.retrying.classification import FailureClass as FailureClass
+    from fastroai.runtime.retrying.classification import FailureContext as FailureContext
+    from fastroai.runtime.retrying.classification import classify as classify
+    from fastroai.runtime.retrying.failures import billing_of as billing_of
+    from fastroai.runtime.retrying.failures import is_exhausted as is_exhausted
+    from fastroai.runtime.retrying.failures import is_terminal as is_terminal
+    from fastroai.runtime.retrying.failures import is_transport_failure as is_transport_failure
+    from fastroai.runtime.retrying.failures import mark_exhausted as mark_exhausted
+    from fastroai.runtime.retrying.failures import may_retry as may_retry
+    from fastroai.runtime.retrying.http_signals import retry_after as retry_after
+    from fastroai.runtime.retrying.retry import DEFAULT_RETRY as DEFAULT_RETRY
+    from fastroai.runtime.retrying.retry import NO_RETRIES_USED as NO_RETRIES_USED
+    from fastroai.runtime.retrying.retry import RetriesUsed as RetriesUsed
+    from fastroai.runtime.retrying.retry import RetryPolicies as RetryPolicies
+    from fastroai.runtime.retrying.retry import RetryPolicy as RetryPolicy
+    from fastroai.runtime.retrying.retry import backoff_delay as backoff_delay
+    from fastroai.runtime.retrying.retry_rules import Retry as Retry
+    from fastroai.runtime.retrying.retry_rules import RetryRules as RetryRules
     from fastroai.runtime.scope import Scope as Scope
     from fastroai.runtime.scope import current_scope as current_scope
-    from fastroai.runtime.sync import blocking as blocking
-    from fastroai.runtime.sync import blocking_overloaded as blocking_overloaded
-    from fastroai.runtime.sync import loop_of_run as loop_of_run
-    from fastroai.runtime.sync import run_blocking as run_blocking
-    from fastroai.runtime.terms import RequestTerms as RequestTerms
 
 if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            ".budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
-            ".circuit_breaker": ("CircuitBreaker",),
-            ".classification": ("Classifier", "FailureClass", "FailureContext", "classify"),
+            ".budgets.budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
+            ".providers.circuit_breaker": ("CircuitBreaker",),
+            ".retrying.classification": ("Classifier", "FailureClass", "FailureContext", "classify"),
             ".events": ("CircuitClosed", "CircuitOpened"),
             ".options": ("LongTimeoutWarning",),
-            ".provider_limits": ("ProviderLimit", "ProviderLimitStatus"),
-            ".retry": ("DEFAULT_RETRY", "RetriesUsed", "RetryPolicy"),
+            ".providers.provider_limits": ("ProviderLimit", "ProviderLimitStatus"),
+            ".retrying.retry": ("DEFAULT_RETRY", "RetriesUsed", "RetryPolicy"),
         },
         unlisted={
-            ".circuit": ("CircuitState",),
-            ".admission": ("admit", "record_spending", "set_aside", "step_down_if_due", "unknown_cost"),
-            ".clock": ("Clock",),
+            ".providers.circuit": ("CircuitState",),
+            ".budgets.admission": (
+                "admit",
+                "record_spending",
+                "set_aside",
+                "step_down_if_due",
+                "unknown_cost",
+            ),
+            ".concurrency.clock": ("Clock",),
             ".events": (
                 "BudgetRefused",
                 "BudgetWaiting",
@@ -125,7 +131,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "StepSkipped",
                 "StepStarted",
             ),
-            ".failures": (
+            ".retrying.failures": (
                 "billing_of",
                 "is_exhausted",
                 "is_terminal",
@@ -133,15 +139,15 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "mark_exhausted",
                 "may_retry",
             ),
-            ".http_signals": ("retry_after",),
-            ".in_flight": ("Charge",),
-            ".provider_limits": ("ProviderLimits", "check_provider_limits"),
-            ".pump": ("Pump", "PumpedStream", "Send"),
-            ".reservation": ("Reservation", "reservations_around"),
-            ".retry": ("NO_RETRIES_USED", "RetryPolicies", "backoff_delay"),
-            ".retry_rules": ("Retry", "RetryRules"),
+            ".retrying.http_signals": ("retry_after",),
+            ".budgets.in_flight": ("Charge",),
+            ".providers.provider_limits": ("ProviderLimits", "check_provider_limits"),
+            ".concurrency.pump": ("Pump", "PumpedStream", "Send"),
+            ".budgets.reservation": ("Reservation", "reservations_around"),
+            ".retrying.retry": ("NO_RETRIES_USED", "RetryPolicies", "backoff_delay"),
+            ".retrying.retry_rules": ("Retry", "RetryRules"),
             ".scope": ("Scope", "current_scope"),
-            ".terms": ("RequestTerms",),
-            ".sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
+            ".budgets.terms": ("RequestTerms",),
+            ".concurrency.sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
         },
     )

@@ -15,8 +15,8 @@ from typing_extensions import override
 from fastroai.data_kinds import Text
 from fastroai.errors import BudgetExceeded, ContractViolation, RecordedError
 from fastroai.records import RequestRecord
+from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import FailureFacts, Notes, PlacedFact, Raised, RunEvent, Telling
-from fastroai.runtime.wakeup import running_loop
 from fastroai.usage.budget import Budget
 
 logger = logging.getLogger("fastroai.runtime")

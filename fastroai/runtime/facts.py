@@ -33,11 +33,11 @@ from fastroai.data_kinds import Definition, Name, Payload, Text
 from fastroai.errors import ConfigurationError, RecordedError
 from fastroai.places import quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.classification import FailureClass
-from fastroai.runtime.retry import RetriesUsed
+from fastroai.runtime.retrying.classification import FailureClass
+from fastroai.runtime.retrying.retry import RetriesUsed
 
 FORMAT: Final = 3
-"""Version of the format in which logs are written. See `fastroai.store.formats` for those that are read."""
+"""Version of the format of logs that are written; `fastroai.store.record.formats` has those that are read."""
 
 RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 """Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.concurrency.wakeup import running_loop
 
 _ENDED: Final = frozenset({"Z", "X", "x"})
 """States of processes that the system still lists although they have ended."""

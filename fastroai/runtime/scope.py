@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from fastroai.errors import ForkedScopeError, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.bounds import NO_BOUNDS, LeftBehind
-from fastroai.runtime.clock import Clock
+from fastroai.runtime.budgets.bounds import NO_BOUNDS, LeftBehind
+from fastroai.runtime.budgets.in_flight import AgentCharges, Charge, InFlight, Spending
+from fastroai.runtime.budgets.ledger import Account, Claim, wake
+from fastroai.runtime.concurrency.clock import Clock
+from fastroai.runtime.concurrency.flow import Flow, read_by_this_task
+from fastroai.runtime.concurrency.process import THIS_PROCESS
+from fastroai.runtime.concurrency.wakeup import no_running_loop, running_loop
 from fastroai.runtime.events import Listener, both, on_this_loop
 from fastroai.runtime.facts import Fact, Part, RunEvent
-from fastroai.runtime.flow import Flow, read_by_this_task
-from fastroai.runtime.in_flight import AgentCharges, Charge, InFlight, Spending
 from fastroai.runtime.labels import NO_LABELS, Labels
-from fastroai.runtime.ledger import Account, Claim, wake
-from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.time_limits import BudgetClock, TimeLimits
 from fastroai.runtime.tree import Tree
-from fastroai.runtime.wakeup import no_running_loop, running_loop
 
 if TYPE_CHECKING:
-    from fastroai.runtime.provider_limits import ProviderLimits
+    from fastroai.runtime.providers.provider_limits import ProviderLimits
     from fastroai.tracing import Tracer, TraceSpan
     from fastroai.usage.limits import Limits
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded
-from fastroai.runtime.clock import Clock, WorkClock
+from fastroai.runtime.concurrency.clock import Clock, WorkClock
 from fastroai.runtime.tree import Tree
 
 

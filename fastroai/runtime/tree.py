@@ -6,13 +6,13 @@ from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from fastroai.runtime.concurrency.process import THIS_PROCESS
+from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.events import Listener
 from fastroai.runtime.facts import RunEvent
-from fastroai.runtime.process import THIS_PROCESS
-from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
-    from fastroai.usage.spend_store import SpendAccount, SpendStore
+    from fastroai.usage.shared.spend_store import SpendAccount, SpendStore
 
 
 class Tree:

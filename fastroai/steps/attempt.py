@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
 from fastroai.runtime import Clock, Scope, record_spending, unknown_cost
-from fastroai.runtime.crossings import crossing
-from fastroai.runtime.spending import SharedCharge, charge_shared, unbooked_stop
-from fastroai.runtime.stops import refused
+from fastroai.runtime.budgets.crossings import crossing
+from fastroai.runtime.budgets.spending import SharedCharge, charge_shared, unbooked_stop
+from fastroai.runtime.budgets.stops import refused
 from fastroai.steps.durability import record_own_spending
 
 

@@ -27,11 +27,11 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.declarations import OnChanged, check_on_changed
-from fastroai.store.journal import Durability
+from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
-from fastroai.store.payloads import PayloadCodec, check_codec
+from fastroai.store.record.declarations import OnChanged, check_on_changed
+from fastroai.store.record.journal import Durability
+from fastroai.store.record.payloads import PayloadCodec, check_codec
 from fastroai.store.run_store import RunStoreLike
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import NO_LIMITS, Limits, limits_of, together

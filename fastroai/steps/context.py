@@ -37,9 +37,9 @@ from fastroai.runtime import (
     loop_of_run,
     run_blocking,
 )
-from fastroai.runtime.failures import stops
+from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.runtime.options import check_count
-from fastroai.runtime.threads import run_in_thread
+from fastroai.runtime.retrying.failures import stops
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.calling import CallConfig, CallOptions
 from fastroai.steps.config import OnError, ResolvedConfig, check_on_error
@@ -58,7 +58,7 @@ from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeFailure, NodeVisit, Talk
-from fastroai.store.log import Log, log_of, run_of
+from fastroai.store.record.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
@@ -873,7 +873,7 @@ class StepContext(Generic[DepsT_co]):
         for option, count in counts.items():
             check_count(option, count, required=True)
         from fastroai.steps.spending import price_record  # loads PydanticAI
-        from fastroai.usage.pricing import calculator_of
+        from fastroai.usage.prices.pricing import calculator_of
 
         record = price_record(calculator_of(cost_calculator), model, provider, Tokens(**counts), cost_usd)
         scope = self._scope.in_this_process()

@@ -26,15 +26,15 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepRetried,
 )
-from fastroai.runtime.failures import noted_class
+from fastroai.runtime.retrying.failures import noted_class
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
-from fastroai.store.log import Log, log_of, run_of
-from fastroai.store.memo import Memo, agent_call_key
-from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
-from fastroai.store.runs import DurableRun
-from fastroai.store.values import value_from_json
+from fastroai.store.record.log import Log, log_of, run_of
+from fastroai.store.record.memo import Memo, agent_call_key
+from fastroai.store.record.payloads import PayloadCodec, is_sealed, unseal
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.values import value_from_json
 from fastroai.tracing import attributes
 
 _LONGEST_MESSAGE: Final = 10_000

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from fastroai.runtime import Scope, current_scope
-from fastroai.runtime.bounds import Bounds
+from fastroai.runtime.budgets.bounds import Bounds
 from fastroai.steps.outputs import Outputs
 from fastroai.usage import Budget, Quote
 from fastroai.usage.limits import NO_LIMITS, Limits

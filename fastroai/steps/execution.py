@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from fastroai.calls.call import no_agent
 from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
-from fastroai.runtime.crossings import refuse_if_crossed
+from fastroai.runtime.budgets.crossings import refuse_if_crossed
 from fastroai.runtime.labels import current_row
 from fastroai.runtime.spans import span_of
 from fastroai.steps.attempt import AttemptState
@@ -24,7 +24,7 @@ from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.spend_windows import or_wait
-from fastroai.store.changes import tell_left_over
+from fastroai.store.record.changes import tell_left_over
 from fastroai.tracing import NoOpTracer, attributes
 
 _NO_TRACER: Final = NoOpTracer()

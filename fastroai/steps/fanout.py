@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from fastroai.human.asking import is_halt
-from fastroai.runtime.isolation import in_context
+from fastroai.runtime.concurrency.isolation import in_context
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.forks import in_forked_process
+from fastroai.runtime.concurrency.threads import depth, work_for
 from fastroai.runtime.facts import (
     Begins,
     Ends,
@@ -26,11 +27,10 @@ from fastroai.runtime.facts import (
     OnceStarted,
 )
 from fastroai.runtime.scope import Scope, current_tool_calls
-from fastroai.runtime.threads import depth, work_for
-from fastroai.store.effect import effect
-from fastroai.store.log import Log, run_of
-from fastroai.store.payloads import unseal
-from fastroai.store.values import value_from_json
+from fastroai.store.record.effect import effect
+from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.payloads import unseal
+from fastroai.store.record.values import value_from_json
 
 T = TypeVar("T")
 

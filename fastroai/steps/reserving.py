@@ -25,16 +25,16 @@ from fastroai.runtime import (
     reservations_around,
     run_blocking,
 )
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
 from fastroai.steps.spend_windows import or_wait
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.pricing import calculator_of
-from fastroai.usage.references import provider_and_name
-from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+from fastroai.usage.prices.pricing import calculator_of
+from fastroai.usage.prices.references import provider_and_name
+from fastroai.usage.prices.request_cost import UNKNOWN_COST, RequestCost
 
 _UNSAID: Final = "it was neither settled nor released"
 

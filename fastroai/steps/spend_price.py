@@ -13,8 +13,8 @@ from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import EXACT, Tokens
 from fastroai.usage import CostCalculator
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.rate_card import UNITS
-from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+from fastroai.usage.prices.rate_card import UNITS
+from fastroai.usage.prices.request_cost import UNKNOWN_COST, RequestCost
 
 Units: TypeAlias = Mapping[str, int | float]
 """Amounts by the names of their units, as in `{"audio_seconds": 90.5}`."""

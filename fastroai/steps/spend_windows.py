@@ -12,12 +12,12 @@ from typing_extensions import override
 from fastroai.errors import SpendLimitExceeded
 from fastroai.human.waiting import Awaited, StepWait, end_wait, state_of
 from fastroai.runtime import Scope
+from fastroai.runtime.budgets.spending import Stopped
+from fastroai.runtime.budgets.stops import refused
 from fastroai.runtime.facts import WaitEnded
 from fastroai.runtime.scope import RUNS
-from fastroai.runtime.spending import Stopped
-from fastroai.runtime.stops import refused
 from fastroai.steps.durability import step_place
-from fastroai.store.log import Log, log_of
+from fastroai.store.record.log import Log, log_of
 from fastroai.usage.money import format_cost
 
 _SAME_CLOCK: Final = 60.0

@@ -8,8 +8,8 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.usage import CostCalculator
 from fastroai.usage.money import Amount, exact_dollars
-from fastroai.usage.references import provider_and_name
-from fastroai.usage.request_cost import UNKNOWN_COST
+from fastroai.usage.prices.references import provider_and_name
+from fastroai.usage.prices.request_cost import UNKNOWN_COST
 
 
 def price_record(

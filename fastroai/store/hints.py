@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from fastroai.forks import in_forked_process
-from fastroai.store.workers import Workers
+from fastroai.store.backends.workers import Workers
 
 GLANCE: Final = 0.5
 """Seconds after which a listening thread checks whether it is still needed."""

@@ -13,20 +13,20 @@ from typing import Any, Final
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
 from fastroai.forks import in_forked_process
+from fastroai.runtime.budgets.spend_upkeep import RENEWALS_PER_LEASE
+from fastroai.runtime.concurrency.sync import in_background
+from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
-from fastroai.runtime.spend_upkeep import RENEWALS_PER_LEASE
-from fastroai.runtime.sync import in_background
-from fastroai.runtime.tasks import end_task
-from fastroai.store.entries import RunHeader
-from fastroai.store.headers import (
+from fastroai.store.reading.index import add_to_index, leave_index
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import (
     decode_header,
     first_due,
     header_key,
     replace_header,
     utc_day,
 )
-from fastroai.store.index import add_to_index, leave_index
 from fastroai.store.run_store import RunStore, StoredValues
 
 _LONGEST: Final = 86_400

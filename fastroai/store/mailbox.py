@@ -12,10 +12,10 @@ from typing import Final
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from fastroai.errors import MessageRejected, RevisionConflict, RunCorrupt, RunStoreUnavailable
-from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.entries import RunHeader
-from fastroai.store.entry_sizes import size_reason
-from fastroai.store.headers import mail_key
+from fastroai.store.record.checksums import with_checksum, without_checksum
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.entry_sizes import size_reason
+from fastroai.store.record.headers import mail_key
 from fastroai.store.run_store import RunStore, StoredValues, largest_value
 
 MOST_MESSAGES: Final = 10_000

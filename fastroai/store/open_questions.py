@@ -12,12 +12,12 @@ from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion, RunNotFound
 from fastroai.runtime.facts import AnswerGiven, Fact, Part, QuestionAsked, Wait
-from fastroai.store.entries import RunHeader
-from fastroai.store.headers import FoundHeader, is_running, read_log_from
-from fastroai.store.index import Find, held_run, indexed
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.reading.index import Find, held_run, indexed
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import FoundHeader, is_running, read_log_from
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.store.record.unsealing import unseal_entry
 from fastroai.store.run_store import RunStore
-from fastroai.store.unsealing import unseal_entry
 
 logger: Final = logging.getLogger("fastroai.store")
 

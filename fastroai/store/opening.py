@@ -9,9 +9,9 @@ from typing import Final, Literal
 from weakref import WeakValueDictionary
 
 from fastroai.errors import ConfigurationError
-from fastroai.store.address import Address
-from fastroai.store.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
-from fastroai.store.run_sqlite import SQLiteRunStore
+from fastroai.store.backends.address import Address
+from fastroai.store.backends.payload_stores import FilePayloadStore, FsspecPayloadStore, PayloadStore
+from fastroai.store.backends.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
 
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "postgresql", "postgres")
@@ -41,11 +41,11 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
     """
     kind, where = kind_and_place(place)
     if kind == "redis":
-        from fastroai.store.run_redis import RedisRunStore
+        from fastroai.store.backends.run_redis import RedisRunStore
 
         return RedisRunStore(where)
     if kind == "postgres":
-        from fastroai.store.run_postgres import PostgresRunStore
+        from fastroai.store.backends.run_postgres import PostgresRunStore
 
         return PostgresRunStore(where)
     return SQLiteRunStore(where)

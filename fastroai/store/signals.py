@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import RevisionConflict
 from fastroai.forks import in_forked_process
-from fastroai.store.entries import RunHeader
-from fastroai.store.headers import SIGNALS, keys_with, signal_key
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import SIGNALS, keys_with, signal_key
 from fastroai.store.run_store import RunStore, StoredKey
 
 Signal: TypeAlias = Literal["pause", "interrupt", "cancel"]
@@ -107,7 +107,7 @@ class _Watch:
     async def end(self) -> None:
         """End with the last run."""
         # Imported here: the command line deletes signals, and does not load all of the runtime for it.
-        from fastroai.runtime.tasks import end_task
+        from fastroai.runtime.concurrency.tasks import end_task
 
         self._leave()
         await end_task(self._task)

@@ -36,6 +36,6 @@ def model_server(_running_model_server: "ModelServer") -> "Iterator[ModelServer]
 def _no_spending_of_other_tests() -> Iterator[None]:
     """A `SpendLimit` without a store counts in the memory of the process, which each test finds empty."""
     yield
-    counted = sys.modules.get("fastroai.usage.memory_spend_store")
+    counted = sys.modules.get("fastroai.usage.shared.memory_spend_store")
     if counted is not None:
         counted.default_spend_store().clear()

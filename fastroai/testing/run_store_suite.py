@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import pytest
 
 from fastroai.errors import RevisionConflict
-from fastroai.store.adapter import adapt_run_store
+from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.run_store import DeletesAtRevision, RunStore, StoredKey, deletes_at_revision
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import Duration, in_seconds
-from fastroai.runtime.threads import run_in_thread
+from fastroai.runtime.concurrency.threads import run_in_thread
 from fastroai.steps.reserving import spend
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
 from fastroai.usage.money import Amount, exact_dollars

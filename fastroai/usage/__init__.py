@@ -8,65 +8,65 @@ from typing import TYPE_CHECKING
 from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fastroai.usage.bounds import base_url_of as base_url_of
-    from fastroai.usage.bounds import prepare_bound as prepare_bound
-    from fastroai.usage.bounds import request_bound as request_bound
+    from fastroai.usage.bounding.bounds import base_url_of as base_url_of
+    from fastroai.usage.bounding.bounds import prepare_bound as prepare_bound
+    from fastroai.usage.bounding.bounds import request_bound as request_bound
+    from fastroai.usage.bounding.request_bounds import RequestBound as RequestBound
     from fastroai.usage.budget import Admission as Admission
     from fastroai.usage.budget import Budget as Budget
     from fastroai.usage.budget import ModelFallback as ModelFallback
     from fastroai.usage.budget import OnUncertain as OnUncertain
-    from fastroai.usage.endpoints import Endpoint as Endpoint
     from fastroai.usage.limits import BudgetLike as BudgetLike
-    from fastroai.usage.model_pricing import PriceTier as PriceTier
-    from fastroai.usage.model_pricing import PricingOverride as PricingOverride
     from fastroai.usage.money import dollars_to_microcents as dollars_to_microcents
     from fastroai.usage.money import format_cost as format_cost
     from fastroai.usage.money import microcents_to_dollars as microcents_to_dollars
     from fastroai.usage.near_misses import NearMissWarning as NearMissWarning
-    from fastroai.usage.pricing import CostCalculator as CostCalculator
-    from fastroai.usage.pricing import UnpricedModelWarning as UnpricedModelWarning
+    from fastroai.usage.prices.endpoints import Endpoint as Endpoint
+    from fastroai.usage.prices.model_pricing import PriceTier as PriceTier
+    from fastroai.usage.prices.model_pricing import PricingOverride as PricingOverride
+    from fastroai.usage.prices.pricing import CostCalculator as CostCalculator
+    from fastroai.usage.prices.pricing import UnpricedModelWarning as UnpricedModelWarning
+    from fastroai.usage.prices.references import ModelReference as ModelReference
+    from fastroai.usage.prices.references import model_reference as model_reference
+    from fastroai.usage.prices.request_cost import RequestCost as RequestCost
+    from fastroai.usage.prices.updates import refresh_prices as refresh_prices
+    from fastroai.usage.prices.updates import refresh_prices_async as refresh_prices_async
+    from fastroai.usage.prices.updates import update_prices_in_background as update_prices_in_background
     from fastroai.usage.quote import Quote as Quote
-    from fastroai.usage.references import ModelReference as ModelReference
-    from fastroai.usage.references import model_reference as model_reference
-    from fastroai.usage.report import UsageReport as UsageReport
-    from fastroai.usage.report_rows import UsageRow as UsageRow
-    from fastroai.usage.request_bounds import RequestBound as RequestBound
-    from fastroai.usage.request_cost import RequestCost as RequestCost
-    from fastroai.usage.spend_book import SpendBook as SpendBook
-    from fastroai.usage.spend_limit import OnLimit as OnLimit
-    from fastroai.usage.spend_limit import SpendLimit as SpendLimit
-    from fastroai.usage.spend_store import SpendAccount as SpendAccount
-    from fastroai.usage.spend_store import SpendAdjustment as SpendAdjustment
-    from fastroai.usage.spend_store import SpendBalance as SpendBalance
-    from fastroai.usage.spend_store import SpendChange as SpendChange
-    from fastroai.usage.spend_store import SpendClaim as SpendClaim
-    from fastroai.usage.spend_store import SpendPage as SpendPage
-    from fastroai.usage.spend_store import SpendStatus as SpendStatus
-    from fastroai.usage.spend_store import SpendStore as SpendStore
-    from fastroai.usage.spend_store import SpendVerdict as SpendVerdict
-    from fastroai.usage.spend_store import Window as Window
-    from fastroai.usage.updates import refresh_prices as refresh_prices
-    from fastroai.usage.updates import refresh_prices_async as refresh_prices_async
-    from fastroai.usage.updates import update_prices_in_background as update_prices_in_background
+    from fastroai.usage.reports.report import UsageReport as UsageReport
+    from fastroai.usage.reports.report_rows import UsageRow as UsageRow
+    from fastroai.usage.shared.spend_book import SpendBook as SpendBook
+    from fastroai.usage.shared.spend_limit import OnLimit as OnLimit
+    from fastroai.usage.shared.spend_limit import SpendLimit as SpendLimit
+    from fastroai.usage.shared.spend_store import SpendAccount as SpendAccount
+    from fastroai.usage.shared.spend_store import SpendAdjustment as SpendAdjustment
+    from fastroai.usage.shared.spend_store import SpendBalance as SpendBalance
+    from fastroai.usage.shared.spend_store import SpendChange as SpendChange
+    from fastroai.usage.shared.spend_store import SpendClaim as SpendClaim
+    from fastroai.usage.shared.spend_store import SpendPage as SpendPage
+    from fastroai.usage.shared.spend_store import SpendStatus as SpendStatus
+    from fastroai.usage.shared.spend_store import SpendStore as SpendStore
+    from fastroai.usage.shared.spend_store import SpendVerdict as SpendVerdict
+    from fastroai.usage.shared.spend_store import Window as Window
 
 if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            ".bounds": ("prepare_bound", "request_bound"),
+            ".bounding.bounds": ("prepare_bound", "request_bound"),
             ".budget": ("Budget", "ModelFallback"),
-            ".endpoints": ("Endpoint",),
-            ".model_pricing": ("PricingOverride",),
+            ".prices.endpoints": ("Endpoint",),
+            ".prices.model_pricing": ("PricingOverride",),
             ".money": ("dollars_to_microcents", "format_cost", "microcents_to_dollars"),
             ".near_misses": ("NearMissWarning",),
-            ".pricing": ("CostCalculator", "UnpricedModelWarning"),
+            ".prices.pricing": ("CostCalculator", "UnpricedModelWarning"),
             ".quote": ("Quote",),
-            ".report": ("UsageReport",),
-            ".report_rows": ("UsageRow",),
-            ".request_bounds": ("RequestBound",),
-            ".spend_book": ("SpendBook",),
-            ".spend_limit": ("SpendLimit",),
-            ".spend_store": (
+            ".reports.report": ("UsageReport",),
+            ".reports.report_rows": ("UsageRow",),
+            ".bounding.request_bounds": ("RequestBound",),
+            ".shared.spend_book": ("SpendBook",),
+            ".shared.spend_limit": ("SpendLimit",),
+            ".shared.spend_store": (
                 "SpendAccount",
                 "SpendBalance",
                 "SpendChange",
@@ -75,16 +75,16 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "SpendStore",
                 "SpendVerdict",
             ),
-            ".updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
+            ".prices.updates": ("refresh_prices", "refresh_prices_async", "update_prices_in_background"),
         },
         unlisted={
-            ".bounds": ("base_url_of",),
+            ".bounding.bounds": ("base_url_of",),
             ".budget": ("Admission", "OnUncertain"),
             ".limits": ("BudgetLike",),
-            ".model_pricing": ("PriceTier",),
-            ".references": ("ModelReference", "model_reference"),
-            ".request_cost": ("RequestCost",),
-            ".spend_limit": ("OnLimit",),
-            ".spend_store": ("SpendAdjustment", "SpendPage", "Window"),
+            ".prices.model_pricing": ("PriceTier",),
+            ".prices.references": ("ModelReference", "model_reference"),
+            ".prices.request_cost": ("RequestCost",),
+            ".shared.spend_limit": ("OnLimit",),
+            ".shared.spend_store": ("SpendAdjustment", "SpendPage", "Window"),
         },
     )

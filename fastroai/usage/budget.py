@@ -11,7 +11,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.other_names import by_name, other_names
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, microcents_to_usd, usd_to_microcents
 from fastroai.usage.money import Amount, exact_dollars, whole_number
-from fastroai.usage.references import model_reference
+from fastroai.usage.prices.references import model_reference
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage.budget import Budget
-from fastroai.usage.spend_amounts import TOO_MUCH_USD
-from fastroai.usage.spend_limit import SpendLimit
-from fastroai.usage.spend_store import SpendAccount, SpendStore
+from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD
+from fastroai.usage.shared.spend_limit import SpendLimit
+from fastroai.usage.shared.spend_store import SpendAccount, SpendStore
 
 _MOST_USD: Final = TOO_MUCH_USD - 1
 

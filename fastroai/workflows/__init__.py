@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fastroai.workflows.answers import IterationAnswer as IterationAnswer
     from fastroai.workflows.answers import NoTimeout as NoTimeout
     from fastroai.workflows.answers import ReportedUsage as ReportedUsage
+    from fastroai.workflows.errors import ResultRejected as ResultRejected
+    from fastroai.workflows.errors import WorkflowProblem as WorkflowProblem
+    from fastroai.workflows.errors import WorkflowValidationError as WorkflowValidationError
     from fastroai.workflows.facts import CheckpointRestored as CheckpointRestored
     from fastroai.workflows.facts import CheckpointSet as CheckpointSet
     from fastroai.workflows.facts import IterationAborted as IterationAborted
@@ -40,6 +43,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            ".errors": ("ResultRejected", "WorkflowProblem", "WorkflowValidationError"),
             ".answers": ("AuditAnswer", "AwaitGate", "ExecuteFlow", "ExecuteStep", "FlowEnded"),
             ".facts": (
                 "CheckpointRestored",

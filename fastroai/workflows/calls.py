@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from fastroai.records import RequestRecord, Usage
-from fastroai.runs.machine import Unit
+from fastroai.runs.running.machine import Unit
 from fastroai.runtime import facts
 from fastroai.usage import Budget
 from fastroai.workflows.checks import CheckFailure

@@ -9,14 +9,15 @@ from typing import Final, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt, WorkflowValidationError
+from fastroai.errors import RunCorrupt
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime import facts
-from fastroai.store.definitions import kind_of
-from fastroai.store.memo import Memo
-from fastroai.store.unsealing import seal_payloads
+from fastroai.store.record.definitions import kind_of
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.unsealing import seal_payloads
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.definition import spec_in, width_in
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.facts import OfWorkflow
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of

@@ -26,7 +26,6 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
     ValueNotStorable,
-    WorkflowValidationError,
     nearest_hint,
 )
 from fastroai.records import RequestRecord, Tokens
@@ -35,14 +34,14 @@ from fastroai.runtime import facts
 from fastroai.runtime.facts import RunStarted
 from fastroai.runtime.labels import labels_of
 from fastroai.steps.copies import own_copy
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.headers import check_run_id
-from fastroai.store.history import RunHistory, RunSummary
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.reading.history import RunHistory, RunSummary
+from fastroai.store.record.headers import check_run_id
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStoreLike
-from fastroai.store.values import value_to_json
 from fastroai.usage import CostCalculator
-from fastroai.usage.references import provider_and_name
+from fastroai.usage.prices.references import provider_and_name
 from fastroai.workflows.answering import ended_of, next_of, rejected
 from fastroai.workflows.answers import (
     AuditAnswer,
@@ -67,6 +66,7 @@ from fastroai.workflows.calls import FlowCall
 from fastroai.workflows.checks import oversize
 from fastroai.workflows.definition import TAG, define
 from fastroai.workflows.driving import NotAWorkflow, Specs
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.facts import (
     CheckpointRestored,
     CheckpointSet,

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ValueNotStorable, nearest_hint
-from fastroai.store.values import value_to_json
+from fastroai.store.record.values import value_to_json
 from fastroai.workflows.checks import oversize
 from fastroai.workflows.spec.document import FieldSpec, FlowSpec
 from fastroai.workflows.spec.fields import expected, fits

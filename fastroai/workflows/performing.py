@@ -23,12 +23,12 @@ from fastroai.calls.stream import ChatStream
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.functions.answers import said_in
 from fastroai.functions.attempts import NO_OUTPUT
-from fastroai.functions.opacity import one_line_json
+from fastroai.functions.declaring.opacity import one_line_json
 from fastroai.functions.prompt import DATA_HEADING, retry_prompt
 from fastroai.steps import StepContext
 from fastroai.steps.context import in_thread
 from fastroai.steps.copies import own_copy
-from fastroai.store.values import value_to_json
+from fastroai.store.record.values import value_to_json
 from fastroai.workflows.plan import FlowPlan, WorkflowPlan
 from fastroai.workflows.spec.document import FlowSpec, FunctionSpec, Reference, StepSpec
 from fastroai.workflows.spec.schemas import contract_schema

@@ -14,14 +14,14 @@ from pydantic import JsonValue
 from fastroai.data_kinds import DataKind, changed
 from fastroai.errors import RunCorrupt
 from fastroai.records import Usage
-from fastroai.runs.machine import Changed, Unit, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.running.machine import Changed, Unit, unit_of
+from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec
-from fastroai.store.trace import Divergence, RunTrace
-from fastroai.store.unsealing import seal_payloads
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.store.record.unsealing import seal_payloads
 from fastroai.workflows.facts import (
     CheckpointRestored,
     CheckpointSet,

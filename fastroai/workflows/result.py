@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeAlias
 from pydantic import JsonValue
 
 from fastroai.records import dump
-from fastroai.runs.units import BegunUnits
+from fastroai.runs.running.units import BegunUnits
 from fastroai.runs.usage import RunCost, RunUsage, steps_together
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait, first_until
 from fastroai.steps import StepUsage
-from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
-from fastroai.store.trace import RunTrace
+from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.log import RunLog
 
 WorkflowStatus: TypeAlias = Literal["complete", "killed", "failed", "cancelled", "paused"]
 """How a run of a workflow ended. A `paused` run waits for a decision at a gate, or was paused on request."""

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastroai.runs.execution import OpenRun
-from fastroai.runs.machine import Decision
 from fastroai.runs.request import RunRequest
-from fastroai.runs.runner import Runner
+from fastroai.runs.running.machine import Decision
+from fastroai.runs.running.runner import Runner
 from fastroai.runtime.facts import Part, RunFinished
 from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import resolve
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
-from fastroai.store.log import RunLog
-from fastroai.store.memo import Memo
 from fastroai.store.open_questions import Question
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.record.log import RunLog
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
 from fastroai.workflows.checks import Checks
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.performing import Performers

@@ -26,14 +26,14 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.labels import Labels
 from fastroai.steps.durability import failure_facts
-from fastroai.store.entries import RunHeader, locate
-from fastroai.store.entry_sizes import entry_for
-from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import seal_text
+from fastroai.store.record.entries import RunHeader, locate
+from fastroai.store.record.entry_sizes import entry_for
+from fastroai.store.record.headers import FoundHeader, log_key, read_header, read_log_from
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import seal_text
+from fastroai.store.record.runs import append_own, begin_record, change_header, halted_no_longer, new_header
+from fastroai.store.record.unsealing import entries_to_go_on
 from fastroai.store.run_store import largest_value
-from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
-from fastroai.store.unsealing import entries_to_go_on
 from fastroai.workflows.driving import DrivenWorkflow, Specs, driven_workflow
 
 _TRIES: Final = 10

@@ -9,25 +9,26 @@ from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
 
-from fastroai.errors import BudgetExceeded, ResultRejected
+from fastroai.errors import BudgetExceeded
 from fastroai.records import EXACT, NOT_GIVEN, Usage, exact_sum
-from fastroai.runs.machine import Changed, Told
-from fastroai.runs.units import BegunUnit, BegunUnits
-from fastroai.runs.work import Kept
+from fastroai.runs.running.machine import Changed, Told
+from fastroai.runs.running.units import BegunUnit, BegunUnits
+from fastroai.runs.running.work import Kept
 from fastroai.runtime import RetriesUsed, Scope, facts
-from fastroai.runtime.budget_scopes import budget_scope
-from fastroai.runtime.failures import leaves
+from fastroai.runtime.budgets.budget_scopes import budget_scope
+from fastroai.runtime.retrying.failures import leaves
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunData, StepData, in_thread, scope_of
 from fastroai.steps.copies import Copies
 from fastroai.steps.durability import step_place
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
-from fastroai.store.log import Log, run_of
-from fastroai.store.payloads import seal
+from fastroai.store.record.log import Log, run_of
+from fastroai.store.record.payloads import seal
 from fastroai.usage import Budget
 from fastroai.usage.limits import limits_of
 from fastroai.workflows.checks import Checks
+from fastroai.workflows.errors import ResultRejected
 from fastroai.workflows.facts import IterationReported, IterationStarted
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine

@@ -31,9 +31,9 @@ from fastroai.runtime.labels import Labels
 from fastroai.steps import PipelineConfig
 from fastroai.steps.config import limits_in, refuse_on_error
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
-from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together

@@ -42,4 +42,4 @@ async def account(server: ModelServer) -> AsyncIterator[Account]:
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts at a request follow each other at once, unless the server says `Retry-After`."""
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
+    monkeypatch.setattr("fastroai.agent.requests.metering.REQUEST_RETRY_DELAY", 0.0)

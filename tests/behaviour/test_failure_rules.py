@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
 from fastroai import FastroAgent, Pipeline, StepContext, StepExecutionError, step
-from fastroai.agent import metering
+from fastroai.agent.requests import metering
 from fastroai.runtime import StepStarted, TextChunk
 from fastroai.testing import Fault, ModelServer, Reply
 

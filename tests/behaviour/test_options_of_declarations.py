@@ -33,16 +33,16 @@ from fastroai import (
 from fastroai.agent import agent as agents
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.errors import (
-    CompileError,
     ConfigurationError,
     ContractViolation,
-    GraphValidationError,
     PipelineValidationError,
     StepExecutionError,
 )
 from fastroai.functions import Flow
+from fastroai.functions.errors import CompileError
 from fastroai.functions.function import Function
 from fastroai.graphs import GraphConversation
+from fastroai.graphs.errors import GraphValidationError
 from fastroai.store import (
     MemoryRunStore,
     OffloadingRunStore,

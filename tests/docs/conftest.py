@@ -19,6 +19,6 @@ def server(
     for name, value in model_server.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
+    monkeypatch.setattr("fastroai.agent.requests.metering.REQUEST_RETRY_DELAY", 0.0)
     yield model_server
     reset()  # what a page has configured for the process

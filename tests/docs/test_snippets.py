@@ -254,7 +254,7 @@ def test_no_docstring_has_an_example_that_renders_as_prose(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["usage.money.format_cost", "usage.pricing.CostCalculator", "usage.budget.Budget"]
+    "name", ["usage.money.format_cost", "usage.prices.pricing.CostCalculator", "usage.budget.Budget"]
 )
 def test_the_complete_examples_of_docstrings_say_what_they_give(name: str) -> None:
     module, _, _ = f"fastroai.{name}".rpartition(".")

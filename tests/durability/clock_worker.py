@@ -18,7 +18,7 @@ from typing import Any, Final
 from fastroai import Budget, Inbox, Pipeline, PipelineConfig, SpendLimit, StepContext, budget_scope, step
 from fastroai.errors import SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.store import RedisRunStore, RunHistory, SQLiteRunStore, SQLiteSpendStore
-from fastroai.store.headers import header_key, read_header
+from fastroai.store.record.headers import header_key, read_header
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.agents import paid_agent

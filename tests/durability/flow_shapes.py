@@ -12,7 +12,7 @@ from support.flow_functions import function_of
 
 from fastroai import FastroAgent, PipelineConfig, StepContext, flow
 from fastroai.functions import HumanReviewContext, await_human, parallel
-from fastroai.functions.flows import Flow
+from fastroai.functions.flow_runs.flows import Flow
 
 
 @dataclass(frozen=True)

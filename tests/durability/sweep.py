@@ -41,8 +41,8 @@ from fastroai.runtime.facts import (
     StepHalted,
     ToolEnded,
 )
-from fastroai.store.entries import RunHeader
-from fastroai.store.headers import read_header
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import read_header
 from fastroai.testing import LedgerEntry, ModelServer
 
 WORKER = Path(__file__).parent / "worker.py"

@@ -159,8 +159,8 @@ async def test_a_run_whose_store_never_answers_ends_when_it_is_cancelled_and_goe
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes are tried as often as they are, with shorter pauses."""
-    monkeypatch.setattr("fastroai.store.journal.backoff_delay", lambda *_: 0.002)
-    monkeypatch.setattr("fastroai.store.runs._PAUSES", (0.002, 0.002, None))
+    monkeypatch.setattr("fastroai.store.record.journal.backoff_delay", lambda *_: 0.002)
+    monkeypatch.setattr("fastroai.store.record.runs._PAUSES", (0.002, 0.002, None))
 
 
 @pytest.mark.parametrize("door", DOORS)

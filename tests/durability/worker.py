@@ -45,10 +45,10 @@ from fastroai.store import (
     SQLiteRunStore,
     StoredKey,
     StoredValues,
-    journal,
 )
-from fastroai.store.headers import mail_key, read_header
 from fastroai.store.mailbox import messages_in
+from fastroai.store.record import journal
+from fastroai.store.record.headers import mail_key, read_header
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.flow_shapes import FLOWS, FlowShape

@@ -17,7 +17,7 @@ from support.spending_runs import SpendingRun
 from support.virtual_time import VirtualTimeLoop
 
 from fastroai import budget_scope
-from fastroai.runtime import spend_upkeep
+from fastroai.runtime.budgets import spend_upkeep
 
 LONGEST = 60.0
 """Seconds."""
@@ -26,7 +26,7 @@ LONGEST = 60.0
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts at a request follow each other at once."""
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
+    monkeypatch.setattr("fastroai.agent.requests.metering.REQUEST_RETRY_DELAY", 0.0)
 
 
 def assert_no_task_of_ours_is_left() -> None:

@@ -13,8 +13,9 @@ from support.interruptions import RUN, DyingStore
 from support.virtual_time import VirtualTimeLoop
 
 from fastroai import compute, flow
-from fastroai.errors import FlowDiverged, RunNotFound, RunStoreUnavailable
+from fastroai.errors import RunNotFound, RunStoreUnavailable
 from fastroai.functions import parallel
+from fastroai.functions.errors import FlowDiverged
 from fastroai.store import MemoryRunStore
 
 Part: TypeAlias = tuple[str, Any]

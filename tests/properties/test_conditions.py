@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from fastroai.functions import opaque
-from fastroai.functions.conditions import Postcondition
-from fastroai.functions.declared import DeclaredType
+from fastroai.functions.declaring.conditions import Postcondition
+from fastroai.functions.declaring.declared import DeclaredType
 
 common = settings(deadline=None)
 

@@ -31,11 +31,11 @@ from fastroai.pipelines import Pipeline, PipelineConfig, PipelineResult, StepCon
 from fastroai.runtime.facts import (
     StepFinished,
 )
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     entry_in_store,
     entry_to_store,
 )
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.record.values import value_from_json, value_to_json
 
 # --- runs ---
 

@@ -22,8 +22,9 @@ from support.stored_runs import entries_of
 from support.virtual_time import VirtualTimeLoop
 
 from fastroai import StepContext, flow
-from fastroai.errors import FlowDiverged, RunNotFound, RunStoreUnavailable
+from fastroai.errors import RunNotFound, RunStoreUnavailable
 from fastroai.functions import parallel, race
+from fastroai.functions.errors import FlowDiverged
 from fastroai.runtime.facts import AnyFact, CallEnded, RequestEnded, RequestSent, StepFinished
 from fastroai.store import MemoryRunStore, RunHistory
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastroai import Budget, StepContext, step
-from fastroai.errors import GraphProblem, GraphValidationError
+from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import REDUCERS, GraphPlan

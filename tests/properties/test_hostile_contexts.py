@@ -14,7 +14,7 @@ from support.later import Provider
 
 from fastroai import Budget, CostCalculator
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.ledger import Account, Amounts, Claim
+from fastroai.runtime.budgets.ledger import Account, Amounts, Claim
 from fastroai.usage import request_bound
 from fastroai.usage.money import ExactUsd
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from fastroai.records import EXACT, RequestOutcome, RequestRecord, Tokens, Usage, exact_sum
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger, Room
+from fastroai.runtime.budgets.ledger import Account, Amounts, Claim, Hold, Ledger, Room
 from fastroai.usage import Budget
 
 CENT = Decimal("0.01")

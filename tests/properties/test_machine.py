@@ -13,7 +13,7 @@ from support.schedules import Schedule, interpret, schedules
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import build_plan
-from fastroai.runs.machine import Cancel, Decision, Told
+from fastroai.runs.running.machine import Cancel, Decision, Told
 from fastroai.runtime.facts import RunFinished, RunStarted, StepSkipped, StepStarted
 from fastroai.steps import StepContext, step
 

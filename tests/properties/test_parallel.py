@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import VirtualTimeLoop, now
 
-from fastroai.errors import ParallelFailed, ScopeClosedError
-from fastroai.functions.side_by_side import Failure, Success, parallel, race
+from fastroai.errors import ScopeClosedError
+from fastroai.functions.errors import ParallelFailed
+from fastroai.functions.several.side_by_side import Failure, Success, parallel, race
 from fastroai.human.asking import Halted
 
 common = settings(deadline=None)

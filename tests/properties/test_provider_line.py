@@ -9,8 +9,8 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai.runtime.circuit import Circuit, Pass
-from fastroai.runtime.provider_line import MINUTE, ProviderLine, Ticket
+from fastroai.runtime.providers.circuit import Circuit, Pass
+from fastroai.runtime.providers.provider_line import MINUTE, ProviderLine, Ticket
 
 Kind = Literal["ask", "ask inside", "send", "end", "cancel", "hold back", "wait"]
 

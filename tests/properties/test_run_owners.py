@@ -28,10 +28,10 @@ from fastroai.records import Usage
 from fastroai.runtime import owner
 from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.headers import read_header, read_log
 from fastroai.store.lease import LeaseTerms
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun, seize
+from fastroai.store.record.headers import read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun, seize
 
 PROCESSES: Final = 3
 Rule = TypeVar("Rule", bound=Callable[..., None])
@@ -292,7 +292,7 @@ def test_a_run_has_one_owner_and_its_log_has_what_each_owner_was_told(
     def pass_seconds(seconds: float) -> None:
         slept[0] += seconds
 
-    for module in ("lease", "runs", "headers"):
+    for module in ("lease", "record.runs", "record.headers"):
         monkeypatch.setattr(f"fastroai.store.{module}.steady_seconds", steady)
     with asyncio.Runner() as runner:
 

@@ -15,7 +15,7 @@ from support.virtual_time import VirtualTimeLoop, now
 
 from fastroai.errors import TimeLimitExceeded
 from fastroai.runtime import Clock, Pump, Send
-from fastroai.runtime.isolation import in_context
+from fastroai.runtime.concurrency.isolation import in_context
 
 common = settings(deadline=None)
 

@@ -17,7 +17,7 @@ from support.examples import examples
 from support.spend_stores import KINDS, Kept, make_kept
 
 from fastroai.usage import SpendAccount, SpendBalance, SpendChange, SpendClaim, Window
-from fastroai.usage.spend_rules import end_of_window
+from fastroai.usage.shared.spend_rules import end_of_window
 
 LIMIT: Final = Decimal(10)
 WEEK: Final = timedelta(days=7)

@@ -15,10 +15,10 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 from fastroai.functions import CompiledPrompt, contract, hash_of, opaque, schema_of
-from fastroai.functions.declared import DeclaredType
+from fastroai.functions.declaring.declared import DeclaredType
+from fastroai.functions.declaring.schemas import adapter_for
+from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.prompt import compile_prompt
-from fastroai.functions.schemas import adapter_for
-from fastroai.functions.signature import Signature
 
 HIDDEN = "HIDDEN"
 """In every opaque text, and in no other value."""

@@ -46,7 +46,7 @@ from fastroai.errors import UnmeteredRequestError
 from fastroai.records import Usage
 from fastroai.usage import request_bound
 from fastroai.usage.facts.surface import FREE_DETAILS
-from fastroai.usage.rate_card import UNITS
+from fastroai.usage.prices.rate_card import UNITS
 
 NEW = st.from_regex("[a-z]{3,9}_of_tomorrow", fullmatch=True)
 """Names that no version of PydanticAI has."""

@@ -32,7 +32,7 @@ from fastroai.errors import (
 from fastroai.graphs import Send
 from fastroai.human import waiting
 from fastroai.store import MemoryRunStore, RunStore
-from fastroai.store.headers import read_header
+from fastroai.store.record.headers import read_header
 
 COMES_TO = {"plain": 0, "sleep": 0, "late": 0, "receive": 100, "ask": 10_000, "both": 10_100}
 """By what a node waits for: what it adds to its number."""

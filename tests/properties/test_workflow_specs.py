@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastroai.documents.yaml_text import read_yaml
-from fastroai.errors import WorkflowValidationError
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.plan import plan_of
 from fastroai.workflows.spec.order import ordered
 from fastroai.workflows.spec.reading import load_spec

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from support.random_workflows import MOST_FACTS, Drive, Fates, flow_of, plan_of_flows, workflows
 
-from fastroai.runs.machine import Cancel, Decision
+from fastroai.runs.running.machine import Cancel, Decision
 from fastroai.runtime import facts
 from fastroai.workflows.facts import CheckpointRestored, CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine

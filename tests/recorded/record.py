@@ -45,7 +45,8 @@ from recorded.doors import (  # noqa: E402
 from fastroai import FastroAIError, Inbox, RunHistory, SQLiteRunStore, send_message  # noqa: E402
 from fastroai.errors import FlowStopped  # noqa: E402
 from fastroai.pipelines import PauseRequested, StepFinished  # noqa: E402
-from fastroai.runtime import in_line, owner  # noqa: E402
+from fastroai.runtime import owner  # noqa: E402
+from fastroai.runtime.budgets import in_line  # noqa: E402
 from fastroai.runtime.facts import FORMAT, Fact  # noqa: E402
 from fastroai.workflows import WorkflowRuns  # noqa: E402
 

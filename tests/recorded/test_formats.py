@@ -25,8 +25,8 @@ from fastroai.cli.app import app
 from fastroai.errors import FlowStopped, RunFromNewerVersion
 from fastroai.runtime.facts import FORMAT
 from fastroai.store import RunStore, RunTrace
-from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.headers import log_key
+from fastroai.store.record.checksums import with_checksum, without_checksum
+from fastroai.store.record.headers import log_key
 from fastroai.workflows import WorkflowRuns
 
 FORMATS: Final = (2, FORMAT)

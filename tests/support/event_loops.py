@@ -14,7 +14,7 @@ import pytest
 
 _opened: deque[tuple[weakref.ref[asyncio.BaseEventLoop], str, str]] = deque()
 """Each loop of this process, with the module that opened it and the place there."""
-_KEPT_BY = "fastroai.runtime.sync"
+_KEPT_BY = "fastroai.runtime.concurrency.sync"
 """Opens loops that the process keeps for its sync calls."""
 _LEFT_BY = ("pydantic_ai.", "pydantic_graph.")
 """Sync calls of PydanticAI leave their loop to the next such call; no caller can close it."""

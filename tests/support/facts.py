@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fastroai.runs.machine import Cancel, Decision
+from fastroai.runs.running.machine import Cancel, Decision
 from fastroai.runtime.facts import (
     FailureFacts,
     RunFinished,

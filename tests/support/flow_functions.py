@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fastroai import FastroAgent, StepContext
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
-from fastroai.functions.signature import Signature
+from fastroai.functions.declaring.signature import Signature
 from fastroai.steps import PipelineConfig, StepConfig
 from fastroai.steps.config import resolve
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
+from fastroai.graphs.errors import MemoryConflict, VisitsExhausted
 from fastroai.graphs.facts import BranchTimedOut
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Visit, decision_name
@@ -20,7 +20,7 @@ from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of
+from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of
 from fastroai.runtime.facts import (
     NOWHERE,
     FailureFacts,

@@ -12,13 +12,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from fastroai.agent import FastroAgent
-from fastroai.errors import (
-    ContractViolation,
-    MemoryConflict,
-    RecordedError,
-    RunStoreUnavailable,
-)
+from fastroai.errors import ContractViolation, RecordedError, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, GraphResult, Node
+from fastroai.graphs.errors import MemoryConflict
 from fastroai.graphs.machine.events import decision_name
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt

@@ -21,7 +21,7 @@ from fastroai.runtime.facts import (
     RequestSent,
 )
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     entry_in_store,
 )
 from fastroai.testing import ModelServer

@@ -26,11 +26,11 @@ VALUES = (
     "fastroai.pipelines.machine",
     "fastroai.workflows.machine.",
     "fastroai.runtime.facts",
-    "fastroai.runs.machine",
+    "fastroai.runs.running.machine",
     "fastroai.graphs.shape.edge",
     "fastroai.expressions",
     "fastroai.steps.visits",
-    "fastroai.runtime.classification",
+    "fastroai.runtime.retrying.classification",
     "fastroai.store.",
     "fastroai.records",
 )

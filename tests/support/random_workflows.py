@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fastroai.expressions import Expression
-from fastroai.runs.machine import Cancel, Decision, Told, Unit
+from fastroai.runs.running.machine import Cancel, Decision, Told, Unit
 from fastroai.runtime import facts
 from fastroai.workflows.facts import CheckpointSet
 from fastroai.workflows.machine.machine import WorkflowMachine

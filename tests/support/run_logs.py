@@ -34,14 +34,14 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
 )
-from fastroai.store.entries import (
+from fastroai.store.reading.index import add_to_index
+from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.entries import (
     RunHeader,
     entry_to_store,
 )
-from fastroai.store.headers import encode_header, header_key, log_key, new_epoch, spending_of, utc_day
-from fastroai.store.index import add_to_index
+from fastroai.store.record.headers import encode_header, header_key, log_key, new_epoch, spending_of, utc_day
 from fastroai.store.run_store import RunStore
-from fastroai.store.trace import RunTrace
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -24,10 +24,10 @@ from fastroai.store import (
     RedisSpendStore,
     SQLiteSpendStore,
     StoredValues,
-    spend_keyed,
 )
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.spend_keyed import KeyedSpendStore
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.shared_spending import spend_keyed
+from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import (
     SpendAccount,
     SpendAdjustment,
@@ -40,7 +40,7 @@ from fastroai.usage import (
     SpendVerdict,
     Window,
 )
-from fastroai.usage.memory_spend_store import utc_now
+from fastroai.usage.shared.memory_spend_store import utc_now
 from support.patience import PATIENCE
 from support.run_stores import PlainStore
 

@@ -23,13 +23,14 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolR
 from pydantic_ai.models.fallback import FallbackModel
 
 from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
-from fastroai.agent.request_terms import Terms
+from fastroai.agent.requests.request_terms import Terms
 from fastroai.errors import CostBudgetExceeded, SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime import Charge, Reservation, Scope, admission, current_scope
-from fastroai.runtime.ledger import Account, Amounts, Claim, Ledger
+from fastroai.runtime import Charge, Reservation, Scope, current_scope
+from fastroai.runtime.budgets import admission
+from fastroai.runtime.budgets.ledger import Account, Amounts, Claim, Ledger
 from fastroai.usage import Budget, BudgetLike, CostCalculator, ModelFallback, SpendLimit
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 from support.scripted import Answer, ScriptedModel
 from support.spending_plans import Call, Fate, Group, Limits, Work
 from support.virtual_time import now
@@ -162,8 +163,8 @@ class SpendingRun:
 
         patch.setattr("fastroai.runtime.scope.Account", WatchedAccount)
         patch.setattr(Scope, "__init__", watched_init)
-        patch.setattr("fastroai.agent.request_attempt.admit", self.admit)
-        patch.setattr("fastroai.agent.request_terms.SHORTEST_SHARE", 3)
+        patch.setattr("fastroai.agent.requests.request_attempt.admit", self.admit)
+        patch.setattr("fastroai.agent.requests.request_terms.SHORTEST_SHARE", 3)
         patch.setattr(Terms, "sharing", self.watched_sharing(Terms.sharing))
         grant = Ledger._grant
 

@@ -10,10 +10,10 @@ from fastroai.errors import RunNotFound
 from fastroai.runtime.facts import (
     AnyFact,
 )
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     RunHeader,
 )
-from fastroai.store.headers import encode_header, header_key, log_key, read_header, read_log
+from fastroai.store.record.headers import encode_header, header_key, log_key, read_header, read_log
 
 
 async def header_of(store: Any, run_id: str) -> RunHeader:

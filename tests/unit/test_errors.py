@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from fastroai import errors
+from fastroai import errors, functions, graphs, workflows
 from fastroai.errors import (
     AnswerCutError,
     AnswerRejected,
@@ -14,31 +14,19 @@ from fastroai.errors import (
     CallChangedError,
     CancelledInside,
     CircuitOpenError,
-    CompileError,
     ConfigurationError,
-    ConsensusFailure,
     ContractViolation,
-    ConvergenceFailure,
     CostBudgetExceeded,
     CostBudgetExceededError,
     DependencyTypeError,
     DispatchSkippedError,
     ExpressionError,
     ExpressionProblem,
-    FailedAttempt,
     FastroAIError,
-    FlowDiverged,
     FlowStopped,
     ForkedScopeError,
-    GraphProblem,
-    GraphStopped,
-    GraphValidationError,
-    HumanTimeoutError,
     InputTypeError,
-    JudgeEscalated,
-    JudgeNotSatisfied,
     LangGraphStopped,
-    MemoryConflict,
     MessageRejected,
     MessageTimedOut,
     MissingDependencyError,
@@ -46,18 +34,12 @@ from fastroai.errors import (
     MissingInputError,
     NoRunningLoopError,
     OnceInterrupted,
-    ParallelFailed,
-    ParallelValidationFailed,
-    ParseFailure,
     PipelineValidationError,
-    PostconditionFailed,
-    PreconditionFailed,
     PriceUpdateError,
     QuestionClosed,
     QuestionTimedOut,
     RecordedError,
     RequestBudgetExceeded,
-    ResultRejected,
     RevisionConflict,
     RunConflict,
     RunCorrupt,
@@ -74,7 +56,6 @@ from fastroai.errors import (
     ScopeClosedError,
     SpendLimitExceeded,
     SpendStoreUnavailable,
-    StabilityAssertionError,
     StepExecutionError,
     StoppedRun,
     StoreUnavailable,
@@ -89,16 +70,37 @@ from fastroai.errors import (
     UnpricedModelError,
     ValueNotStorable,
     ViolationDetail,
-    VisitsExhausted,
-    WorkflowProblem,
-    WorkflowValidationError,
     attach_usage,
     error_chain,
     nearest_hint,
     records_of,
     usage_of,
 )
+from fastroai.functions.errors import (
+    CompileError,
+    ConsensusFailure,
+    ConvergenceFailure,
+    FailedAttempt,
+    FlowDiverged,
+    HumanTimeoutError,
+    ParallelFailed,
+    ParallelValidationFailed,
+    ParseFailure,
+    PostconditionFailed,
+    PreconditionFailed,
+    StabilityAssertionError,
+)
+from fastroai.graphs.errors import (
+    GraphProblem,
+    GraphStopped,
+    GraphValidationError,
+    JudgeEscalated,
+    JudgeNotSatisfied,
+    MemoryConflict,
+    VisitsExhausted,
+)
 from fastroai.records import RequestRecord, Usage
+from fastroai.workflows.errors import ResultRejected, WorkflowProblem, WorkflowValidationError
 
 SPENT = Usage(request_count=2, cost_usd=Decimal("0.0123"))
 RECORDS = (RequestRecord(model="m", provider="p", outcome="settled", cost_usd=Decimal("0.0123")),)
@@ -412,15 +414,10 @@ def of_type(example: tuple[FastroAIError, str]) -> str:
 
 
 def test_there_is_an_example_of_every_error() -> None:
-    public = {
-        member
-        for _, member in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(member, FastroAIError)
-    }
-    assert {type(error) for error, _ in EXAMPLES} == {
-        cls for cls in public if not cls.__name__.startswith("_")
-    }
-    assert {cls.__name__ for cls in public if not cls.__name__.startswith("_")} <= set(errors.__all__)
+    packages = (errors, functions, graphs, workflows)
+    members = [getattr(package, name) for package in packages for name in package.__all__]
+    classes = {one for one in members if inspect.isclass(one) and issubclass(one, FastroAIError)}
+    assert {type(error) for error, _ in EXAMPLES} == classes
 
 
 @pytest.mark.parametrize(("error", "message"), EXAMPLES, ids=map(of_type, EXAMPLES))
@@ -580,3 +577,15 @@ def test_a_chain_that_goes_in_a_circle_ends() -> None:
 def test_a_hint_names_the_nearest_name_or_nothing() -> None:
     assert nearest_hint("clasify", ["read", "classify"]) == " Did you mean 'classify'?"
     assert nearest_hint("zzz", ["read", "classify"]) == ""
+
+
+def test_an_error_is_called_by_the_name_that_users_import() -> None:
+    names = {type(error): f"{type(error).__module__}.{type(error).__qualname__}" for error, _ in EXAMPLES}
+    assert all(pickle.loads(pickle.dumps(kind)) is kind for kind in names)
+    assert names[errors.BudgetExceeded] == "fastroai.errors.BudgetExceeded"
+    assert names[graphs.GraphStopped] == "fastroai.graphs.GraphStopped"
+
+    class OfUsers(FastroAIError):
+        pass
+
+    assert OfUsers.__module__ == __name__

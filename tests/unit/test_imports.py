@@ -37,4 +37,4 @@ def test_nothing_is_unpickled_and_nothing_that_is_stored_is_run() -> None:
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if called in ("eval", "exec", "__import__"):
                 run.append((path.relative_to(PACKAGE).as_posix(), called))
-    assert run == [("functions/signature.py", "exec")]
+    assert run == [("functions/declaring/signature.py", "exec")]

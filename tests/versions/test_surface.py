@@ -25,7 +25,7 @@ from fastroai.usage.facts.surface import (
     RESPONSE_PARTS,
     USAGE_FIELDS,
 )
-from fastroai.usage.rate_card import UNITS
+from fastroai.usage.prices.rate_card import UNITS
 
 
 def classes(union: Any) -> Iterator[type[Any]]:

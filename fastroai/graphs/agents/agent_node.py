@@ -12,9 +12,10 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.calls.stream import ChatStream
-from fastroai.errors import ConfigurationError, JudgeEscalated, JudgeNotSatisfied
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.conversation.markers import cut, told_in_full
+from fastroai.graphs.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.other_names import other_names
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext

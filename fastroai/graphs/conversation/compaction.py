@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 from fastroai.calls.call import AgentLike
 from fastroai.graphs.conversation.history_size import TOKENS_PER_FILE
 from fastroai.steps import StepContext
-from fastroai.usage.pieces import Piece, pieces_of
+from fastroai.usage.bounding.pieces import Piece, pieces_of
 
 PAYLOAD_LENGTH: Final = 500
 """Length in characters above which the result of a tool is dropped."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from fastroai.usage.pieces import pieces
+from fastroai.usage.bounding.pieces import pieces
 
 BYTES_PER_TOKEN: Final = 4
 """A rule of thumb for English text and JSON, used only where no provider has counted."""

@@ -16,7 +16,7 @@ from fastroai.graphs.conversation.handover import handed_over
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.prompt_layers import Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
-from fastroai.runtime.failures import stops
+from fastroai.runtime.retrying.failures import stops
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.tracing.attributes import error_summary

@@ -13,7 +13,7 @@ from fastroai.graphs.conversation.markers import TOLD_AT_ONCE, Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.machine.branches import Branch, Fork
-from fastroai.runs.machine import Unit
+from fastroai.runs.running.machine import Unit
 
 MOST_UNTOLD: Final = 500
 """Maximum number of visits of a branch that are kept with their values until the thread is needed."""

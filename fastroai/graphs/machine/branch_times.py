@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.runtime import Scope
-from fastroai.runtime.clock import WorkClock
+from fastroai.runtime.concurrency.clock import WorkClock
 
 
 class BranchTimes:

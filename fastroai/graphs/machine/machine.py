@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
+from fastroai.graphs.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.facts import BranchTimedOut, EdgesResolved
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Visit, decision_name
@@ -22,7 +22,7 @@ from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevalua
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.decoding import value_of
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
+from fastroai.runs.running.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fastroai.errors import MemoryConflict
+from fastroai.graphs.errors import MemoryConflict
 from fastroai.graphs.machine.memory import Memory, Written
 from fastroai.steps.copies import own_copy
 from fastroai.tracing.attributes import error_summary

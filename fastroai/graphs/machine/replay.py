@@ -21,15 +21,15 @@ from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt
 from fastroai.runs.decoding import OnRecord, output_on_record, value_of
-from fastroai.runs.machine import Changed, Outcome, Unit, unit_of
-from fastroai.runs.replay import Replay, divergence_of, other_run, replay_log
+from fastroai.runs.running.machine import Changed, Outcome, Unit, unit_of
+from fastroai.runs.running.replay import Replay, divergence_of, other_run, replay_log
 from fastroai.runtime import facts
 from fastroai.steps.durability import stored_value
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec
-from fastroai.store.trace import Divergence, RunTrace
-from fastroai.store.unsealing import seal_payloads
-from fastroai.store.values import value_from_json
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec
+from fastroai.store.record.unsealing import seal_payloads
+from fastroai.store.record.values import value_from_json
 
 logger = logging.getLogger("fastroai.graphs")
 

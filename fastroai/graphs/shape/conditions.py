@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ExpressionError, GraphProblem, nearest_hint
+from fastroai.errors import ExpressionError, nearest_hint
 from fastroai.expressions import Expression
+from fastroai.graphs.errors import GraphProblem
 from fastroai.graphs.machine.fields import declared_fields
 from fastroai.graphs.shape.edge import WHEN, Edge
 from fastroai.graphs.shape.node import Node

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from fastroai.errors import GraphProblem
+from fastroai.graphs.errors import GraphProblem
 from fastroai.graphs.machine.events import decision_name
 from fastroai.graphs.names import expected_words, is_list, is_name, is_node, listed, unknown
 from fastroai.graphs.shape.edge import WHEN, Edge

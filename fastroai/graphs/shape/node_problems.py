@@ -9,7 +9,8 @@ from pydantic_ai.agent import AbstractAgent
 from typing_extensions import TypeAliasType
 
 from fastroai.contracts.annotations import checker_of
-from fastroai.errors import ConfigurationError, GraphProblem
+from fastroai.errors import ConfigurationError
+from fastroai.graphs.errors import GraphProblem
 from fastroai.graphs.names import is_name
 from fastroai.graphs.shape.node import Node
 from fastroai.records import NotGiven

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fastroai.errors import GraphProblem
+from fastroai.graphs.errors import GraphProblem
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.plan import OnBranchFailure
 

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ConfigurationError, GraphProblem, GraphValidationError, nearest_hint
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.conversation.conversation import MODES
+from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.names import expected_words, is_name, listed, names_problems
 from fastroai.graphs.shape.conditions import Conditions
 from fastroai.graphs.shape.edge import Edge

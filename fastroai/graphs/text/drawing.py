@@ -12,7 +12,7 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.places import step_name
 from fastroai.runs.nesting import NestedStep
-from fastroai.store.trace import RunTrace
+from fastroai.store.reading.trace import RunTrace
 from fastroai.usage import format_cost
 
 

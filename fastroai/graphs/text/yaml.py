@@ -12,12 +12,8 @@ from pydantic import Field, JsonValue
 
 from fastroai.documents.parts import Misfit, Misshapen, Part, PartsAt, shaped
 from fastroai.documents.yaml_text import DocumentProblem, Way, YamlText, kind, read_yaml_of
-from fastroai.errors import (
-    ConfigurationError,
-    GraphProblem,
-    GraphValidationError,
-    nearest_hint,
-)
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.graphs.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node, NodeLike
 from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer

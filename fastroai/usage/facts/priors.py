@@ -13,7 +13,7 @@ from typing import Final
 
 from fastroai.usage.facts.provider import Prior, all_facts
 from fastroai.usage.facts.source import Source, TokenCount
-from fastroai.usage.references import first_party_provider
+from fastroai.usage.prices.references import first_party_provider
 
 _CHECKED: Final = date(2026, 11, 23)
 _RECORDED: Final = "https://github.com/pydantic/pydantic-ai/tree/main/tests/models/cassettes"

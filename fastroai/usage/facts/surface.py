@@ -1,8 +1,8 @@
 """The public surface of PydanticAI 2.62 to 2.68 that the account understands.
 
 Other names are of a newer PydanticAI, or of somebody else. They count as a whole context window, make a cost
-incomplete, or are refused in runs with a budget: see `fastroai.usage.surface`. To list a name here is to say
-that the account counts it, or that it adds nothing to the bill.
+incomplete, or are refused in runs with a budget: see `fastroai.usage.bounding.surface`. A name in these lists
+is counted by the account, or adds nothing to the bill.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
-from fastroai.runs.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
+from fastroai.runs.running.machine import Cancel, Decision, Told, Unit, unit_of, why_paused
 from fastroai.runtime import facts
 from fastroai.workflows.facts import (
     CheckpointRestored,

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.runs.machine import Unit
+from fastroai.runs.running.machine import Unit
 from fastroai.runtime.facts import FailureFacts, ReasonCode, RunStatus, Wait
 from fastroai.workflows.machine.iterations import Loop, Reported
 from fastroai.workflows.spec.document import GatePolicy

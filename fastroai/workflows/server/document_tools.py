@@ -10,8 +10,9 @@ from anyio.to_thread import run_sync
 from mcp_types import CallToolResult
 from pydantic import Field, RootModel
 
-from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError
+from fastroai.errors import ConfigurationError
 from fastroai.workflows.answers import Answer, DeclaredField, ErrorAnswer, Problem, error
+from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.replies import AN_OBJECT, reply
 from fastroai.workflows.spec import catalog, drafting, speckit

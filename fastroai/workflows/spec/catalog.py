@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fastroai.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import FieldSpec, WorkflowSpec
 from fastroai.workflows.spec.reading import load_spec
 

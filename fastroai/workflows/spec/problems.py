@@ -11,7 +11,8 @@ from pydantic import JsonValue
 
 from fastroai.documents.parts import Misfit
 from fastroai.documents.yaml_text import MORE_PROBLEMS, MOST_PROBLEMS, DocumentProblem, Way, YamlText
-from fastroai.errors import WorkflowProblem, nearest
+from fastroai.errors import nearest
+from fastroai.workflows.errors import WorkflowProblem
 
 _MOST_COMPARED: Final = 10_000
 """Maximum number of names that are compared with wrong ones, as each comparison takes microseconds."""

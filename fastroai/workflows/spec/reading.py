@@ -8,7 +8,7 @@ from typing import Final, cast, get_args
 
 from fastroai.documents.parts import Misshapen, mended, shaped
 from fastroai.documents.yaml_text import YamlText, read_yaml_of
-from fastroai.errors import WorkflowProblem, WorkflowValidationError
+from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import FlowSpec, Version, WorkflowInfo, WorkflowSpec
 from fastroai.workflows.spec.fields import completed, read_contracts, read_fields
 from fastroai.workflows.spec.flows import (

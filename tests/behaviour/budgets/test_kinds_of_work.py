@@ -151,7 +151,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[Decimal]:
         known.append(terms.bound.cost_usd)
         return await admit(scope, terms)
 
-    monkeypatch.setattr("fastroai.agent.request_attempt.admit", noting)
+    monkeypatch.setattr("fastroai.agent.requests.request_attempt.admit", noting)
     return known
 
 

@@ -33,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SpendStore:
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str | None, str]:
     """The plans of customers, in dollars; limits ask for them before each request."""
-    monkeypatch.setattr("fastroai.usage.spend_limit.SAID_FOR", 0.0)
+    monkeypatch.setattr("fastroai.usage.shared.spend_limit.SAID_FOR", 0.0)
     return {"acme": "0.0001", "initech": "0.0002"}
 
 

@@ -163,7 +163,7 @@ async def test_nobody_takes_the_money_of_a_run_in_the_midst_of_it(kept: Kept) ->
 async def test_requests_outside_of_the_run_wait_for_its_end_and_say_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fastroai.runtime.in_line.TOLD_AFTER", 0.001)
+    monkeypatch.setattr("fastroai.runtime.budgets.in_line.TOLD_AFTER", 0.001)
     is_reserved, may_end, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
     held_by: list[str] = []
 

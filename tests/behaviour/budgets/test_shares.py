@@ -32,7 +32,7 @@ from fastroai.usage import (
     SpendLimit,
     SpendVerdict,
 )
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 MICROCENT = Decimal("0.000001")
 LONGEST = 10_000
@@ -480,7 +480,9 @@ async def later(seconds: float, work: Callable[[], Any]) -> Any:
 
 @in_virtual_time
 async def test_who_waits_for_a_spend_limit_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.runtime.at_limits.TOLD_AFTER", -1.0)  # it goes by the clock on the wall
+    monkeypatch.setattr(
+        "fastroai.runtime.budgets.at_limits.TOLD_AFTER", -1.0
+    )  # it goes by the clock on the wall
     desk = Desk(max_tokens=800)
     limit = SpendLimit(microcents=1_000, window="total", store=MemorySpendStore(), key="acme")
     events: list[RunEvent] = []

@@ -21,7 +21,7 @@ from support.servers import started_valkey
 
 from fastroai import SpendLimit
 from fastroai.errors import SpendStoreUnavailable, usage_of
-from fastroai.runtime.spend_upkeep import SpendUpkeep
+from fastroai.runtime.budgets.spend_upkeep import SpendUpkeep
 from fastroai.store import MemorySpendStore, RedisSpendStore, SQLiteSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 

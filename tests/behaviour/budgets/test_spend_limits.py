@@ -451,7 +451,7 @@ async def test_a_limit_that_is_lowered_below_what_is_spent_admits_nothing_until_
 async def test_who_waits_for_what_a_lowered_limit_has_not_is_told_so_and_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastroai.runtime.at_limits.TOLD_AFTER", -1.0)
+    monkeypatch.setattr("fastroai.runtime.budgets.at_limits.TOLD_AFTER", -1.0)
     limit, answered, told = SpendLimit(microcents=1_000, store=store), asyncio.Event(), asyncio.Event()
     waits: list[BudgetWaiting] = []
 
@@ -539,7 +539,7 @@ SCRIPT = """
 import asyncio, sys
 from support.agents import paid_agent
 from fastroai import SpendLimit
-from fastroai.runtime import spend_upkeep
+from fastroai.runtime.budgets import spend_upkeep
 from fastroai.store import SQLiteSpendStore
 
 spend_upkeep._SECONDS_AT_EXIT = 300  # a busy machine may take longer than the few seconds

@@ -49,7 +49,7 @@ def two_at_once(before: Callable[[str], Any], **config: Any) -> Pipeline[Any, An
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait in line is told of, however short."""
-    for module in ("at_limits", "permits", "in_line"):
+    for module in ("budgets.at_limits", "providers.permits", "budgets.in_line"):
         monkeypatch.setattr(f"fastroai.runtime.{module}.TOLD_AFTER", 0.0)
 
 

@@ -54,7 +54,7 @@ from fastroai.functions import HumanReviewContext, await_human, configured
 from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 from fastroai.testing import ModelServer, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
 

@@ -19,7 +19,7 @@ from fastroai.runtime.facts import (
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Budget, SpendLimit
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 MODEL = "openai:gpt-5-mini"
 PRICE = Decimal("0.000225")  # of each request: 100 tokens at $0.25 and 100 at $2 per million

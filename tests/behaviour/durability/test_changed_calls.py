@@ -19,8 +19,9 @@ from support.agents import TOKEN_IS_MICROCENT, prompt_of
 from support.interruptions import RUN, DyingStore, When, entries_of, go_on, interrupt, nth
 
 from fastroai import FastroAgent, Pipeline, RunHistory, StepContext, compute, flow, infer, step
-from fastroai.errors import CallChangedError, FlowDiverged, RunStoreUnavailable, StepExecutionError
+from fastroai.errors import CallChangedError, RunStoreUnavailable, StepExecutionError
 from fastroai.functions import contract
+from fastroai.functions.errors import FlowDiverged
 from fastroai.runtime.facts import (
     CallChanged,
     CallEnded,
@@ -688,7 +689,7 @@ async def test_records_without_what_was_declared_count_as_unchanged(
     desk, clerk, store, other = Desk(server), Clerk(), MemoryRunStore(), MemoryRunStore()
     with monkeypatch.context() as before:
         before.setattr("fastroai.functions.inferring.InferFunction._declares", lambda self: {})
-        before.setattr("fastroai.agent.replay.CallOnRecord.to_record", lambda self: None)
+        before.setattr("fastroai.agent.requests.replay.CallOnRecord.to_record", lambda self: None)
         await interrupt_flow(desk.flow_of(OLD, number=3), store, nth(CallEnded, 2), "a")
         await interrupt(one_step(clerk.agent("old")), other, nth(RequestEnded), written=True)
 

@@ -167,8 +167,8 @@ def test_the_command_line_shows_a_run_that_waits_for_a_file(
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes are tried as often as they are, with shorter pauses."""
-    monkeypatch.setattr("fastroai.store.journal.backoff_delay", lambda *_: 0.0)
-    monkeypatch.setattr("fastroai.store.runs._PAUSES", (0.0, 0.0, None))
+    monkeypatch.setattr("fastroai.store.record.journal.backoff_delay", lambda *_: 0.0)
+    monkeypatch.setattr("fastroai.store.record.runs._PAUSES", (0.0, 0.0, None))
 
 
 @pytest.mark.usefixtures("quickly")

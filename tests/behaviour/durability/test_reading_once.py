@@ -16,7 +16,7 @@ from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.runtime import facts
 from fastroai.store import RunHistory
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 
 RUN = "r1"
 

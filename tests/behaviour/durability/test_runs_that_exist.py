@@ -16,7 +16,7 @@ import pytest
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict, RunTakenOver
 from fastroai.pipelines import ConversationState, ConversationStatus, Pipeline, StepContext, step
 from fastroai.store import RunHistory, SQLiteRunStore
-from fastroai.store.headers import encode_header, read_header
+from fastroai.store.record.headers import encode_header, read_header
 
 PATIENCE = 300
 """Seconds, as in `support.patience`, which this file cannot import where it runs as a program."""

@@ -17,8 +17,8 @@ from fastroai.cli.app import app
 from fastroai.errors import UnknownFactKind
 from fastroai.pipelines import UnknownFact
 from fastroai.store import RunTrace
-from fastroai.store.checksums import with_checksum
-from fastroai.store.headers import log_key
+from fastroai.store.record.checksums import with_checksum
+from fastroai.store.record.headers import log_key
 from fastroai.tracing import set_redaction
 
 AWAITED = {"kind": "file_awaited", "part": "", "timestamp": 1_700_000_000.5, "path": "mia@example.com.csv"}

@@ -41,8 +41,9 @@ from fastroai.errors import (
 )
 from fastroai.human import waiting
 from fastroai.runtime.facts import WaitEnded, WaitStarted
-from fastroai.store import MemoryRunStore, mailbox, runs
-from fastroai.store.headers import log_key, mail_key, read_header
+from fastroai.store import MemoryRunStore, mailbox
+from fastroai.store.record import runs
+from fastroai.store.record.headers import log_key, mail_key, read_header
 
 LONG = 3600.0
 

@@ -47,7 +47,7 @@ from fastroai.errors import (
 )
 from fastroai.functions import compute, flow, infer, parallel
 from fastroai.pipelines import BudgetRefused, WaitEnded, WaitStarted
-from fastroai.runtime.budget_scopes import budget_scope
+from fastroai.runtime.budgets.budget_scopes import budget_scope
 from fastroai.steps import spend
 from fastroai.store import MemoryRunStore, SQLiteSpendStore
 from fastroai.testing import ModelServer, Reply, Usage
@@ -750,8 +750,8 @@ async def test_runs_that_have_waited_longest_are_taken_up_first(world: World) ->
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes are tried as often as they are, with shorter pauses."""
-    monkeypatch.setattr("fastroai.store.journal.backoff_delay", lambda *_: 0.0)
-    monkeypatch.setattr("fastroai.store.runs._PAUSES", (0.0, 0.0, None))
+    monkeypatch.setattr("fastroai.store.record.journal.backoff_delay", lambda *_: 0.0)
+    monkeypatch.setattr("fastroai.store.record.runs._PAUSES", (0.0, 0.0, None))
 
 
 @pytest.mark.usefixtures("quickly")

@@ -22,7 +22,7 @@ from support.leftovers import assert_no_task_is_left
 
 from fastroai import FastroAgent, TimeLimitExceeded
 from fastroai.runtime import FailureClass, classify, is_exhausted
-from fastroai.runtime.ledger import Account as BudgetAccount
+from fastroai.runtime.budgets.ledger import Account as BudgetAccount
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS

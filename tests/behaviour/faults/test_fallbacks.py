@@ -16,7 +16,7 @@ from support.leftovers import assert_no_task_is_left
 
 from fastroai import FastroAgent
 from fastroai.runtime import CircuitBreaker, FailureClass, ProviderLimit, classify, is_exhausted
-from fastroai.runtime.ledger import Account as BudgetAccount
+from fastroai.runtime.budgets.ledger import Account as BudgetAccount
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))

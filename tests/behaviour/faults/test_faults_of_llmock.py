@@ -43,7 +43,7 @@ from fastroai import (
 from fastroai.errors import AnswerCutError
 from fastroai.records import RequestRecord
 from fastroai.runtime import FailureClass, ProviderLimit, classify
-from fastroai.runtime.ledger import Account as BudgetAccount
+from fastroai.runtime.budgets.ledger import Account as BudgetAccount
 from fastroai.store import MemoryRunStore
 
 RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS

@@ -138,7 +138,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr("fastroai.runtime.circuit_breaker.monotonic", time)
+    monkeypatch.setattr("fastroai.runtime.providers.circuit_breaker.monotonic", time)
     return time
 
 

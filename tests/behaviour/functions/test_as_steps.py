@@ -26,16 +26,14 @@ from fastroai import (
     step,
 )
 from fastroai.errors import (
-    CompileError,
     ConfigurationError,
     ContractViolation,
     MissingInputError,
-    PostconditionFailed,
-    PreconditionFailed,
     StepExecutionError,
 )
 from fastroai.functions import Function, call_records, parallel
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import CompileError, PostconditionFailed, PreconditionFailed
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
 from fastroai.usage import Quote
 

@@ -31,13 +31,11 @@ from fastroai.errors import (
     ContractViolation,
     CostBudgetExceeded,
     FlowStopped,
-    ParallelFailed,
-    ParseFailure,
-    PostconditionFailed,
     RunStoreUnavailable,
     usage_of,
 )
 from fastroai.functions import configured, parallel
+from fastroai.functions.errors import ParallelFailed, ParseFailure, PostconditionFailed
 from fastroai.pipelines import RunEvent
 from fastroai.runtime.facts import CallEnded, RequestSent
 from fastroai.store import MemoryRunStore, RunHistory

@@ -18,17 +18,15 @@ from pydantic_ai.models import Model
 from support.typed_functions import Sentiment, instructions_to, listed_costs, said_to_model, sentiment
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, infer, usage_of
-from fastroai.errors import (
+from fastroai.errors import ConfigurationError, ContractViolation, TimeBudgetExceeded
+from fastroai.functions import Probabilistic, configured, contract
+from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import (
     CompileError,
-    ConfigurationError,
-    ContractViolation,
     ParseFailure,
     PostconditionFailed,
     PreconditionFailed,
-    TimeBudgetExceeded,
 )
-from fastroai.functions import Probabilistic, configured, contract
-from fastroai.functions.calling import kept_records
 from fastroai.records import CallRecord
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.tracing import OpenTelemetryTracer
@@ -497,7 +495,7 @@ async def test_each_retry_is_an_event_on_the_span_of_the_call(server: ModelServe
     assert "classify" in span.name
     [event] = span.events
     assert event.attributes is not None
-    assert event.attributes["exception.type"] == "fastroai.errors.ParseFailure"
+    assert event.attributes["exception.type"] == "fastroai.functions.ParseFailure"
     assert event.attributes["fastroai.retry"] == 1
     assert span.status.is_ok
 

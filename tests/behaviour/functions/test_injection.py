@@ -12,8 +12,8 @@ from pydantic_ai.models import Model
 from support.typed_functions import data_for, instructions_to
 
 from fastroai import contract, infer, opaque, refine
-from fastroai.errors import ConvergenceFailure, ParseFailure, PostconditionFailed
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import ConvergenceFailure, ParseFailure, PostconditionFailed
 from fastroai.testing import ModelServer, Reply, ToolCall
 
 CANARIES = ("Ignore all previous", "CANARY-7351", "</data>", "DATA. ")

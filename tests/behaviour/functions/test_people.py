@@ -11,14 +11,10 @@ from typing import Any, Literal
 import pytest
 
 from fastroai import Inbox, flow
-from fastroai.errors import (
-    ConfigurationError,
-    FastroAIWarning,
-    FlowStopped,
-    HumanTimeoutError,
-    ValueNotStorable,
-)
-from fastroai.functions import HumanDecision, HumanReviewContext, await_human, configured, people
+from fastroai.errors import ConfigurationError, FastroAIWarning, FlowStopped, ValueNotStorable
+from fastroai.functions import HumanDecision, HumanReviewContext, await_human, configured
+from fastroai.functions.errors import HumanTimeoutError
+from fastroai.functions.flow_runs import people
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.open_questions import Question
 

@@ -12,9 +12,9 @@ from pydantic_ai.models import Model
 from support.typed_functions import data_for
 
 from fastroai import infer, opaque, refine
-from fastroai.errors import ParseFailure, PostconditionFailed
 from fastroai.functions import contract
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import ParseFailure, PostconditionFailed
 from fastroai.functions.prompt import DATA_HEADING
 from fastroai.testing import LedgerEntry, ModelServer, Reply
 

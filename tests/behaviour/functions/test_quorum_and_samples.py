@@ -14,9 +14,14 @@ from support.patience import PATIENCE
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
 from fastroai import Budget, BudgetExceeded, infer
-from fastroai.errors import CompileError, ConsensusFailure, PostconditionFailed, StabilityAssertionError
 from fastroai.functions import Probabilistic, configured
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import (
+    CompileError,
+    ConsensusFailure,
+    PostconditionFailed,
+    StabilityAssertionError,
+)
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest
 
 
@@ -129,7 +134,7 @@ async def test_a_member_that_fails_is_a_vote_without_output(server: ModelServer)
     server.script(sentiment(confidence=0.1), sentiment(), sentiment())
     assert (await classify("fine")).label == "positive"
     [failed] = [member for member in kept_records()[-1].members if "error" in member]
-    assert failed["error_type"] == "fastroai.errors.PostconditionFailed"
+    assert failed["error_type"] == "fastroai.functions.PostconditionFailed"
 
     server.script(sentiment(confidence=0.1), sentiment(confidence=0.1), sentiment())
     with pytest.raises(ConsensusFailure) as raised:

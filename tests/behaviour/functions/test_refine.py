@@ -14,8 +14,9 @@ from support.typed_functions import (
 )
 
 from fastroai import Budget, CostBudgetExceeded, contract, flow, infer, opaque, refine
-from fastroai.errors import CompileError, ConfigurationError, ConvergenceFailure
+from fastroai.errors import ConfigurationError
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import CompileError, ConvergenceFailure
 from fastroai.testing import ModelServer, Reply, ServedRequest, Usage
 
 

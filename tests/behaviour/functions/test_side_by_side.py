@@ -19,13 +19,7 @@ from support.typed_functions import (
 )
 
 from fastroai import Budget, CostBudgetExceeded, Inbox, budget_scope, flow, infer, opaque, usage_of
-from fastroai.errors import (
-    ContractViolation,
-    FlowStopped,
-    ParallelFailed,
-    ParallelValidationFailed,
-    PostconditionFailed,
-)
+from fastroai.errors import ContractViolation, FlowStopped
 from fastroai.functions import (
     Failure,
     HumanReviewContext,
@@ -38,6 +32,7 @@ from fastroai.functions import (
     race,
 )
 from fastroai.functions.calling import kept_records
+from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed, PostconditionFailed
 from fastroai.records import CallRecord
 from fastroai.store import MemoryRunStore
 from fastroai.testing import ModelServer, Reply, Usage

@@ -20,7 +20,7 @@ from support.patience import PATIENCE
 from support.stored_runs import raw_log
 
 from fastroai.errors import RevisionConflict, RunInProgress, RunNotFound, RunStatusConflict
-from fastroai.store.headers import decode_header, encode_header, header_key
+from fastroai.store.record.headers import decode_header, encode_header, header_key
 
 
 @pytest.fixture(scope="module")

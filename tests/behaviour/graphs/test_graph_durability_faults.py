@@ -18,7 +18,7 @@ from fastroai import Pipeline, PipelineConfig, StepContext
 from fastroai.errors import RunNotFound, RunStoreUnavailable, RunTakenOver
 from fastroai.graphs import Edge, Graph
 from fastroai.store import MemoryRunStore
-from fastroai.store.headers import decode_header, encode_header, header_key
+from fastroai.store.record.headers import decode_header, encode_header, header_key
 
 WHERE = [f"b{number}" for number in range(3)]
 

@@ -11,8 +11,9 @@ import pytest
 from support.virtual_time import in_virtual_time
 
 from fastroai import MemoryRunStore, PipelineConfig, StepContext, step
-from fastroai.errors import MemoryConflict, RunDefinitionChanged
+from fastroai.errors import RunDefinitionChanged
 from fastroai.graphs import Edge, Graph, Node
+from fastroai.graphs.errors import MemoryConflict
 
 BRANCHES = ("a", "b", "c")
 

@@ -12,7 +12,7 @@ from fastroai import MemoryRunStore, RetryPolicy, StepContext, step
 from fastroai.errors import TimeLimitExceeded
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.graphs.facts import BranchTimedOut
-from fastroai.runtime.clock import WorkClock
+from fastroai.runtime.concurrency.clock import WorkClock
 
 
 def working(seconds: float, *, fails: int = 0, wait: float = 0.0) -> Any:

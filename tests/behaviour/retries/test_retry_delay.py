@@ -18,8 +18,8 @@ pytestmark = pytest.mark.parametrize("reference", ["openai:gpt-5-mini"])
 @pytest.fixture(autouse=True)
 def exact_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest wait that the jitter allows, and a default that shows where it holds."""
-    monkeypatch.setattr("fastroai.runtime.retry.random.uniform", lambda shortest, longest: longest)
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.001)
+    monkeypatch.setattr("fastroai.runtime.retrying.retry.random.uniform", lambda shortest, longest: longest)
+    monkeypatch.setattr("fastroai.agent.requests.metering.REQUEST_RETRY_DELAY", 0.001)
 
 
 async def waits_ms(

@@ -11,16 +11,12 @@ from pydantic_ai.models import Model
 from support.typed_functions import data_for, instructions_to, listed_costs
 
 from fastroai import FastroAgent, PipelineConfig, StepContext
-from fastroai.errors import (
-    ConfigurationError,
-    ContractViolation,
-    RunExists,
-    WorkflowValidationError,
-)
+from fastroai.errors import ConfigurationError, ContractViolation, RunExists
 from fastroai.human import Inbox
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunHistory
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.workflows import AuditAnswer, FlowList, Workflow, WorkflowResult, WorkflowRuns
+from fastroai.workflows.errors import WorkflowValidationError
 
 REVIEW = """
 version: "0.2"

@@ -25,8 +25,9 @@ from fastroai import (
     Verdict,
     step,
 )
-from fastroai.errors import ConfigurationError, ContractViolation, GraphValidationError, MissingInputError
+from fastroai.errors import ConfigurationError, ContractViolation, MissingInputError
 from fastroai.graphs import GraphConversation, GraphResult
+from fastroai.graphs.errors import GraphValidationError
 from fastroai.runtime import TextChunk
 
 TRIED: Final = Tried()

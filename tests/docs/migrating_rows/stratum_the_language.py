@@ -20,20 +20,7 @@ from support.migrating import Tried, assert_renamed
 
 import fastroai
 from fastroai import Budget, Inbox, MemoryRunStore
-from fastroai.errors import (
-    CompileError,
-    ConsensusFailure,
-    ConvergenceFailure,
-    FastroAIWarning,
-    FlowStopped,
-    HumanTimeoutError,
-    ParallelFailed,
-    ParallelValidationFailed,
-    PostconditionFailed,
-    PreconditionFailed,
-    StabilityAssertionError,
-    UnknownModelError,
-)
+from fastroai.errors import FastroAIWarning, FlowStopped, UnknownModelError
 from fastroai.functions import (
     Failure,
     HumanReviewContext,
@@ -53,6 +40,17 @@ from fastroai.functions import (
     race,
     refine,
     run,
+)
+from fastroai.functions.errors import (
+    CompileError,
+    ConsensusFailure,
+    ConvergenceFailure,
+    HumanTimeoutError,
+    ParallelFailed,
+    ParallelValidationFailed,
+    PostconditionFailed,
+    PreconditionFailed,
+    StabilityAssertionError,
 )
 from fastroai.testing import ModelServer, Reply
 from fastroai.tracing import OpenTelemetryTracer
@@ -97,7 +95,7 @@ def names_in_both_packages() -> None:
 def names_at_the_top() -> None:
     assert_renamed(
         race="fastroai.functions.race",
-        PostconditionFailed="fastroai.errors.PostconditionFailed",
+        PostconditionFailed="fastroai.functions.PostconditionFailed",
         StratumError="FastroAIError",
         TraceRecord="fastroai.functions.CallRecord",
     )

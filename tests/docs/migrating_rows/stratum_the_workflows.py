@@ -19,8 +19,8 @@ from support.workflow_specs import ARTICLE, DRAFT
 from typer.testing import CliRunner, Result
 
 from fastroai.cli.app import app
-from fastroai.errors import WorkflowValidationError
 from fastroai.workflows import load_spec
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.server.user_files import user_store
 
 TRIED: Final = Tried()

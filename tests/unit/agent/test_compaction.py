@@ -24,7 +24,7 @@ from support.jobs import JobProvider
 
 from fastroai import Budget, CostBudgetExceeded, FastroAgent, Pipeline, SpendLimit, budget_scope, step
 from fastroai.agent import Metered
-from fastroai.agent.request_terms import CompactionTerms
+from fastroai.agent.requests.request_terms import CompactionTerms
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     RequestEnded,

@@ -151,7 +151,7 @@ async def test_an_embedding_that_is_refused_costs_nothing() -> None:
 
 @pytest.fixture
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.agent.purchases.REQUEST_RETRY_DELAY", 0.0)
+    monkeypatch.setattr("fastroai.agent.other_models.purchases.REQUEST_RETRY_DELAY", 0.0)
 
 
 async def _by_name(

@@ -51,15 +51,15 @@ from pydantic_ai.usage import RequestUsage
 from support.agents import TOKEN_IS_MICROCENT, paid_agent
 
 from fastroai import Budget, CostCalculator, FastroAgent, Pipeline, StepContext, step
-from fastroai.agent.input_tokens import TOKENS_PER_FILE, input_tokens
-from fastroai.agent.learned import MODELS_REMEMBERED, REMEMBERED, PastCalls
-from fastroai.agent.probe import first_request
+from fastroai.agent.quotes.input_tokens import TOKENS_PER_FILE, input_tokens
+from fastroai.agent.quotes.learned import MODELS_REMEMBERED, REMEMBERED, PastCalls
+from fastroai.agent.quotes.probe import first_request
 from fastroai.calls.call import AgentCall
 from fastroai.errors import RunningLoopError
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.usage import ModelFallback, Quote, request_bound
-from fastroai.usage.bounds import prepare_bound
+from fastroai.usage.bounding.bounds import prepare_bound
 from fastroai.usage.limits import Limits
 
 OPENAI = OpenAIProvider(api_key="none")
@@ -156,7 +156,7 @@ async def test_the_request_that_is_estimated_is_the_one_that_a_run_sends() -> No
         return request_bound(calculator, model, messages, settings, parameters)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastroai.agent.candidate.request_bound", spy)
+        patch.setattr("fastroai.agent.requests.candidate.request_bound", spy)
         await agent.estimate("now", deps="Ada", message_history=history, toolsets=[])
     await agent.run("now", deps="Ada", message_history=history)
     assert history == before

@@ -14,8 +14,8 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from fastroai.agent import Metered
-from fastroai.agent.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
-from fastroai.agent.request_terms import Terms
+from fastroai.agent.quotes.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
+from fastroai.agent.requests.request_terms import Terms
 from fastroai.records import RequestRecord, Tokens
 from fastroai.usage.facts.priors import USUAL_ANSWER
 from fastroai.usage.facts.provider import all_facts

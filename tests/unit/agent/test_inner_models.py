@@ -12,7 +12,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 
-from fastroai.agent.inner_models import InnerModels
+from fastroai.agent.requests.inner_models import InnerModels
 
 
 class Own(TestModel):

@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.agent.run_responses import RunResponses
+from fastroai.agent.requests.run_responses import RunResponses
 
 
 def response(**changed: Any) -> ModelResponse:

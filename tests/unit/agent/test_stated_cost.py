@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.agent.stated_cost import stated_cost, usd_amount
+from fastroai.agent.requests.stated_cost import stated_cost, usd_amount
 
 
 def response(

@@ -19,10 +19,10 @@ from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.realtime import RealtimeModel, RealtimeSession
 from pydantic_ai.realtime.codec import RealtimeConnection
 
-from fastroai.agent.embeddings import MeteredEmbeddingModel
-from fastroai.agent.images import MeteredImageModel
-from fastroai.agent.metering import MeteredModel
-from fastroai.agent.realtime import OPENING, SIGNALLING
+from fastroai.agent.other_models.embeddings import MeteredEmbeddingModel
+from fastroai.agent.other_models.images import MeteredImageModel
+from fastroai.agent.other_models.realtime import OPENING, SIGNALLING
+from fastroai.agent.requests.metering import MeteredModel
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "what-is-counted.md"
 ROOTS: Final = (

@@ -47,7 +47,7 @@ from fastroai.agent import Metered
 from fastroai.errors import UnmeteredRequestError
 from fastroai.runtime import current_scope
 from fastroai.usage import CostCalculator, request_bound
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 ADDED = "Messages of the application come in blocks of their own, and only those blocks count. " * 20
 """Text that a model of tests adds where it maps messages, after they were counted."""
@@ -196,7 +196,7 @@ SDKS: dict[str, tuple[Any, Callable[[Any, Endpoint], Model]]] = {
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our attempts follow at once."""
-    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
+    monkeypatch.setattr("fastroai.agent.requests.metering.REQUEST_RETRY_DELAY", 0.0)
 
 
 every_sdk = pytest.mark.parametrize("sdk", SDKS)

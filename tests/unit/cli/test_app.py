@@ -27,7 +27,7 @@ from fastroai.errors import FlowStopped, StepExecutionError
 from fastroai.human import Inbox
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import RunTrace, SQLiteRunStore
-from fastroai.store.headers import header_key
+from fastroai.store.record.headers import header_key
 
 SHAPE = definition({"a": [], "b": ["a"]})
 

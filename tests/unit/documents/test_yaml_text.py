@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fastroai.documents.yaml_text import MAX_CHARACTERS, read_yaml
-from fastroai.errors import GraphProblem, GraphValidationError, MissingExtraError
+from fastroai.errors import MissingExtraError
 from fastroai.graphs import Graph
+from fastroai.graphs.errors import GraphProblem, GraphValidationError
 
 
 def problems(text: str) -> list[str]:

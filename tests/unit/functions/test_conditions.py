@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from fastroai.contracts import Check
 from fastroai.errors import ConfigurationError
-from fastroai.functions.conditions import Postcondition, Precondition, Until
-from fastroai.functions.declared import DeclaredType
-from fastroai.functions.opacity import opaque
+from fastroai.functions.declaring.conditions import Postcondition, Precondition, Until
+from fastroai.functions.declaring.declared import DeclaredType
+from fastroai.functions.declaring.opacity import opaque
 
 LIMIT = 0.7
 
@@ -225,8 +225,8 @@ def test_a_lambda_without_source_is_told_by_its_line_and_its_argument() -> None:
 def test_conditions_work_without_columns_in_the_code(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from fastroai.functions.conditions import Postcondition; "
-        "from fastroai.functions.declared import DeclaredType\n"
+        "from fastroai.functions.declaring.conditions import Postcondition; "
+        "from fastroai.functions.declaring.declared import DeclaredType\n"
         "condition = Postcondition(lambda r: r.upper() == 'B', DeclaredType(str, 'return'))\n"
         "print(condition.problems, condition.violations('a'), condition.violations('b'))\n"
     )

@@ -14,9 +14,9 @@ import pytest
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType, TypedDict
 
-from fastroai.errors import CompileError
 from fastroai.functions import contract, hash_of, opaque, schema_of
-from fastroai.functions.contracts import is_contract, unregistered_in
+from fastroai.functions.declaring.contracts import is_contract, unregistered_in
+from fastroai.functions.errors import CompileError
 
 T = TypeVar("T")
 RAW = b"\xff\xfe\x00"

@@ -13,7 +13,7 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai import compute
 from fastroai.errors import ConfigurationError
-from fastroai.functions.debating import debate
+from fastroai.functions.several.debating import debate
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from fastroai.errors import CompileError
-from fastroai.functions.declared import DeclaredType
+from fastroai.functions.declaring.declared import DeclaredType
+from fastroai.functions.errors import CompileError
 
 
 class Tags(BaseModel):

@@ -32,8 +32,8 @@ from pydantic import (
 from typing_extensions import TypeAliasType, TypedDict
 
 from fastroai.functions import opaque
-from fastroai.functions.declared import DeclaredType
-from fastroai.functions.opacity import ELIDED, one_line_json, without_opaque
+from fastroai.functions.declaring.declared import DeclaredType
+from fastroai.functions.declaring.opacity import ELIDED, one_line_json, without_opaque
 
 SECRET = "SECRET"
 T = TypeVar("T")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 from pydantic import TypeAdapter
 
-from fastroai.errors import ConfigurationError, StabilityAssertionError
-from fastroai.functions.probabilistic import Probabilistic
+from fastroai.errors import ConfigurationError
+from fastroai.functions.errors import StabilityAssertionError
+from fastroai.functions.several.probabilistic import Probabilistic
 
 
 @dataclass

@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from fastroai.functions import CompiledPrompt, contract, opaque
+from fastroai.functions.declaring.signature import Signature
 from fastroai.functions.prompt import DATA_HEADING, compile_prompt, retry_prompt, text_problems
-from fastroai.functions.signature import Signature
 
 
 @contract
@@ -111,7 +111,7 @@ def test_the_hash_changes_with_instructions_and_data_only() -> None:
 def test_the_prompt_and_the_hash_of_inputs_are_the_same_in_every_process() -> None:
     code = (
         "from fastroai.functions import opaque\nfrom fastroai.functions.prompt import compile_prompt\n"
-        "from fastroai.functions.signature import Signature\n"
+        "from fastroai.functions.declaring.signature import Signature\n"
         "async def f(tags: set[str], more: opaque[dict[str, frozenset[str]]]) -> str:\n"
         "  raise NotImplementedError\n"
         "s = Signature(f)\n"

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import VirtualTimeLoop, in_virtual_time, now
 
-from fastroai.errors import ConfigurationError, ConsensusFailure, CostBudgetExceeded
-from fastroai.functions.quorum import Ballot, Quorum, agreed, agreed_value, groups
+from fastroai.errors import ConfigurationError, CostBudgetExceeded
+from fastroai.functions.errors import ConsensusFailure
+from fastroai.functions.several.quorum import Ballot, Quorum, agreed, agreed_value, groups
 from fastroai.human.asking import Halted
 from fastroai.runtime import Scope
 

@@ -12,9 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, Json, JsonValue
 
-from fastroai.errors import CompileError
 from fastroai.functions import hash_of, schema_of
-from fastroai.functions.schemas import DIALECT
+from fastroai.functions.declaring.schemas import DIALECT
+from fastroai.functions.errors import CompileError
 
 
 class Address(BaseModel):

@@ -13,14 +13,9 @@ import pytest
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import (
-    ConfigurationError,
-    NoRunningLoopError,
-    ParallelFailed,
-    ParallelValidationFailed,
-    TokenBudgetExceeded,
-)
-from fastroai.functions.side_by_side import Failure, Success, parallel, race
+from fastroai.errors import ConfigurationError, NoRunningLoopError, TokenBudgetExceeded
+from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
+from fastroai.functions.several.side_by_side import Failure, Success, parallel, race
 from fastroai.human.asking import Halted
 from fastroai.runtime import Scope
 

@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel, model_validator
 from typing_extensions import TypedDict
 
-from fastroai.errors import CompileError, ContractViolation
+from fastroai.errors import ContractViolation
 from fastroai.functions import contract, opaque
-from fastroai.functions.signature import Signature, body_problems
+from fastroai.functions.declaring.signature import Signature, body_problems
+from fastroai.functions.errors import CompileError
 
 SECRET = "SECRET"
 

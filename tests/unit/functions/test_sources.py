@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fastroai.functions.sources import source_of
+from fastroai.functions.declaring.sources import source_of
 
 
 def text_of(function: Callable[..., object]) -> str | None:
@@ -146,7 +146,7 @@ def test_a_constant_set_is_the_same_in_any_order() -> None:
 def test_without_columns_there_is_no_source(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from fastroai.functions.sources import source_of\n"
+        "from fastroai.functions.declaring.sources import source_of\n"
         "print(source_of(lambda r: r.a) is None, source_of(lambda r: r.b) is None)\n"
     )
     for option, printed in [("no_debug_ranges", "True True"), ("utf8", "False False")]:

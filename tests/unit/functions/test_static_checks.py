@@ -10,13 +10,13 @@ import pytest
 from pydantic import BaseModel
 
 from fastroai import compute, flow, infer, refine
-from fastroai.errors import CompileError
-from fastroai.functions.static_checks import (
+from fastroai.functions.declaring.static_checks import (
     agreement_problems,
     call_problems,
     flow_problems,
     quorum_problems,
 )
+from fastroai.functions.errors import CompileError
 
 
 class Reply(BaseModel):

@@ -15,11 +15,12 @@ from support.steps import failure_of, run_alone
 from support.visiting import Branch
 
 from fastroai.agent import FastroAgent
-from fastroai.errors import BudgetExceeded, ConfigurationError, JudgeEscalated, JudgeNotSatisfied, usage_of
+from fastroai.errors import BudgetExceeded, ConfigurationError, usage_of
 from fastroai.graphs.agents.agent_node import AgentNode
 from fastroai.graphs.agents.judging import Verdict
+from fastroai.graphs.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.pipelines import Pipeline
-from fastroai.runtime.failures import is_terminal
+from fastroai.runtime.retrying.failures import is_terminal
 from fastroai.steps import StepConfig, StepContext
 from fastroai.store import MemoryRunStore
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai.errors import MemoryConflict
+from fastroai.graphs.errors import MemoryConflict
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.merging import merge, merge_failures
 from fastroai.graphs.shape.plan import GraphPlan

@@ -22,7 +22,7 @@ from fastroai.runtime.facts import (
     RunStarted,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.memo import Memo
+from fastroai.store.record.memo import Memo
 
 
 async def choose_first(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

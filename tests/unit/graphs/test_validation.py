@@ -12,8 +12,8 @@ from pydantic_ai import Agent
 
 from fastroai import BaseStep, FastroAgent, PipelineConfig, StepConfig, StepContext, step
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import GraphValidationError
 from fastroai.expressions import Expression
+from fastroai.graphs.errors import GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, nodes_of
 from fastroai.graphs.shape.plan import GraphPlan

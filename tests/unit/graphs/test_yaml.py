@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fastroai import Budget, StepContext, step
-from fastroai.errors import ConfigurationError, GraphValidationError
+from fastroai.errors import ConfigurationError
+from fastroai.graphs.errors import GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.validation import build_plan

@@ -20,7 +20,7 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.headers import encode_header, header_key, log_key
+from fastroai.store.record.headers import encode_header, header_key, log_key
 
 
 async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyFact], Any]]:

@@ -23,7 +23,7 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store import MemoryRunStore, trace_of
-from fastroai.store.trace import RunTrace
+from fastroai.store.reading.trace import RunTrace
 
 
 def failing(*names: str, **options: Any) -> Pipeline[Any, Any]:

@@ -7,7 +7,7 @@ from support.facts import brief, cancelled, failed, finished, made_room
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import build_plan
-from fastroai.runs.machine import Decision
+from fastroai.runs.running.machine import Decision
 from fastroai.runtime.facts import (
     AnswerGiven,
     PauseRequested,

@@ -56,12 +56,12 @@ from fastroai.runtime.facts import (
     StepFinished,
 )
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.entries import (
+from fastroai.store.record.checksums import with_checksum, without_checksum
+from fastroai.store.record.entries import (
     entry_in_store,
     entry_to_store,
 )
-from fastroai.store.headers import decode_header, encode_header, header_key
+from fastroai.store.record.headers import decode_header, encode_header, header_key
 from fastroai.usage import Budget
 
 INCOMPLETE, COMPLETE = ConversationStatus.INCOMPLETE, ConversationStatus.COMPLETE

@@ -16,15 +16,15 @@ from support.served_stores import served
 from fastroai.errors import RunStoreUnavailable
 from fastroai.pipelines import Pipeline, StepContext
 from fastroai.store import SQLiteRunStore
-from fastroai.store.sqlite_file import SQLiteFile
+from fastroai.store.backends.sqlite_file import SQLiteFile
 
 NOBODY = 65_534
 
 
 @pytest.fixture(autouse=True)
 def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.store.journal.PATIENCE", 2)
-    monkeypatch.setattr("fastroai.store.journal.backoff_delay", lambda *_: 0.01)
+    monkeypatch.setattr("fastroai.store.record.journal.PATIENCE", 2)
+    monkeypatch.setattr("fastroai.store.record.journal.backoff_delay", lambda *_: 0.01)
 
 
 def breaking(counted: Counted, break_it: Callable[[], None]) -> Pipeline[Any, Any]:

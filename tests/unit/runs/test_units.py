@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastroai.runs.units import BegunUnit, BegunUnits
+from fastroai.runs.running.units import BegunUnit, BegunUnits
 
 MANY = 100
 

@@ -42,13 +42,13 @@ from fastroai.runtime import (
     record_spending,
     step_down_if_due,
 )
-from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
-from fastroai.runtime.terms import AskedFor
+from fastroai.runtime.budgets.terms import AskedFor
+from fastroai.runtime.concurrency.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
-from fastroai.usage.flat_prices import FlatPrices
-from fastroai.usage.input_parts import InputPart
+from fastroai.usage.bounding.input_parts import InputPart
 from fastroai.usage.limits import Limits
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 MICROCENT = Decimal("0.000001")
 TOKEN_IS_MICROCENT = FlatPrices(input_per_mtok=Decimal(1), output_per_mtok=Decimal(1))

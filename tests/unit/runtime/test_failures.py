@@ -40,7 +40,7 @@ from fastroai.runtime import (
     may_retry,
     retry_after,
 )
-from fastroai.runtime.failures import leaves, stops
+from fastroai.runtime.retrying.failures import leaves, stops
 
 
 def http(status: int) -> ModelHTTPError:

@@ -6,7 +6,7 @@ from pydantic_ai.exceptions import ModelHTTPError, ModelRateLimitError, RunCance
 
 from fastroai.errors import StepExecutionError
 from fastroai.runtime import retry_after
-from fastroai.runtime.http_signals import should_retry, status_of
+from fastroai.runtime.retrying.http_signals import should_retry, status_of
 
 
 def http(**headers: str) -> ModelHTTPError:

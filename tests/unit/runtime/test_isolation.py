@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastroai.runtime.isolation import in_context
+from fastroai.runtime.concurrency.isolation import in_context
 
 VARIABLE: ContextVar[str] = ContextVar("variable", default="outside")
 

@@ -24,7 +24,7 @@ from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.agent import AgentConfig, FastroAgent
-from fastroai.agent.permits import ModelCircuitOpenError
+from fastroai.agent.requests.permits import ModelCircuitOpenError
 from fastroai.errors import (
     BudgetExceeded,
     CircuitOpenError,
@@ -45,7 +45,7 @@ from fastroai.runtime import (
     classify,
     retry_after,
 )
-from fastroai.runtime.provider_line import Ticket
+from fastroai.runtime.providers.provider_line import Ticket
 from fastroai.steps import PipelineConfig, StepConfig, StepContext, step
 from fastroai.usage import Budget, CostCalculator, ModelFallback, NearMissWarning
 
@@ -62,7 +62,7 @@ PRICES = CostCalculator(
 def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits go by the time of the loop."""
     for module in ("provider_limits", "circuit_breaker"):
-        monkeypatch.setattr(f"fastroai.runtime.{module}.monotonic", now)
+        monkeypatch.setattr(f"fastroai.runtime.providers.{module}.monotonic", now)
 
 
 def is_free(limit: ProviderLimit, provider: str = PROVIDER) -> bool:
@@ -193,8 +193,8 @@ async def test_the_loading_of_what_reads_responses_is_no_wait(monkeypatch: pytes
         nonlocal seconds
         seconds += 100
 
-    monkeypatch.setattr("fastroai.agent.request_attempt.load_response_types", load)
-    monkeypatch.setattr("fastroai.agent.request_attempt.perf_counter", lambda: seconds)
+    monkeypatch.setattr("fastroai.agent.requests.request_attempt.load_response_types", load)
+    monkeypatch.setattr("fastroai.agent.requests.request_attempt.perf_counter", lambda: seconds)
     assert (await paid_agent().run("?")).records[0].waited_ms == 0
 
 
@@ -537,7 +537,7 @@ def test_a_loop_that_is_closed_while_somebody_waits_there_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = 0.0
-    monkeypatch.setattr("fastroai.runtime.provider_limits.monotonic", lambda: clock)
+    monkeypatch.setattr("fastroai.runtime.providers.provider_limits.monotonic", lambda: clock)
     limit = ProviderLimit(requests_per_minute=1)
     agent = paid_agent(provider_limits={PROVIDER: limit})
     gone = asyncio.new_event_loop()

@@ -14,10 +14,10 @@ from support.patience import PATIENCE
 from support.spend_stores import account, claim
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.runtime.budgets.spend_upkeep import SpendUpkeep
 from fastroai.runtime.owner import new_owner, process_owner, release_owner
-from fastroai.runtime.spend_upkeep import SpendUpkeep
 from fastroai.usage import SpendBalance, SpendClaim
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 
 @dataclass(eq=False)
@@ -112,7 +112,7 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
 ) -> None:
     """After that the store has it as spent; whoever asks must not take the reservations of others for it."""
     now = 1_000.0
-    monkeypatch.setattr("fastroai.runtime.spend_upkeep.monotonic", lambda: now)
+    monkeypatch.setattr("fastroai.runtime.budgets.spend_upkeep.monotonic", lambda: now)
     desk.add(Holder(claim("stalled", 3, lease=3_600), may_end=False))
     desk.add(Holder(claim("running", 4, lease=3_600)))
     desk.add(Holder(claim("elsewhere", 5, of=account(key="another"), lease=3_600), may_end=False))
@@ -136,8 +136,8 @@ def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendUpkeep) -> N
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.runtime.spend_upkeep._FIRST_RETRY", 0.001)
-    monkeypatch.setattr("fastroai.runtime.spend_upkeep._LONGEST_RETRY", 0.01)
+    monkeypatch.setattr("fastroai.runtime.budgets.spend_upkeep._FIRST_RETRY", 0.001)
+    monkeypatch.setattr("fastroai.runtime.budgets.spend_upkeep._LONGEST_RETRY", 0.01)
 
 
 async def settle_all(store: Store, desk: SpendUpkeep, names: Sequence[str], lease: float = 30) -> None:

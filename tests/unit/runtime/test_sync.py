@@ -18,8 +18,8 @@ from fastroai.errors import RunningLoopError
 from fastroai.graphs import Graph
 from fastroai.pipelines import BasePipeline, Pipeline, StepContext
 from fastroai.runtime import Scope, blocking, current_scope, loop_of_run, run_blocking
-from fastroai.runtime.sync import background_loop
-from fastroai.runtime.threads import run_in_thread
+from fastroai.runtime.concurrency.sync import background_loop
+from fastroai.runtime.concurrency.threads import run_in_thread
 
 T = TypeVar("T")
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
@@ -103,7 +103,7 @@ async def test_the_loop_for_chores_goes_on_after_every_call() -> None:
 FORKED = """
 import asyncio, os
 from fastroai.runtime import run_blocking
-from fastroai.runtime.sync import background_loop
+from fastroai.runtime.concurrency.sync import background_loop
 
 async def loop():
     return asyncio.get_running_loop()

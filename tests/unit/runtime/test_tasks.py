@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fastroai.runtime.tasks import end_task, end_tasks
+from fastroai.runtime.concurrency.tasks import end_task, end_tasks
 
 
 async def test_a_task_is_cancelled_and_awaited() -> None:

@@ -17,7 +17,7 @@ from fastroai.agent import FastroAgent
 from fastroai.errors import TimeLimitExceeded
 from fastroai.pipelines import Pipeline, PipelineResult, StepContext, step
 from fastroai.runtime import Scope
-from fastroai.runtime.threads import THREADS_AT_EACH_DEPTH, WorkerThreads
+from fastroai.runtime.concurrency.threads import THREADS_AT_EACH_DEPTH, WorkerThreads
 
 
 def blocking_tool() -> str:

@@ -6,7 +6,7 @@ import threading
 from support.leftovers import assert_no_task_is_left
 
 from fastroai.errors import SpendStoreUnavailable
-from fastroai.runtime.turnstile import Turnstile
+from fastroai.runtime.concurrency.turnstile import Turnstile
 
 
 async def let_all_wait() -> None:

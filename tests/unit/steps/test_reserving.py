@@ -27,7 +27,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines import BudgetRefused, Pipeline, PipelineConfig, SpendRecorded, StepContext, step
 from fastroai.records import RequestRecord
-from fastroai.runtime.budget_scopes import BudgetScope
+from fastroai.runtime.budgets.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.tracing.attributes import error_summary

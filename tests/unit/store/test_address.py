@@ -22,8 +22,8 @@ from fastroai.store import (
     open_run_store,
     open_spend_store,
 )
-from fastroai.store.adapter import adapt_run_store
-from fastroai.store.address import Address
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.backends.address import Address
 from fastroai.store.opening import open_payload_store
 from fastroai.usage import SpendBook, SpendLimit
 

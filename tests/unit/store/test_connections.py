@@ -13,7 +13,7 @@ import pytest
 from support.patience import PATIENCE
 
 from fastroai.errors import SpendStoreUnavailable, StoreUnavailable
-from fastroai.store.connections import Connections
+from fastroai.store.backends.connections import Connections
 
 LONG = float(PATIENCE)
 
@@ -308,7 +308,8 @@ PREAMBLE = """
 import asyncio, atexit, os, sys, threading
 from concurrent.futures import wait
 from decimal import Decimal
-from fastroai.store import SQLiteSpendStore, spend_keyed
+from fastroai.store import SQLiteSpendStore
+from fastroai.store.shared_spending import spend_keyed
 from fastroai.usage import SpendAccount, SpendClaim
 
 store = SQLiteSpendStore(sys.argv[1])

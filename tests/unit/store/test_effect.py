@@ -21,11 +21,11 @@ from fastroai.runtime.facts import (
     RunStarted,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.effect import effect, take
-from fastroai.store.headers import read_header, read_log
-from fastroai.store.log import Log
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.effect import effect, take
+from fastroai.store.record.headers import read_header, read_log
+from fastroai.store.record.log import Log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun
 
 BEGINS = OnceStarted(place="a", name="pay")
 KEY = BEGINS.about

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastroai import Pipeline, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import ConfigurationError, MissingExtraError, RunCorrupt
 from fastroai.store import EncryptingCodec, MemoryRunStore
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.record.payloads import PayloadCodec
 
 KEY, OTHER = EncryptingCodec.new_key(), EncryptingCodec.new_key()
 

@@ -16,10 +16,11 @@ from support.run_stores import KINDS, AsyncStore, OpenStore, run_stores
 from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime.facts import AnyFact, RunFinished, RunResumed, RunStarted, StepFinished, StepStarted
-from fastroai.store import MemoryRunStore, RunHistory, StoredValues, following
-from fastroai.store.entries import entry_to_store
-from fastroai.store.headers import header_key, log_key
+from fastroai.store import MemoryRunStore, RunHistory, StoredValues
 from fastroai.store.hints import HintsChanges
+from fastroai.store.reading import following
+from fastroai.store.record.entries import entry_to_store
+from fastroai.store.record.headers import header_key, log_key
 from fastroai.workflows import WorkflowRuns
 
 TWO_STEPS = """

@@ -23,8 +23,8 @@ from fastroai.errors import (
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore, adapt_run_store
-from fastroai.store.headers import encode_header, header_key, replace_header
-from fastroai.store.payloads import seal
+from fastroai.store.record.headers import encode_header, header_key, replace_header
+from fastroai.store.record.payloads import seal
 from fastroai.workflows import WorkflowRuns
 
 NOW = START + timedelta(days=10)
@@ -102,7 +102,7 @@ async def test_a_run_whose_owner_is_known_to_be_dead_is_interrupted_before_its_l
 async def test_more_runs_than_a_store_lists_at_once(
     store: MemoryRunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastroai.store.headers._PAGE", 3)
+    monkeypatch.setattr("fastroai.store.record.headers._PAGE", 3)
     for number in range(7):
         await at(number, f"r{number}").end().write(store)
     assert await ids(RunHistory(store)) == [f"r{number}" for number in range(7)]

@@ -29,13 +29,13 @@ from fastroai.runtime.facts import (
     RunStarted,
 )
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.entries import (
+from fastroai.store.reading.index import add_to_index, index_keys, run_in_index
+from fastroai.store.record.entries import (
     RunHeader,
 )
-from fastroai.store.headers import header_key, read_header, read_log
-from fastroai.store.index import add_to_index, index_keys, run_in_index
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.headers import header_key, read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun
 
 SHAPE = definition({"a": []})
 

@@ -15,11 +15,11 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     entry_in_store,
     entry_to_store,
 )
-from fastroai.store.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
+from fastroai.store.record.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
 
 KEY = "log:r:epoch"
 

@@ -11,8 +11,8 @@ from fastroai import Pipeline
 from fastroai.errors import RunStoreUnavailable
 from fastroai.runtime.facts import RunFinished, StepFinished
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
-from fastroai.store.entries import entry_in_store
-from fastroai.store.headers import header_key
+from fastroai.store.record.entries import entry_in_store
+from fastroai.store.record.headers import header_key
 
 
 class LateWrites:

@@ -33,10 +33,10 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.headers import encode_header, header_key, read_header, read_log, spending_of
 from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun, seize
+from fastroai.store.record.headers import encode_header, header_key, read_header, read_log, spending_of
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun, seize
 
 SHORT = LeaseTerms(seconds=0.3)
 LONG = LeaseTerms(seconds=86_400)
@@ -57,7 +57,7 @@ def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     from fastroai.runtime import owner
 
     slept, awake = [0.0], owner.steady_seconds
-    for module in ("lease", "runs", "headers"):
+    for module in ("lease", "record.runs", "record.headers"):
         monkeypatch.setattr(f"fastroai.store.{module}.steady_seconds", lambda: awake() + slept[0])
 
     def sleep(seconds: float) -> None:

@@ -17,8 +17,8 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepRetried,
 )
-from fastroai.store.entries import decode_entry, encode_entry
-from fastroai.store.memo import Memo
+from fastroai.store.record.entries import decode_entry, encode_entry
+from fastroai.store.record.memo import Memo
 
 INNER = definition({"x": [], "y": ["x"]}, name="inner")
 ROUTER = {"name": "router", "routes": {"one": INNER}}

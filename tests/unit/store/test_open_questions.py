@@ -30,9 +30,9 @@ from fastroai.runtime.facts import (
     Wait,
 )
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.headers import read_log
-from fastroai.store.index import index_keys
-from fastroai.store.runs import DurableRun
+from fastroai.store.reading.index import index_keys
+from fastroai.store.record.headers import read_log
+from fastroai.store.record.runs import DurableRun
 
 SHAPE = definition({"a": []})
 

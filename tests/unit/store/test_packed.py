@@ -13,9 +13,9 @@ from fastroai.graphs.facts import EdgesResolved
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.shape.edge import Edge
 from fastroai.runtime.facts import AnyFact, FailureFacts, Part, StepFailed, StepFinished, StepStarted
-from fastroai.store.as_json import as_told
-from fastroai.store.entries import encode_entry, locate
-from fastroai.store.packed import MOST_UNPACKED, PACKED_AT_ONCE, PackedFacts
+from fastroai.store.reading.as_json import as_told
+from fastroai.store.record.entries import encode_entry, locate
+from fastroai.store.record.packed import MOST_UNPACKED, PACKED_AT_ONCE, PackedFacts
 
 ROOT = Part("run-1", "loop", ("loop",))
 INSIDE = ROOT.inside("a@1/inner")

@@ -23,11 +23,11 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.store import MemoryRunStore, RunHistory, RunTrace, SQLiteRunStore
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     encode_entry,
 )
-from fastroai.store.payloads import PayloadCodec, is_sealed, seal, seal_text, unseal, unseal_text
-from fastroai.store.unsealing import seal_texts, unseal_texts
+from fastroai.store.record.payloads import PayloadCodec, is_sealed, seal, seal_text, unseal, unseal_text
+from fastroai.store.record.unsealing import seal_texts, unseal_texts
 
 
 class Backwards:

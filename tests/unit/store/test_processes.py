@@ -12,8 +12,8 @@ from support.patience import PATIENCE
 from support.spend_stores import Kept, account, claim
 from support.spend_worker import LEASE, Place, Task, Workers, work
 
+from fastroai.runtime.budgets.spend_upkeep import SpendUpkeep
 from fastroai.runtime.owner import process_owner
-from fastroai.runtime.spend_upkeep import SpendUpkeep
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from fastroai import RunHistory
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import Begins, Ends, Fact, Part, RunFinished, RunResumed, RunStarted, StepStarted
 from fastroai.store import EncryptingCodec, MemoryRunStore, RunTrace
-from fastroai.store.effect import effect
-from fastroai.store.headers import log_key, read_header, read_log
-from fastroai.store.log import Log
-from fastroai.store.memo import Memo
-from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.runs import DurableRun
-from fastroai.store.unsealing import entries_to_go_on
+from fastroai.store.record.effect import effect
+from fastroai.store.record.headers import log_key, read_header, read_log
+from fastroai.store.record.log import Log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, seal
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.unsealing import entries_to_go_on
 
 ROWS: Final = 1_000
 PART: Final = Part("r", "p", ("p",))

@@ -27,7 +27,7 @@ from fastroai.store import (
     PayloadStore,
     SQLiteRunStore,
 )
-from fastroai.store.checksums import REFERENCE
+from fastroai.store.record.checksums import REFERENCE
 from fastroai.testing import RunStoreSuite
 
 SECRET = "Zwetschge"

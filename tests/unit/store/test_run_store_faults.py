@@ -51,7 +51,7 @@ async def works_again(store: RunStore) -> None:
 @pytest.fixture
 async def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SQLiteRunStore:
     """It gives up soon on a file that another holds, but not on a machine that is slow."""
-    monkeypatch.setattr("fastroai.store.connections._PATIENCE", 10 * PATIENCE)
+    monkeypatch.setattr("fastroai.store.backends.connections._PATIENCE", 10 * PATIENCE)
     store = SQLiteRunStore(tmp_path / "runs.db", timeout=0.1)
     await store.append(KEY, [b"1"], revision=0)
     return store

@@ -35,13 +35,20 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.entries import (
+from fastroai.store.lease import DEFAULT_TERMS
+from fastroai.store.record.entries import (
     RunHeader,
 )
-from fastroai.store.headers import check_run_id, encode_header, header_key, log_key, read_header, read_log
-from fastroai.store.lease import DEFAULT_TERMS
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun
+from fastroai.store.record.headers import (
+    check_run_id,
+    encode_header,
+    header_key,
+    log_key,
+    read_header,
+    read_log,
+)
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun
 
 LEASE = DEFAULT_TERMS.seconds
 

@@ -14,10 +14,10 @@ from support.run_logs import START, support_desk
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.store import MemoryRunStore, RunHistory, StoredKey, StoredValues, signals
-from fastroai.store.entries import (
+from fastroai.store.record.entries import (
     RunHeader,
 )
-from fastroai.store.headers import new_epoch, signal_key
+from fastroai.store.record.headers import new_epoch, signal_key
 from fastroai.store.signals import Signal, heeding_signals, last_signal, send_signal
 
 RUN = RunHeader(

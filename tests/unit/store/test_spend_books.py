@@ -60,7 +60,7 @@ async def test_the_accounts_are_those_that_something_was_reserved_in(kept: Kept)
 
 
 async def test_any_number_of_accounts_is_told_page_by_page(shared: Kept, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fastroai.store.spend_keyed._ACCOUNTS_A_PAGE", 10)
+    monkeypatch.setattr("fastroai.store.shared_spending.spend_keyed._ACCOUNTS_A_PAGE", 10)
     wanted = {account("day", f"customer {number}") for number in range(30)}
     for of in wanted:
         await shared.store.reserve(claim("x", of=of))

@@ -14,7 +14,7 @@ from support.run_stores import AsyncStore, PlainStore
 from support.spend_stores import account, claim
 
 from fastroai.errors import ConfigurationError, RevisionConflict, SpendStoreUnavailable
-from fastroai.runtime import sync
+from fastroai.runtime.concurrency import sync
 from fastroai.store import (
     FilePayloadStore,
     MemoryRunStore,
@@ -22,12 +22,12 @@ from fastroai.store import (
     SQLiteRunStore,
     SQLiteSpendStore,
     StoredValues,
-    groups,
     open_spend_store,
-    spend_keyed,
 )
-from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.spend_keyed import KeyedSpendStore
+from fastroai.store.backends import groups
+from fastroai.store.record.checksums import with_checksum, without_checksum
+from fastroai.store.shared_spending import spend_keyed
+from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim, SpendStore, SpendVerdict
 
 KEY = "spend:total:acme"

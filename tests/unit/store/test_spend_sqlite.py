@@ -20,7 +20,7 @@ from fastroai.store import (
     SQLiteSpendStore,
     open_spend_store,
 )
-from fastroai.store.spend_keyed import KeyedSpendStore
+from fastroai.store.shared_spending.spend_keyed import KeyedSpendStore
 from fastroai.usage import SpendClaim
 
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look

@@ -13,7 +13,7 @@ from support.spend_stores import Kept, account, claim
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage import SpendBalance, SpendClaim, SpendStore, Window
-from fastroai.usage.spend_rules import end_of_window
+from fastroai.usage.shared.spend_rules import end_of_window
 
 DAY = 86_400
 WEEK = 7 * DAY

@@ -27,10 +27,10 @@ from fastroai.errors import ConfigurationError, RunCorrupt, RunStoreUnavailable
 from fastroai.records import Usage, exact_sum
 from fastroai.runtime.facts import Part, RunFinished, RunResumed, RunStarted, SpendingRecorded
 from fastroai.store import MemoryRunStore, RunHistory, SpendingRow
-from fastroai.store.headers import read_header, read_log
-from fastroai.store.index import index_keys
-from fastroai.store.memo import Memo
-from fastroai.store.runs import DurableRun
+from fastroai.store.reading.index import index_keys
+from fastroai.store.record.headers import read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.runs import DurableRun
 
 SHAPE = definition({"a": []})
 DAY = timedelta(days=1)

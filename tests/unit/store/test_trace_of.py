@@ -13,12 +13,12 @@ from fastroai import FastroAgent, Graph, MemoryRunStore, Pipeline, StepContext, 
 from fastroai.errors import (
     ConfigurationError,
     FastroAIError,
-    GraphStopped,
     StepExecutionError,
     records_of,
     usage_of,
 )
 from fastroai.graphs import Edge
+from fastroai.graphs.errors import GraphStopped
 from fastroai.pipelines import BasePipeline
 from fastroai.store import RunTrace, trace_of
 

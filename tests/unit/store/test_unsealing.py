@@ -15,9 +15,9 @@ from fastroai.data_kinds import DataKind
 from fastroai.graphs.facts import EdgeFacts, ResolvedEdge
 from fastroai.records import RequestRecord
 from fastroai.runtime.facts import Fact, FailureFacts, RequestPlace, Wait
-from fastroai.runtime.retry import RetriesUsed
-from fastroai.store.entries import entry_in_store, entry_to_store
-from fastroai.store.unsealing import seal_payloads, seal_texts, unseal_entry
+from fastroai.runtime.retrying.retry import RetriesUsed
+from fastroai.store.record.entries import entry_in_store, entry_to_store
+from fastroai.store.record.unsealing import seal_payloads, seal_texts, unseal_entry
 
 LIVE = {"raised", "spent_in", "written", "asked"}
 """Fields that only the process of the run has."""

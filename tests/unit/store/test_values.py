@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from fastroai.errors import ValueNotStorable
 from fastroai.steps import ConversationState, ConversationStatus
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.record.values import value_from_json, value_to_json
 
 T = TypeVar("T")
 

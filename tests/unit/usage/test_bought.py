@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, NativeToolCallPart, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.usage.bought import cached_tokens, used_units
+from fastroai.usage.prices.bought import cached_tokens, used_units
 
 COUNTS = {"input_tokens": 100, "output_tokens": 10}
 

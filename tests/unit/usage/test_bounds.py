@@ -42,11 +42,12 @@ from support.bodies import chat_model, claude_model, responses_model
 from support.cookbook import tokens
 from support.examples import examples
 
-from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
-from fastroai.usage.bounds import prepare_bound
+from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound
+from fastroai.usage.bounding import tokenizers
+from fastroai.usage.bounding.bounds import prepare_bound
 from fastroai.usage.facts.allowances import GATEWAY
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import FlatPrices
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 OPENAI = all_facts()["openai"].allowances

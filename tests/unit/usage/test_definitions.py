@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from support.cookbook import FUNCTIONS_END, function_tokens, tokens, typescript
 
-from fastroai.usage.definitions import definition_tokens
+from fastroai.usage.bounding.definitions import definition_tokens
+from fastroai.usage.bounding.tokenizers import bytes_of
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.tokenizers import bytes_of
 
 OPENAI = all_facts()["openai"].allowances
 

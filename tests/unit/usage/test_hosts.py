@@ -12,7 +12,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.hosts import Host, base_url_of, is_first_party
+from fastroai.usage.prices.hosts import Host, base_url_of, is_first_party
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 OPENAI = all_facts()["openai"].allowances

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pictures import gif, jpeg, png, webp
 
+from fastroai.usage.bounding.image_sizes import image_size
 from fastroai.usage.facts.images import Size
-from fastroai.usage.image_sizes import image_size
 
 sides = st.integers(1, 16_000)
 

@@ -47,12 +47,12 @@ from support.documents import pdf
 from support.examples import examples
 from support.pictures import jpeg
 
+from fastroai.usage.bounding.input_bounds import InputRules, most_input
+from fastroai.usage.bounding.pdf_sizes import read_pdf
+from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.hosts import Host
-from fastroai.usage.input_bounds import InputRules, most_input
-from fastroai.usage.pdf_sizes import read_pdf
-from fastroai.usage.tokenizers import Count, bytes_of
+from fastroai.usage.prices.hosts import Host
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 OPENAI = all_facts()["openai"].allowances

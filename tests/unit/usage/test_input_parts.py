@@ -24,7 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from support.bodies import claude_model
 
 from fastroai.usage import CostCalculator, Endpoint, request_bound
-from fastroai.usage.bounds import parts_of_input
+from fastroai.usage.bounding.bounds import parts_of_input
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
 from fastroai.usage.facts.provider import all_facts
 
@@ -101,8 +101,8 @@ def test_what_nobody_asked_for_is_told_apart_by_who_adds_it() -> None:
 
 
 def test_an_untested_pydantic_ai_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastroai.usage.hosts.untested_version", lambda: "2.99.0")
-    monkeypatch.setattr("fastroai.usage.bounds.untested_version", lambda: "2.99.0")
+    monkeypatch.setattr("fastroai.usage.prices.hosts.untested_version", lambda: "2.99.0")
+    monkeypatch.setattr("fastroai.usage.bounding.bounds.untested_version", lambda: "2.99.0")
     parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, ModelRequestParameters())
     added = {part.added_by: part.tokens for part in parts if part.kind == "added"}
     assert added == {"untested version": OTHER.request, "provider": ANTHROPIC.request}

@@ -39,9 +39,10 @@ from pydantic_ai.usage import RequestUsage
 from support.bodies import claude_model
 from support.examples import examples
 
-from fastroai.usage import CostCalculator, bounds, request_bound
-from fastroai.usage.hosts import Host
-from fastroai.usage.known_inputs import KnownBeginning, KnownInputs
+from fastroai.usage import CostCalculator, request_bound
+from fastroai.usage.bounding import bounds
+from fastroai.usage.bounding.known_inputs import KnownBeginning, KnownInputs
+from fastroai.usage.prices.hosts import Host
 
 CLAUDE = claude_model()
 HOST = Host.of(CLAUDE)
@@ -136,7 +137,7 @@ class TestWhatIsKnown:
         assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 20)
 
     def test_only_so_much_is_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fastroai.usage.known_inputs._REMEMBERED", 3)
+        monkeypatch.setattr("fastroai.usage.bounding.known_inputs._REMEMBERED", 3)
         known = KnownInputs()
         for text in "abcd":
             known.note(Host.of(CLAUDE), CLAUDE, [ask(text)], None, NONE, 10)

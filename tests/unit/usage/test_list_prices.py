@@ -12,7 +12,7 @@ from genai_prices.types import (
     StartDateConstraint,
 )
 
-from fastroai.usage.list_prices import ListedModel, is_local, listed_model
+from fastroai.usage.prices.list_prices import ListedModel, is_local, listed_model
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from fastroai.usage import SpendAccount, SpendClaim, SpendLimit, Window
-from fastroai.usage.memory_spend_store import MemorySpendStore, default_spend_store
-from fastroai.usage.spend_rules import end_of_window
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore, default_spend_store
+from fastroai.usage.shared.spend_rules import end_of_window
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pydantic_ai.usage import RequestUsage
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage import PricingOverride
-from fastroai.usage.model_pricing import ModelPricing
+from fastroai.usage.prices.model_pricing import ModelPricing
 
 BASIC: PricingOverride = {"input_per_mtok": 2, "output_per_mtok": 8}
 

@@ -13,8 +13,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from support.bodies import body_of, claude_model, responses_model
 
-from fastroai.usage.hosts import Host
-from fastroai.usage.output_bounds import OutputLimit, output_limit
+from fastroai.usage.bounding.output_bounds import OutputLimit, output_limit
+from fastroai.usage.prices.hosts import Host
 
 OPENAI = OpenAIProvider(api_key="none")
 ANTHROPIC = AnthropicProvider(api_key="none")

@@ -4,7 +4,7 @@ import pytest
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage import PricingOverride
-from fastroai.usage.overrides import PricingOverrides, canonical_provider
+from fastroai.usage.prices.overrides import PricingOverrides, canonical_provider
 
 BASIC: PricingOverride = {"input_per_mtok": 2, "output_per_mtok": 8}
 

@@ -5,8 +5,8 @@ import pytest
 from pypdf import PdfWriter
 from support.documents import pdf
 
+from fastroai.usage.bounding.pdf_sizes import PdfSizes, read_pdf
 from fastroai.usage.facts.documents import PdfSize
-from fastroai.usage.pdf_sizes import PdfSizes, read_pdf
 
 
 def test_each_page_has_the_bytes_of_its_text() -> None:

@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from fastroai.usage.pieces import pieces
+from fastroai.usage.bounding.pieces import pieces
 
 IMAGE = BinaryContent(b"\x00", media_type="image/png")
 URL = ImageUrl("https://example.com/a.png")

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
 from fastroai.records import Tokens, Usage
 from fastroai.usage import CostCalculator, PricingOverride, UnpricedModelWarning
-from fastroai.usage.request_cost import RequestCost
+from fastroai.usage.prices.request_cost import RequestCost
 
 pytestmark = pytest.mark.usefixtures("list_prices")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fastroai.errors import ConfigurationError
 from fastroai.records import Tokens
 from fastroai.usage import Budget, CostCalculator, Quote
-from fastroai.usage.flat_prices import FlatPrices
+from fastroai.usage.prices.flat_prices import FlatPrices
 
 usd = st.decimals(min_value=0, max_value=10_000, places=9)
 

@@ -8,8 +8,8 @@ from genai_prices.types import ModelPrice, Tier, TieredPrices
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastroai.usage.list_prices import listed_model
-from fastroai.usage.rate_card import ContradictoryUsage, RateCard, add_up, check_parts, without_noise
+from fastroai.usage.prices.list_prices import listed_model
+from fastroai.usage.prices.rate_card import ContradictoryUsage, RateCard, add_up, check_parts, without_noise
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 USED = {

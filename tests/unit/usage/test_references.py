@@ -4,7 +4,7 @@ from pydantic_ai.models.test import TestModel
 
 from fastroai.errors import UnknownModelError
 from fastroai.usage import model_reference
-from fastroai.usage.references import near_reference
+from fastroai.usage.prices.references import near_reference
 
 
 @pytest.mark.parametrize(

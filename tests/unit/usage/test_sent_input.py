@@ -13,9 +13,9 @@ from pydantic_ai.models import ModelRequestParameters
 from support.bodies import body_of, claude_model
 
 from fastroai.usage import CostCalculator, request_bound
-from fastroai.usage.bounds import input_besides
+from fastroai.usage.bounding.bounds import input_besides
+from fastroai.usage.bounding.sent_input import Unseen, unseen_input
 from fastroai.usage.facts.provider import all_facts
-from fastroai.usage.sent_input import Unseen, unseen_input
 
 ANTHROPIC = all_facts()["anthropic"].allowances
 

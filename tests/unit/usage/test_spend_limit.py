@@ -10,7 +10,7 @@ import pytest
 
 from fastroai.errors import ConfigurationError
 from fastroai.usage import SpendAccount, SpendClaim, SpendLimit, SpendStatus
-from fastroai.usage.memory_spend_store import MemorySpendStore
+from fastroai.usage.shared.memory_spend_store import MemorySpendStore
 
 
 @dataclass
@@ -250,7 +250,7 @@ async def test_a_limit_by_plan_asks_a_function_of_key_and_tenant(
         return plan(key, tenant)
 
     now = 100.0
-    monkeypatch.setattr("fastroai.usage.spend_limit.monotonic", lambda: now)
+    monkeypatch.setattr("fastroai.usage.shared.spend_limit.monotonic", lambda: now)
     limit = SpendLimit(usd=plan_of_database if is_async else plan, key="tenant")
     assert limit.last_amount_for("tenant:acme", "acme") is None
     assert [await limit.amount_for("tenant:acme", "acme") for _ in range(3)] == [50] * 3
@@ -273,7 +273,7 @@ async def test_while_one_request_asks_for_a_plan_anew_the_others_go_by_the_known
         return asked
 
     now = 100.0
-    monkeypatch.setattr("fastroai.usage.spend_limit.monotonic", lambda: now)
+    monkeypatch.setattr("fastroai.usage.shared.spend_limit.monotonic", lambda: now)
     limit = SpendLimit(usd=plan)
     answer.set()
     assert await limit.amount_for("k") == 1

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fastroai.usage.spend_rows import AccountRow, WindowRow
+from fastroai.usage.shared.spend_rows import AccountRow, WindowRow
 
 
 def test_no_window_is_lost_that_is_packed_again_and_again() -> None:

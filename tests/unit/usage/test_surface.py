@@ -28,7 +28,7 @@ from support.later import Provider, changing
 
 from fastroai import Budget, FastroAgent, budget_scope
 from fastroai.usage import CostCalculator, UnpricedModelWarning, request_bound
-from fastroai.usage.surface import sends, unlisted
+from fastroai.usage.bounding.surface import sends, unlisted
 
 
 @dataclass
@@ -203,7 +203,7 @@ def test_a_method_that_is_awaited_may_send_unless_it_is_listed(name: str, expect
 
 def test_the_tables_need_no_sdk_of_a_provider() -> None:
     script = (
-        "import sys, fastroai.usage.pieces, fastroai.usage.surface;"
+        "import sys, fastroai.usage.bounding.pieces, fastroai.usage.bounding.surface;"
         "assert not {'openai', 'anthropic', 'boto3', 'groq', 'mistralai', 'xai_sdk'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

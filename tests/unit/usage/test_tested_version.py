@@ -9,9 +9,10 @@ from support.bodies import chat_model
 from fastroai import Budget, FastroAgent, budget_scope
 from fastroai.errors import UnboundedRequestError
 from fastroai.functions.configuring import configured
-from fastroai.usage import CostCalculator, RequestBound, request_bound, tested_version
+from fastroai.usage import CostCalculator, RequestBound, request_bound
 from fastroai.usage.facts.allowances import OTHER
-from fastroai.usage.tested_version import (
+from fastroai.usage.prices import tested_version
+from fastroai.usage.prices.tested_version import (
     NEWEST_TESTED,
     UntestedVersionWarning,
     refusal,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cookbook import tokens
 
-from fastroai.usage import tokenizers
-from fastroai.usage.tokenizers import (
+from fastroai.usage.bounding import tokenizers
+from fastroai.usage.bounding.tokenizers import (
     LONGEST_INLINE,
     Tokenizer,
     bytes_of,

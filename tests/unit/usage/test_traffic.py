@@ -11,8 +11,9 @@ from pydantic_ai.usage import RequestUsage
 from support.bodies import chat_model, claude_model, responses_model
 from support.traffic import Exchange, openai_input_tokens, traffic
 
-from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenizers
-from fastroai.usage.bounds import prepare_bound
+from fastroai.usage import CostCalculator, RequestBound, request_bound
+from fastroai.usage.bounding import tokenizers
+from fastroai.usage.bounding.bounds import prepare_bound
 
 CALCULATOR = CostCalculator()
 

@@ -10,9 +10,9 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.usage import CostCalculator, PricingOverride
-from fastroai.usage import upper_prices as module
-from fastroai.usage.flat_prices import FlatPrices
-from fastroai.usage.upper_prices import ANY_PRICE, PriceConditions
+from fastroai.usage.prices import upper_prices as module
+from fastroai.usage.prices.flat_prices import FlatPrices
+from fastroai.usage.prices.upper_prices import ANY_PRICE, PriceConditions
 
 
 def upper(

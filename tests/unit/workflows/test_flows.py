@@ -19,7 +19,7 @@ from fastroai.human import Inbox
 from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runtime.facts import QuestionAsked
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
-from fastroai.store.headers import header_key, log_key, read_header
+from fastroai.store.record.headers import header_key, log_key, read_header
 from fastroai.workflows.answers import (
     AuditAnswer,
     AwaitGate,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.calls_made import python_calls
 
-from fastroai.runs.machine import Cancel, Decision
+from fastroai.runs.running.machine import Cancel, Decision
 from fastroai.runtime import facts
 from fastroai.workflows.machine.machine import MAX_ROUTES, WorkflowMachine
 from fastroai.workflows.plan import WorkflowPlan, plan_of

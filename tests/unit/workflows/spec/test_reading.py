@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastroai.errors import ConfigurationError, WorkflowProblem, WorkflowValidationError
+from fastroai.errors import ConfigurationError
+from fastroai.workflows.errors import WorkflowProblem, WorkflowValidationError
 from fastroai.workflows.spec.document import WorkflowSpec
 from fastroai.workflows.spec.limits import MAX_FLOW_STEPS, MAX_NESTING, MAX_STEPS
 from fastroai.workflows.spec.reading import load_spec

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import MissingExtraError, WorkflowValidationError
+from fastroai.errors import MissingExtraError
+from fastroai.workflows.errors import WorkflowValidationError
 from fastroai.workflows.spec.document import ContractSpec, FieldSpec
 from fastroai.workflows.spec.reading import load_spec
 from fastroai.workflows.spec.schemas import compiled, contract_schema

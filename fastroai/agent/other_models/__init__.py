@@ -1,0 +1,1 @@
+"""Models besides chat models, batches, and requests that the account cannot follow."""

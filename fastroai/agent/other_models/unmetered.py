@@ -1,0 +1,101 @@
+"""Requests that the account cannot follow: refused inside of a run, unless money is set aside for them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import wraps
+from types import MethodType
+from typing import Any
+
+from pydantic_ai.models import AbstractModel
+
+from fastroai.errors import UnmeteredRequestError
+from fastroai.records import RequestRecord
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.budgets.ledger import NO_LIMIT
+from fastroai.steps.reserving import is_inside_spend
+from fastroai.usage import CostCalculator
+from fastroai.usage.bounding.surface import sends
+from fastroai.usage.prices.request_cost import RequestCost
+
+
+def refuse_in_runs(call: str, instead: str) -> None:
+    """Refuse a call in a run, unless it is inside of `spend`, which reserves and charges its cost.
+
+    Raises:
+        UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
+    """
+    scope = current_scope()
+    if scope is not None and not is_inside_spend():
+        raise UnmeteredRequestError(call, scope.path, f"{instead}, or reserve what it costs with spend()")
+
+
+def refuse_session(model: AbstractModel) -> None:
+    """Refuse to begin a realtime session in a run, or to speak in one.
+
+    Raises:
+        UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
+    """
+    refuse_in_runs(
+        f"a realtime session with {model.model_id}", "open and use it outside of any run and budget_scope"
+    )
+
+
+class FollowedMethods:
+    """A mixin for a model with a meter: it tells of methods that may send requests past the account.
+
+    A method that PydanticAI has added since is refused in runs with a budget. A method of a user's own class
+    runs, and budgets do not see what it sends. Both make the cost of the run incomplete, except in `spend`.
+    """
+
+    calculator: CostCalculator
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        return _followed(name, value, self) if type(value) is MethodType else value
+
+    def __getattr__(self, item: str) -> Any:
+        value = super().__getattr__(item)  # type: ignore[misc]  # of PydanticAI's wrapper
+        return _followed(item, value, self) if type(value) is MethodType else value
+
+
+def _followed(name: str, method: Any, metered: FollowedMethods) -> Any:
+    model = method.__self__
+    if isinstance(model, type) or not sends(method, name):
+        return method
+    definers = (kind for kind in type(model).__mro__ if name in vars(kind))
+    is_refused = any(kind.__module__.partition(".")[0] == "pydantic_ai" for kind in definers)
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = current_scope()
+        if scope is not None and not is_inside_spend():
+            _tell(scope, model, f"{type(model).__name__}.{name}()", metered.calculator, is_refused)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _tell(scope: Scope, model: Any, call: str, calculator: CostCalculator, is_refused: bool) -> None:
+    """Put a call on record that may send unseen requests; or refuse it, if a budget would count them."""
+    if is_refused and _is_limited(scope):
+        refuse_in_runs(call, "ask whether a newer version of FastroAI counts it")
+    unseen = RequestCost(unpriced_units=(call,))
+    record = RequestRecord(
+        model=str(model.model_name),
+        provider=str(model.system),
+        outcome="unmeasured",
+        kind="request" if is_refused else "spend",
+        bound_usd=None if is_refused else Decimal(0),
+        started_at=datetime.now(UTC),
+        error=f"the account does not see what {call} sends",
+    )
+    scope.charge(unseen.on(scope.labelled(record)))
+    calculator.warn_incomplete(unseen, record.model, record.provider)
+
+
+def _is_limited(scope: Scope) -> bool:
+    """Return whether a budget or a spend limit around a scope counts money, tokens or requests."""
+    bounds = scope.bounds
+    return bool(bounds.ceilings) or any(account.room != NO_LIMIT for account in bounds.accounts)

@@ -1,0 +1,1 @@
+"""Quotes of agent calls, before they are made."""

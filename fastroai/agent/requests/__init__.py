@@ -1,0 +1,1 @@
+"""Requests of agents: admitted, priced, charged, and put on record."""

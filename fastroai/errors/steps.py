@@ -1,0 +1,244 @@
+"""Failures of steps, and of the values that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NotRequired, TypeAlias, TypedDict
+
+from fastroai.errors.base import FastroAIError, NoUsableOutput, attach_trace, trace_source_of
+from fastroai.errors.texts import nearest_hint
+
+Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
+"""The part of a contract that a `ContractViolation` is about."""
+
+
+def failure_inside(error: StepExecutionError) -> BaseException:
+    """Return the failure of the only step of a run, with the trace and the id of that run."""
+    original = error.original_error
+    if (source := trace_source_of(error)) is not None:
+        attach_trace(original, source)
+    if isinstance(original, FastroAIError):
+        original.run_id = error.run_id
+    return original
+
+
+class MissingInputError(FastroAIError, KeyError):
+    """A step asked for an input that the run was not given, or a graph node for a key not in memory."""
+
+    def __init__(self, step_id: str, key: str, known: tuple[str, ...], in_graph: bool = False) -> None:
+        super().__init__(step_id, key, known, in_graph)
+        self.step_id, self.key, self.known, self.in_graph = step_id, key, known, in_graph
+
+    def __str__(self) -> str:
+        given = ", ".join(map(repr, self.known)) or "none"
+        if self.in_graph:
+            return (
+                f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it sees; "
+                f"that has: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
+                f"before this one write it, add it to the node's reads if it has any, or pass a default: "
+                f"ctx.get_input({self.key!r}, default)"
+            )
+        advice = f"Pass it in inputs, or a default: ctx.get_input({self.key!r}, default)"
+        if "item" in self.known and self.step_id.endswith("]"):
+            advice = (
+                f"ctx.map gives a step each item as the input 'item': ask for that name, or map a typed "
+                f"function as function.as_step({{{self.key!r}: 'item'}})"
+            )
+        return (
+            f"step {self.step_id!r} asked for input {self.key!r}, which the run was not given; "
+            f"given: {given}.{nearest_hint(self.key, self.known)} {advice}"
+        )
+
+
+class MissingDependencyError(FastroAIError, KeyError):
+    """A step asked for the output of a step that it does not depend on, or that has none."""
+
+    def __init__(self, step_id: str, dependency: str, reason: str) -> None:
+        super().__init__(step_id, dependency, reason)
+        self.step_id, self.dependency, self.reason = step_id, dependency, reason
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} asked for the output of {self.dependency!r}: {self.reason}"
+
+
+class DependencyTypeError(FastroAIError, TypeError):
+    """The output of a dependency is not of the type that the step asked for."""
+
+    def __init__(self, step_id: str, dependency: str, expected: str, actual: str) -> None:
+        super().__init__(step_id, dependency, expected, actual)
+        self.step_id, self.dependency, self.expected, self.actual = step_id, dependency, expected, actual
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step_id!r} expected {self.expected} from {self.dependency!r}, "
+            f"whose output is {self.actual}"
+        )
+
+
+class InputTypeError(FastroAIError, TypeError):
+    """An input, or a value in the memory of a graph, is not of the type that the step asked for."""
+
+    def __init__(self, step_id: str, key: str, expected: str, actual: str) -> None:
+        super().__init__(step_id, key, expected, actual)
+        self.step_id, self.key, self.expected, self.actual = step_id, key, expected, actual
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} expected {self.expected} as input {self.key!r}, which is {self.actual}"
+
+
+class StepExecutionError(FastroAIError):
+    """A step failed. `original_error` is the cause; `step_outputs` and `usage` have what was not lost."""
+
+    def __init__(self, step_id: str, original_error: BaseException) -> None:
+        super().__init__(step_id, original_error)
+        self.step_id, self.original_error = step_id, original_error
+
+    def __str__(self) -> str:
+        error = self.original_error
+        kind = type(error).__name__
+        if isinstance(error, RecordedError):
+            kind = error.error_type.rpartition(".")[2]
+        return f"step {self.step_id!r} failed: {kind}: {error}"
+
+
+class RecordedError(FastroAIError):
+    """An exception in place of another one, with its type and message.
+
+    It stands for an exception of an earlier process of a run, as far as that is on record; and in what `wake`
+    and `recover` return for one that is no `Exception`, such as `SystemExit`, which is its `__cause__`.
+    """
+
+    def __init__(self, error_type: str, message: str) -> None:
+        super().__init__(error_type, message)
+        self.error_type, self.message = error_type, message
+
+    def __str__(self) -> str:
+        return self.message or self.error_type
+
+
+class ViolationDetail(TypedDict):
+    """One problem in the form of pydantic, as plain data, whatever the value is."""
+
+    type: str
+    """Pydantic's name of the error, or `check_failed`, `check_error`, `validator_error`."""
+    loc: tuple[int | str, ...]
+    """The place in the value: names and indices."""
+    msg: str
+    input: NotRequired[str]
+    """The invalid value, as a short text."""
+
+
+class ContractViolation(NoUsableOutput):
+    """The inputs or the output of a step do not fit its contract. Trying again would not change that.
+
+    `details` has every problem, `data` the values in question: inputs by name, or the output. `step_id` is
+    `None` if the inputs of a run are not what its pipeline accepts. `kind` says what has this id: a step, a
+    typed function or a flow.
+    """
+
+    def __init__(
+        self,
+        step_id: str | None,
+        direction: Direction,
+        details: tuple[ViolationDetail, ...],
+        data: object,
+        pipeline: str = "",
+        kind: Literal["step", "function", "flow"] = "step",
+    ) -> None:
+        super().__init__(step_id, direction, details, data, pipeline, kind)
+        self.step_id, self.details, self.data = step_id, details, data
+        self.direction: Direction = direction
+        self.pipeline = pipeline
+        self.kind: Literal["step", "function", "flow"] = kind
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """All violations, one text each."""
+        return tuple(map(_told, self.details))
+
+    def __str__(self) -> str:
+        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"{self.kind} {self.step_id!r}"
+        told = "; ".join(self.violations[:5])
+        more = len(self.details) - 5
+        return f"{whose}: {_VIOLATED[self.direction]}: {told}{f'; and {more} more' if more > 0 else ''}"
+
+
+_VIOLATED: Mapping[Direction, str] = {
+    "input": "its inputs do not fit its contract",
+    "output": "its output does not fit its contract",
+    "require": "what it requires does not hold",
+    "ensure": "what it ensures does not hold",
+}
+
+
+class TimeLimitExceeded(FastroAIError, TimeoutError):
+    """A timeout ran out."""
+
+    retryable = True
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(what, seconds)
+        self.what, self.seconds = what, seconds
+
+    def __str__(self) -> str:
+        return f"{self.what} took longer than {self.seconds:g} s"
+
+
+class OnceInterrupted(FastroAIError):
+    """A process died during a side effect of `ctx.once`, so nobody knows whether it has happened."""
+
+    def __init__(self, step_id: str, name: str) -> None:
+        super().__init__(step_id, name)
+        self.step_id, self.name = step_id, name
+
+    def __str__(self) -> str:
+        return (
+            f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died "
+            "meanwhile, or its result could not be stored. Find out; if it must be done again, resume with "
+            "ctx.once(..., if_interrupted='repeat'), else fork the run with the output of the step"
+        )
+
+
+class CancelledInside(FastroAIError):
+    """A step failed because it awaited a task that was cancelled; the step itself was not cancelled."""
+
+    retryable = True
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(step_id)
+        self.step_id = step_id
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step_id!r} awaited a task that was cancelled, although the step itself was not. "
+            "Look for what cancelled the task, such as a client or a pool that was closed"
+        )
+
+
+def _told(detail: ViolationDetail) -> str:
+    where = ".".join(map(str, detail["loc"]))
+    got = f" (got {detail['input']})" if "input" in detail else ""
+    return f"{where}: {detail['msg']}{got}" if where else f"{detail['msg']}{got}"
+
+
+class LangGraphStopped(FastroAIError):
+    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
+
+    `reason` is `"interrupt"`, with the question in `detail`, or `"recursion limit"`, with the limit.
+    """
+
+    def __init__(self, step_id: str, reason: Literal["interrupt", "recursion limit"], detail: str) -> None:
+        super().__init__(step_id, reason, detail)
+        self.step_id, self.reason, self.detail = step_id, reason, detail
+
+    def __str__(self) -> str:
+        if self.reason == "interrupt":
+            return (
+                f"the graph of step {self.step_id!r} waits for an answer to {self.detail}; give "
+                "graph_step(answer=...) a function that has it, and resume the run, which takes a store for "
+                "the run and a checkpointer in the graph"
+            )
+        return (
+            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); see that "
+            "it ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
+        )

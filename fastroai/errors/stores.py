@@ -1,0 +1,312 @@
+"""Stores and the runs in them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fastroai.errors.base import FastroAIError
+
+
+class FlowStopped(FastroAIError):
+    """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
+
+    `status` is the status of the run, `reason` says why it has it, and `questions` wait for answers.
+    `waits_until` is the time at which `wake` goes on with it, if it waits for one.
+    `await flow.resume(run_id)` goes on with the run.
+    """
+
+    def __init__(
+        self,
+        flow: str,
+        run_id: str,
+        status: str,
+        reason: str,
+        questions: tuple[object, ...] = (),
+        waits_until: datetime | None = None,
+    ) -> None:
+        super().__init__(flow, run_id, status, reason, questions, waits_until)
+        self.flow, self.status, self.reason, self.questions = flow, status, reason, questions
+        self.run_id, self.waits_until = run_id, waits_until
+
+    def __str__(self) -> str:
+        asked = ", ".join(str(getattr(one, "id", one)) for one in self.questions)
+        why = f"it waits for the answer to {asked}" if asked else self.reason
+        return (
+            f"flow {self.flow!r} is {self.status}: {why}. "
+            f"await {self.flow}.resume({self.run_id!r}) goes on with it"
+        )
+
+
+class StoreUnavailable(FastroAIError):
+    """A store could not be reached, did not answer, or cannot write. `advice` says what to do."""
+
+    retryable = True
+
+    def __init__(self, store: str, reason: str, advice: str = "see that it is there and answers") -> None:
+        super().__init__(store, reason, advice)
+        self.store, self.reason, self.advice = store, reason, advice
+
+    def __str__(self) -> str:
+        return f"store {self.store} is unavailable: {self.reason}; {self.advice}"
+
+
+class SpendStoreUnavailable(StoreUnavailable):
+    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept."""
+
+    def __str__(self) -> str:
+        return f"spend {super().__str__()}, or SpendLimit(on_unavailable='allow') sends requests uncounted"
+
+
+class RunStoreUnavailable(StoreUnavailable):
+    """A store of runs could not be reached, did not answer, or cannot write.
+
+    No write is half done. If the answer of the store was lost, the whole write may have been done.
+    """
+
+    retryable = False  # writing is retried by itself; the work to be written must not be done again
+
+    def __str__(self) -> str:
+        return (
+            f"run {super().__str__()}. Nothing is half written. Afterwards repeat a call that only reads, "
+            "and resume a run that was stopped"
+        )
+
+
+class RevisionConflict(FastroAIError):
+    """Another write to a key came first, after it was read; nothing was written now.
+
+    After an operation whose connection dropped, that write can be the caller's own.
+    """
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        super().__init__(key, expected, actual)
+        self.key, self.expected, self.actual = key, expected, actual
+
+    def __str__(self) -> str:
+        return (
+            f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another writer was there, "
+            "or an earlier attempt at the same write; read the key again"
+        )
+
+
+class RunExists(FastroAIError):
+    """A run with this id is in the store already."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(run_id, status)
+        self.run_id, self.status = run_id, status
+
+    def __str__(self) -> str:
+        return (
+            f"there is a run {self.run_id!r} in the store already ({self.status}); go on with it by "
+            "resume(run_id) or execute(..., on_existing='resume'), or choose another run_id"
+        )
+
+
+class RunNotFound(FastroAIError, KeyError):
+    """The store has no run with this id, or without a store, this process runs none."""
+
+    def __init__(self, run_id: str, store: str | None) -> None:
+        super().__init__(run_id, store)
+        self.run_id, self.store = run_id, store
+
+    def __str__(self) -> str:
+        if self.store is None:
+            return (
+                f"this process does not run {self.run_id!r}, and no store was given in which to look for it; "
+                f"check the id, and pass the store that keeps the run: store=..."
+            )
+        return (
+            f"there is no run {self.run_id!r} in {self.store}; check the id (fastroai runs list) and the "
+            f"store, or start a run with run_id={self.run_id!r}"
+        )
+
+
+class RunInProgress(FastroAIError):
+    """The run is running in another process, or in another task of this one."""
+
+    retryable = True
+
+    def __init__(self, run_id: str, owner: str, lease_until: datetime) -> None:
+        super().__init__(run_id, owner, lease_until)
+        self.run_id, self.owner, self.lease_until = run_id, owner, lease_until
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is running in {self.owner.partition(' (')[0]}, whose lease is until "
+            f"{self.lease_until:%H:%M:%S} UTC unless it renews it; wait for it, or end that process"
+        )
+
+
+class RunStatusConflict(FastroAIError):
+    """The status of the run does not allow the operation: a run that has finished cannot be cancelled."""
+
+    def __init__(self, run_id: str, status: str, expected: str) -> None:
+        super().__init__(run_id, status, expected)
+        self.run_id, self.status, self.expected = run_id, status, expected
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} is {self.status}; expected {self.expected}"
+
+
+class RunTakenOver(FastroAIError):
+    """Another process has taken this run up, after its lease had ended or by force; or its record is gone."""
+
+    def __init__(self, run_id: str, is_gone: bool = False) -> None:
+        super().__init__(run_id, is_gone)
+        self.run_id = run_id
+        self.is_gone = is_gone
+        """Whether the record of the run is gone from the store, so that nobody can resume it."""
+
+    def __str__(self) -> str:
+        if self.is_gone:
+            return (
+                f"run {self.run_id!r} was deleted, or its store was emptied or has lost it (as Redis does "
+                "that evicts keys, or restarts without them): what this process wrote is gone. It has "
+                "stopped, and the run cannot be resumed: start a new one"
+            )
+        return (
+            f"run {self.run_id!r} was deleted, or taken up by another process by force, or because this one "
+            "had not renewed its lease in time. This process has stopped; what it did after that is not on "
+            "record"
+        )
+
+
+class RunConflict(FastroAIError):
+    """A run has gone on since the caller read it, so nothing of this call was put on record."""
+
+    def __init__(self, run_id: str, expecting: int) -> None:
+        super().__init__(run_id, expecting)
+        self.run_id, self.expecting = run_id, expecting
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported to "
+            "it, or taken it up. Nothing of this call is on record. Read it again, and decide anew"
+        )
+
+
+class RunDefinitionChanged(FastroAIError):
+    """The pipeline or graph is not the one that the run was started with."""
+
+    def __init__(
+        self,
+        run_id: str,
+        changes: tuple[str, ...],
+        kind: str = "pipeline",
+        versions: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        super().__init__(run_id, changes, kind, versions)
+        self.run_id, self.changes, self.kind, self.versions = run_id, changes, kind, versions
+
+    def __str__(self) -> str:
+        changes = "".join(f"\n  - {change}" for change in self.changes)
+        before, now = self.versions
+        versions = f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
+        if before == now:
+            versions = "" if now is None else f" (both are called version {now})"
+        return (
+            f"the {self.kind} has changed since run {self.run_id!r} was started{versions}:{changes}\n"
+            f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"
+        )
+
+
+class CallChangedError(FastroAIError):
+    """A call is not declared as it was when its answer was put on record, so that answer is not used.
+
+    With `on_changed="fail"`, nothing was sent. With `"keep"`, the answer does not fit what is declared now.
+    """
+
+    def __init__(
+        self, run_id: str, step: str, call: str, changed: tuple[str, ...], misfit: str | None = None
+    ) -> None:
+        super().__init__(run_id, step, call, changed, misfit)
+        self.run_id, self.step, self.call, self.changed, self.misfit = run_id, step, call, changed, misfit
+
+    def __str__(self) -> str:
+        what = ", ".join(self.changed)
+        changed = (
+            f"step {self.step!r} of run {self.run_id!r}: the declaration of {self.call} has changed ({what})"
+        )
+        if self.misfit is None:
+            return (
+                f"{changed} since its answer was put on record, and on_changed='fail'; nothing was sent. "
+                "Resume the run with the declaration as it was, with on_changed='ask' to ask the model anew, "
+                "or with on_changed='keep' to use the answer on record"
+            )
+        return (
+            f"{changed}, and the answer on record, which on_changed='keep' is to use, does not fit it: "
+            f"{self.misfit}. Resume the run with on_changed='ask' to ask the model anew, or with the "
+            "declaration as it was"
+        )
+
+
+class RunCorrupt(FastroAIError):
+    """The record of a run cannot be read: entry `position` of its log, or another part if that is 0."""
+
+    def __init__(self, run_id: str, position: int, reason: str) -> None:
+        super().__init__(run_id, position, reason)
+        self.run_id, self.position, self.reason = run_id, position, reason
+
+    def __str__(self) -> str:
+        what = f"entry {self.position}" if self.position else "the record"
+        return (
+            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. Restore the store from a backup, "
+            f"or start a new run; RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
+        )
+
+
+class RunFromNewerVersion(FastroAIError):
+    """A later version of FastroAI has written the record of this run."""
+
+    def __init__(self, run_id: str, format: int, known: int) -> None:
+        super().__init__(run_id, format, known)
+        self.run_id, self.format, self.known = run_id, format, known
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads up "
+            f"to {self.known}; nothing was run. Update fastroai, or start a new run"
+        )
+
+
+class RunFromOlderVersion(FastroAIError):
+    """An earlier version of FastroAI has written the record of this run."""
+
+    def __init__(self, run_id: str, format: int, known: int) -> None:
+        super().__init__(run_id, format, known)
+        self.run_id, self.format, self.known = run_id, format, known
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
+            f"format {self.known} and later ones; nothing was run. Resume it with the version that wrote it, "
+            "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
+        )
+
+
+class UnknownFactKind(FastroAIError):
+    """A run cannot go on: entry `position` of its log is a fact that no imported module declares."""
+
+    def __init__(self, run_id: str, position: int, kind: str) -> None:
+        super().__init__(run_id, position, kind)
+        self.run_id, self.position, self.kind = run_id, position, kind
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} cannot go on: entry {self.position} of its log is a {self.kind!r}, a kind "
+            "of fact that no imported module declares; nothing was run. Import the module with that subclass "
+            "of fastroai.pipelines.Fact, and try again; the trace of the run can be read without it"
+        )
+
+
+class ValueNotStorable(FastroAIError, TypeError):
+    """A value cannot be written to the store of the run so that it comes back as it was."""
+
+    def __init__(self, what: str, field: str, type_name: str, reason: str) -> None:
+        super().__init__(what, field, type_name, reason)
+        self.what, self.field, self.type_name, self.reason = what, field, type_name, reason
+
+    def __str__(self) -> str:
+        where = f" at {self.field}" if self.field else ""
+        return f"{self.what} cannot be stored: {self.type_name}{where}: {self.reason}"

@@ -1,0 +1,1 @@
+"""Declarations of typed functions: signatures, contracts, conditions and their checks."""

@@ -1,0 +1,97 @@
+"""A declared type with all that calls need: checks, JSON, and its opaque parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ViolationDetail
+from fastroai.functions.declaring.core_schemas import Schema, definitions_of, parts_of
+from fastroai.functions.declaring.opacity import (
+    ELIDED,
+    Opacity,
+    details_without_opaque,
+    opacity_of,
+    without_opaque,
+)
+from fastroai.functions.declaring.schemas import adapter_for, canonical_text, problems_of, said_by
+from fastroai.functions.errors import CompileError
+
+_SETS: Final = frozenset({"set", "frozenset"})
+
+
+class DeclaredType:
+    """The declared type of a parameter or a result.
+
+    Raises:
+        CompileError: the type has no JSON Schema, or accepts anything.
+    """
+
+    def __init__(self, annotation: Annotation, name: str) -> None:
+        """Read a type. `name` is the name of the parameter, or of the result, in errors."""
+        self.annotation: Final[Annotation] = annotation
+        try:
+            self.adapter: Final[TypeAdapter[Any]] = adapter_for(annotation)
+        except PydanticUserError as error:
+            raise CompileError(name, (f"{name}: {said_by(error)}",)) from error
+        schema = self.adapter.core_schema
+        problems = tuple(problems_of(schema, name))
+        if problems:
+            raise CompileError(name, problems)
+        self.opacity: Final[Opacity | None] = opacity_of(schema)
+        """The opaque parts of values, if there are any."""
+        # The methods of the adapter itself add nothing to these.
+        self._validate: Final = self.adapter.validator.validate_python
+        self._dump: Final = self.adapter.serializer.to_python
+        self._has_sets = any(one["type"] in _SETS for one in _all_parts(schema))
+
+    def check(self, value: object) -> Any:
+        """Return a value as pydantic validates it. Raises `pydantic.ValidationError`."""
+        return self._validate(value)
+
+    def json_of(self, value: object) -> JsonValue:
+        """Return a value as JSON, with opaque parts. The items of sets are in the order of their JSON.
+
+        Fields have their names, not their aliases.
+        """
+        made: JsonValue = self._dump(value, mode="json", by_alias=False)
+        if self._has_sets:
+            _sort_sets(value, made)
+        return made
+
+    def elided(self, value: object) -> JsonValue:
+        """Return a value as JSON for records and messages, without the content of opaque parts."""
+        return self.shown(self.json_of(value))
+
+    def shown(self, made: JsonValue) -> JsonValue:
+        """Return the JSON of a value with `<opaque>` for each opaque part."""
+        return without_opaque(made, self.opacity, "", lambda path, part: ELIDED)
+
+    def details_of(self, error: ValidationError) -> tuple[ViolationDetail, ...]:
+        """Return the problems of a value, without the content of its opaque parts."""
+        return details_without_opaque(error, self.opacity)
+
+
+def _all_parts(schema: Schema) -> Iterable[Schema]:
+    definitions = definitions_of(schema)
+    waiting = [schema, *definitions.values()]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(part for _, part in parts_of(one))
+
+
+def _sort_sets(value: object, made: JsonValue) -> None:
+    """Sort the lists that pydantic has made of sets, because sets are in another order in each process."""
+    if isinstance(made, dict):
+        values = value.values() if isinstance(value, Mapping) else (getattr(value, key, None) for key in made)
+        for part, inside in zip(values, made.values(), strict=False):
+            _sort_sets(part, inside)
+    elif isinstance(made, list) and isinstance(value, Iterable):
+        for part, inside in zip(value, made, strict=False):
+            _sort_sets(part, inside)
+        if isinstance(value, set | frozenset):
+            made.sort(key=canonical_text)

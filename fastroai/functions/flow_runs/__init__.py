@@ -1,0 +1,1 @@
+"""Flows: async functions as runs."""

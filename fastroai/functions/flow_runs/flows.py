@@ -1,0 +1,451 @@
+"""`@flow`: an async function as a run, with one scope around all that it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
+from functools import cached_property
+from types import FunctionType
+from typing import Any, Final, Generic, ParamSpec, overload
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError, FlowStopped, StepExecutionError, failure_inside
+from fastroai.functions.calling import kept_records
+from fastroai.functions.configuring import configuration, tell_reviewers
+from fastroai.functions.declaring.signature import Signature
+from fastroai.functions.declaring.static_checks import flow_problems
+from fastroai.functions.errors import CompileError
+from fastroai.functions.flow_runs.flow_run import BODY, FlowRun, flow_run_of
+from fastroai.pipelines import Pipeline, PipelineConfig
+from fastroai.pipelines.result import PipelineResult
+from fastroai.records import CallRecord, Duration
+from fastroai.runs.door import FrontDoor, check_config
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.openings import OnExisting, RunKeeper
+from fastroai.runs.quoting import Reserve
+from fastroai.runs.request import RunRequest
+from fastroai.runs.running.turns import DO_NOT_WAIT, OnBusy, WhenBusy
+from fastroai.runs.signatures import Inputs
+from fastroai.runs.stream import RunStream
+from fastroai.runs.taking_up.serving import Which
+from fastroai.runs.taking_up.waking import TakeUp, Waking
+from fastroai.runtime import current_scope, run_blocking
+from fastroai.runtime.events import OnEvent, listener_of
+from fastroai.runtime.labels import labels_of
+from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps.config import refuse_on_error, with_budget
+from fastroai.steps.context import scope_of
+from fastroai.store.reading.trace import Divergence, RunTrace
+from fastroai.store.run_store import RunStore, RunStoreLike
+from fastroai.store.signals import Signal
+from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike, Quote
+from fastroai.usage.limits import limits_of
+
+P = ParamSpec("P")
+T = TypeVar("T", covariant=True, default=Any)
+
+_OPTIONS: Final = frozenset(
+    {
+        "run_id",
+        "store",
+        "tracer",
+        "tags",
+        "tenant",
+        "on_existing",
+        "on_busy",
+        "busy_timeout",
+        "reserve",
+        "budget",
+        "on_event",
+    }
+)
+"""Names of the options of `Flow.run` and `Flow.stream`, which no parameter of a flow can have."""
+
+
+class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
+    """An async function as a run; made by `@flow`. Awaiting a call of the flow runs it.
+
+        @flow(budget=Budget(usd="0.05"))
+        async def triage(text: opaque[str]) -> Resolution:
+            sentiment, topic = await parallel(feeling(text), topic_of(text))
+            return await resolve(text, sentiment, topic)
+
+        resolution = await triage(text)
+        resolution = await triage.run(text, run_id="ticket-42", store=store)
+        resolution = await triage.resume("ticket-42", store=store)
+
+    It has everything that pipelines have: `stream`, `follow`, `pause`, `cancel`, `recover`, `wake`,
+    `get_state`; `execute` and `execute_stream` take the arguments as a mapping. On resume, the body runs
+    again: a call that is on record returns its recorded output at no cost. So the body must make the same
+    calls if it gets the same outputs. If it makes others, `FlowDiverged` is raised.
+
+    A flow that is called inside of another flow, a step or a node is a nested run: it is a part of the run
+    around it, and of the budget of that run.
+    """
+
+    kind = "flow"
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, T]], config: PipelineConfig) -> None:
+        if not isinstance(function, FunctionType):
+            raise ConfigurationError("flow", function, "an async function")
+        problems = flow_problems(function)
+        taken = _OPTIONS.intersection(inspect.signature(function).parameters)
+        problems += [f"parameter {name!r} has the name of an option of run()" for name in sorted(taken)]
+        if problems:
+            raise CompileError(f"flow {function.__name__!r}", tuple(problems))
+        refuse_on_error(config, "a flow", "it has no steps. Catch the exception in its body")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.signature = Signature(function, "flow")
+        self.name = function.__name__
+        self._front = _Front(self, replace(config, sinks=(*config.sinks, tell_reviewers)))
+
+    def __repr__(self) -> str:
+        return f"<flow {self.signature}>"
+
+    @property
+    def config(self) -> PipelineConfig:  # type: ignore[override]  # nobody sets it
+        """The settings of the flow, with the store of `configure` if the flow names none."""
+        config, store = self._front.config, configuration().store
+        return replace(config, store=store) if config.store is None and store is not None else config
+
+    # --- running ---
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the flow, and return its output.
+
+        Raises:
+            FlowStopped: the flow waits for a person, or was paused or cancelled. `resume` goes on with it.
+            FlowDiverged: the run around it was resumed, and its calls differ from those on record.
+            BudgetExceeded: a budget of this flow, or around it, is used up.
+        """
+        return await self._begin(RunRequest(self.signature.bind(args, kwargs)))
+
+    async def run(  # type: ignore[override]  # its arguments are those of the function
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        store: RunStoreLike | None = None,
+        tracer: Tracer | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: Duration = 60.0,
+        reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Run the flow with options of the run, which `execute` explains.
+
+        Args:
+            *args: As in a call.
+            run_id: The id of the run; a new one unless given.
+            store: Store that keeps the run on record, so that it can be resumed; by default that of `@flow`,
+                or else of `configure`.
+            tracer: As in `execute`.
+            tags: As in `execute`.
+            tenant: As in `execute`.
+            on_existing: As in `execute`.
+            on_busy: As in `execute`.
+            busy_timeout: As in `execute`.
+            reserve: As in `execute`. The quote of a flow is its budget. A flow without a budget has none.
+            budget: As in `execute`.
+            on_event: As in `execute`.
+            **kwargs: As in a call.
+
+        Raises:
+            FlowStopped: the flow waits for a person, or was paused or cancelled.
+            RunExists: the store has a run with this id.
+            CostBudgetExceeded: with `reserve`, a limit around the flow has less left than its quote.
+        """
+        request: RunRequest[None] = RunRequest(
+            self.signature.bind(args, kwargs),
+            tracer=tracer,
+            listener=listener_of(on_event),
+            run_id=run_id,
+            labels=labels_of(tags, tenant),
+            reserve=reserve,
+            limits=limits_of(budget),
+        )
+        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
+
+    def run_sync(self, *args: Any, **options: Any) -> T:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
+        return run_blocking(
+            lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"
+        )
+
+    def stream(  # type: ignore[override]  # as in `run`
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        store: RunStoreLike | None = None,
+        tracer: Tracer | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: Duration = 60.0,
+        reserve: Reserve | None = None,
+        budget: BudgetLike | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
+    ) -> RunStream[T]:
+        """Run the flow as `run` does, with the same arguments, and iterate the events of the run.
+
+            async with triage.stream(text, run_id="ticket-42") as stream:
+                async for event in stream: ...
+            print(stream.result)
+
+        Leaving the iteration early cancels the run. `execute_stream` takes the arguments as a mapping.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or given twice.
+        """
+        return self.execute_stream(
+            self.signature.bind(args, kwargs),
+            tracer=tracer,
+            run_id=run_id,
+            store=store,
+            tags=tags,
+            tenant=tenant,
+            on_existing=on_existing,
+            on_busy=on_busy,
+            busy_timeout=busy_timeout,
+            reserve=reserve,
+            budget=budget,
+            on_event=on_event,
+        )
+
+    @property
+    def records(self) -> tuple[CallRecord, ...]:
+        """The calls of this flow among the last 10,000 calls in this process, oldest first.
+
+        Calls whose outputs a resumed run only gives back are not among them, because they are not made again.
+        The calls of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
+        """
+        return kept_records(self.signature)
+
+    async def _begin(
+        self,
+        request: RunRequest[None],
+        store: RunStoreLike | None = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = DO_NOT_WAIT,
+    ) -> T:
+        inputs = self._front.complete(request.inputs)
+        key = "" if current_scope() is None else self.signature.inputs_hash(inputs)
+        begun = replace(request, inputs=inputs, key=key, is_step=flow_run_of(current_scope()) is not None)
+        return await super()._begin(begun, store, on_existing, busy)
+
+    async def _execute(self, request: RunRequest[None]) -> T:
+        _refuse_context(request.context)
+        if request.tracer is None and current_scope() is None:
+            request = replace(request, tracer=configuration().tracer)
+        result: T = await self._front.perform(request)
+        return result
+
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        return self._front.keeper(store)
+
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
+        return self._front.heed(run_id, signal)
+
+    def _waking(self, which: Which, how: TakeUp[None]) -> Waking[None, T]:
+        _refuse_context(how.context)
+        return super()._waking(which, how)
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Repeat the decisions of a run of this flow, like `trace.replay(self)`. Nothing runs or is sent."""
+        return self._front.replay(trace)
+
+    # --- as a step ---
+
+    def as_step(
+        self,
+        inputs: Callable[[StepContext[Any]], Mapping[str, Any]] | None = None,
+        *,
+        config: StepConfig | None = None,
+    ) -> BaseStep[Any, T]:
+        """Return this flow as a step of a pipeline or graph.
+
+        Args:
+            inputs: Function that makes the arguments, by name; by default, the parameters are filled from the
+                inputs of the run and the outputs of the step's direct dependencies.
+            config: Settings of the step.
+        """
+        return NestedStep(self, inputs, config or StepConfig())
+
+    @property
+    def definition(self) -> dict[str, JsonValue]:
+        """The shape of the flow, as plain data."""
+        return self._front.definition
+
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> T:
+        """Run the flow inside a step, and return its output. For `as_step`."""
+        known = {name: value for name, value in inputs.items() if name in self.signature.parameters}
+        return await self._begin(RunRequest(known))
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
+        """Estimate the cost of a run: at most the budget of the flow, because the body may call anything."""
+        return await self._front.estimate(inputs, deps)
+
+    def declared_output(self) -> Annotation | None:
+        """Return the annotated result type of the function."""
+        return self.signature.returns.annotation
+
+
+def _refuse_context(context: object) -> None:
+    """Refuse shared objects, which the body of a flow has no way to read. Raises `ConfigurationError`."""
+    if context is not None:
+        expected = "no shared objects for a flow, whose body has no ctx.shared; let its code import them"
+        raise ConfigurationError("context", context, expected)
+
+
+class _Front(Pipeline[Any, Any, Any]):
+    """A flow as a pipeline, whose only step is the body."""
+
+    kind = "flow"
+
+    def __init__(self, flow: Flow[Any, Any], config: PipelineConfig) -> None:
+        accepts = {name: one.annotation for name, one in flow.signature.parameters.items()}
+        super().__init__(flow.name, {BODY: _Body(flow)}, config=config, accepts=accepts)
+        self._flow = flow
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """The shape of the flow, as plain data."""
+        return {"kind": "flow", **super().definition}
+
+    async def perform(self, request: RunRequest[Any]) -> Any:
+        """Run the flow, and return its output."""
+        around = current_scope()
+        outer = flow_run_of(around)
+        calls = None if outer is None else outer.calls_in(around)
+        if calls is not None:
+            request = replace(request, in_line=calls.is_in_line())
+        scope = self._execution.scope(request)
+        if calls is not None:
+            place, flow = scope.part.place, self._flow
+            calls.make(place, flow.name, flow.signature.shown(request.inputs or {}))
+            calls.made(place)
+        try:
+            run = await self._perform(self._setup, request, scope)
+        except StepExecutionError as error:
+            if error.step_id != BODY:
+                raise
+            raise failure_inside(error) from error.original_error.__cause__
+        result: PipelineResult[Any] = run.result()
+        if result.status != "finished":
+            raise FlowStopped(
+                self.name, result.run_id, result.status, result.reason, result.questions, result.waits_until
+            )
+        return result.output
+
+    def complete(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return arguments by name, with defaults for missing ones. Raises `TypeError`."""
+        known = dict(inputs or {})
+        parameters = inspect.signature(self._flow.function).parameters
+        if unknown := known.keys() - parameters.keys():
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {min(unknown)!r}")
+        for name, parameter in parameters.items():
+            if name not in known:
+                if parameter.kind is parameter.VAR_POSITIONAL or parameter.kind is parameter.VAR_KEYWORD:
+                    known[name] = () if parameter.kind is parameter.VAR_POSITIONAL else {}
+                elif parameter.default is parameter.empty:
+                    raise TypeError(f"{self.name}() missing a required argument: {name!r}")
+                else:
+                    known[name] = parameter.default
+        return known
+
+    def keeper(self, store: RunStore) -> RunKeeper:
+        """Return the keeper that puts runs of the flow on record."""
+        return replace(self._keeper(store), kind="flow")
+
+    def heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Pass a signal to one run of this process, or to all. Return whether there is such a run."""
+        return self._heed(run_id, signal)
+
+
+class _Body(BaseStep[Any, Any]):
+    """The body of a flow."""
+
+    opens_span = False
+    goes_on = True
+    checks_output_itself = True
+
+    def __init__(self, flow: Flow[Any, Any]) -> None:
+        self._flow = flow
+
+    def inferred_output(self) -> Annotation | None:
+        """Return the annotated result type of the function."""
+        return self._flow.signature.returns.annotation
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """Return an unknown quote, because the body may call anything."""
+        return Quote.unknown("its body is code, which may call anything; give it a budget: @flow(budget=...)")
+
+    async def execute(self, context: StepContext[Any]) -> Any:
+        """Call the function, and compare its calls with the record."""
+        scope, signature = scope_of(context), self._flow.signature
+        bound = inspect.BoundArguments(
+            inspect.signature(self._flow.function),
+            {**context.inputs},
+        )
+        at_once = self._flow.config.max_concurrency
+        scope.calls_at_once = None if at_once is None else asyncio.Semaphore(at_once)
+        flow_run = FlowRun(self._flow.name, self._flow.signature, scope)
+        scope.flow_run = flow_run
+        with flow_run.following(scope):
+            return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))
+
+
+class _FlowDecorator:
+    """The decorator that `@flow(...)` returns: a class, because `__call__` keeps the types of functions."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Flow[P, T]:
+        return Flow(function, self._config)
+
+
+@overload
+def flow(function: Callable[P, Coroutine[Any, Any, T]], /) -> Flow[P, T]: ...
+@overload
+def flow(*, budget: BudgetLike | None = ..., config: PipelineConfig | None = ...) -> _FlowDecorator: ...
+def flow(
+    function: Callable[..., Coroutine[Any, Any, Any]] | None = None,
+    /,
+    *,
+    budget: BudgetLike | None = None,
+    config: PipelineConfig | None = None,
+) -> Flow[Any, Any] | _FlowDecorator:
+    """Make an async function a flow: `@flow`, or `@flow(budget=Budget(usd="0.05"))`.
+
+    Args:
+        function: The function. Its parameters and its result have types, by which the run stores them.
+        budget: The most that a run may spend, with all its calls. It holds beside the budget of `config`.
+        config: Other settings of the runs: store, codec, time limits, sinks. `max_concurrency` is the most
+            calls that the body of the flow makes at once: of functions, agents, flows and other runs. Calls
+            inside of these do not count.
+
+    Raises:
+        CompileError: the function is not async, or lacks types.
+        ConfigurationError: the config sets `on_error`, which is for steps.
+    """
+    check_config(config)
+    config = config or PipelineConfig()
+    if budget is not None:
+        config = with_budget(config, budget)
+    decorate = _FlowDecorator(config)
+    return decorate if function is None else decorate(function)

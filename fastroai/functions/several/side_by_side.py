@@ -1,0 +1,604 @@
+"""`parallel` and `race`: several calls side by side. All, some or one of them must succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Never, TypeAlias, overload
+
+from typing_extensions import TypeVar
+
+from fastroai.contracts.brief import one_line
+from fastroai.errors import ConfigurationError
+from fastroai.functions.configuring import configuration
+from fastroai.functions.declaring.conditions import Conditions, Postcondition
+from fastroai.functions.errors import ParallelFailed, ParallelValidationFailed
+from fastroai.functions.pending import Pending
+from fastroai.functions.several.members import close_all, run_members
+from fastroai.runtime import Scope, current_scope
+from fastroai.runtime.concurrency.wakeup import running_loop
+from fastroai.runtime.retrying.failures import note_failed_beside
+
+T = TypeVar("T")
+T1 = TypeVar("T1", default=Never)
+T2 = TypeVar("T2", default=Never)
+T3 = TypeVar("T3", default=Never)
+T4 = TypeVar("T4", default=Never)
+T5 = TypeVar("T5", default=Never)
+T6 = TypeVar("T6", default=Never)
+T7 = TypeVar("T7", default=Never)
+T8 = TypeVar("T8", default=Never)
+T9 = TypeVar("T9", default=Never)
+T10 = TypeVar("T10", default=Never)
+# The default `Never` adds nothing to a union: it is the type for a coroutine that is not given.
+
+Call: TypeAlias = Coroutine[Any, Any, T]
+Check: TypeAlias = Callable[[T], object] | None
+
+Require: TypeAlias = Literal["all", "any"] | int
+"""How many calls must succeed: all; one; a number; or 0, which takes successes and failures alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Success(Generic[T]):
+    """The outcome of a coroutine of `parallel(..., require=0)` that returned."""
+
+    value: T
+    """The result of the coroutine."""
+    ok: ClassVar[Literal[True]] = True
+    error: ClassVar[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The outcome of a coroutine of `parallel(..., require=0)` that raised."""
+
+    error: Exception
+    """The exception of the coroutine."""
+    ok: ClassVar[Literal[False]] = False
+    value: ClassVar[None] = None
+
+
+Outcome: TypeAlias = Success[T] | Failure
+
+
+# Type checkers can tell the types in a tuple only for a fixed number of coroutines: here, up to ten.
+# A union of ten types needs one overload.
+
+
+@overload
+def parallel(
+    a: Call[T1], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1]] = None
+) -> Pending[tuple[T1]]: ...
+@overload
+def parallel(
+    a: Call[T1], b: Call[T2], /, *, require: Literal["all"] = "all", validate: Check[tuple[T1, T2]] = None
+) -> Pending[tuple[T1, T2]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3]] = None,
+) -> Pending[tuple[T1, T2, T3]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4]] = None,
+) -> Pending[tuple[T1, T2, T3, T4]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    j: Call[T10],
+    /,
+    *,
+    require: Literal["all"] = "all",
+    validate: Check[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]] = None,
+) -> Pending[tuple[T1, T2, T3, T4, T5, T6, T7, T8, T9, T10]]: ...
+@overload
+def parallel(
+    a: Call[T1], /, *, require: Literal[0], validate: Check[tuple[Outcome[T1]]] = None
+) -> Pending[tuple[Outcome[T1]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]
+    ] = None,
+) -> Pending[tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6]]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
+    ] = None,
+) -> Pending[
+    tuple[Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7]]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1], Outcome[T2], Outcome[T3], Outcome[T4], Outcome[T5], Outcome[T6], Outcome[T7], Outcome[T8]
+    ]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+            Outcome[T9],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1],
+        Outcome[T2],
+        Outcome[T3],
+        Outcome[T4],
+        Outcome[T5],
+        Outcome[T6],
+        Outcome[T7],
+        Outcome[T8],
+        Outcome[T9],
+    ]
+]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2],
+    c: Call[T3],
+    d: Call[T4],
+    e: Call[T5],
+    f: Call[T6],
+    g: Call[T7],
+    h: Call[T8],
+    i: Call[T9],
+    j: Call[T10],
+    /,
+    *,
+    require: Literal[0],
+    validate: Check[
+        tuple[
+            Outcome[T1],
+            Outcome[T2],
+            Outcome[T3],
+            Outcome[T4],
+            Outcome[T5],
+            Outcome[T6],
+            Outcome[T7],
+            Outcome[T8],
+            Outcome[T9],
+            Outcome[T10],
+        ]
+    ] = None,
+) -> Pending[
+    tuple[
+        Outcome[T1],
+        Outcome[T2],
+        Outcome[T3],
+        Outcome[T4],
+        Outcome[T5],
+        Outcome[T6],
+        Outcome[T7],
+        Outcome[T8],
+        Outcome[T9],
+        Outcome[T10],
+    ]
+]: ...
+@overload
+def parallel(
+    *coroutines: Call[T], require: Literal[0], validate: Check[tuple[Outcome[T], ...]] = None
+) -> Pending[tuple[Outcome[T], ...]]: ...
+@overload
+def parallel(
+    a: Call[T1],
+    b: Call[T2] = ...,
+    c: Call[T3] = ...,
+    d: Call[T4] = ...,
+    e: Call[T5] = ...,
+    f: Call[T6] = ...,
+    g: Call[T7] = ...,
+    h: Call[T8] = ...,
+    i: Call[T9] = ...,
+    j: Call[T10] = ...,
+    /,
+    *,
+    require: Literal["any"] | int,
+    validate: Check[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]] = None,
+) -> Pending[tuple[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10, ...]]: ...
+@overload
+def parallel(
+    *coroutines: Call[T], require: Require = "all", validate: Check[tuple[T, ...]] = None
+) -> Pending[tuple[T, ...]]: ...
+def parallel(
+    *coroutines: Call[Any], require: Require = "all", validate: Check[Any] = None
+) -> Pending[tuple[Any, ...]]:
+    """Await several coroutines side by side, until enough of them have succeeded, or no longer can.
+
+        first, second = await parallel(classify(text), summarize(text))
+        quickest_two = await parallel(ask(a), ask(b), ask(c), require=2)
+        outcomes = await parallel(ask(a), ask(b), require=0)
+
+    The result is a tuple. With `require="all"`, the results are in the order of the coroutines. The first
+    failure is raised as it is, with the others as notes. With a number, exactly that many results are
+    returned, in the order in which they came; `"any"` is 1. With 0, each coroutine gives a `Success` or a
+    `Failure`, in the order of the coroutines, and all run to their end. Coroutines that are no longer needed
+    are cancelled, and have ended when this returns.
+
+    A stop of a budget or of the run, or a cancellation, ends all. If the own budget of a function stops it,
+    that is a failure of that call alone.
+
+    `validate` takes the tuple of results. It is like `ensure` of a function: a lambda that is true, or a
+    function that returns True or False, or raises AssertionError or ValueError.
+
+    Raises:
+        ConfigurationError: more results are required than there are coroutines, or an argument is not a
+            coroutine. It is a ValueError. Nothing runs.
+        ParallelFailed: so many coroutines have failed that too few can succeed.
+        ParallelValidationFailed: `validate` refuses the results.
+    """
+    try:
+        _check_coroutines(coroutines)
+        required = _required(require, len(coroutines))
+        validation = _Validation(validate)
+    except ConfigurationError:
+        close_all(coroutines)
+        raise
+
+    async def together() -> tuple[Any, ...]:
+        if current_scope() is not None or running_loop() is None:  # `run_members` refuses a missing loop
+            return await inside()
+        # A scope, so that an error has the spending of all of them.
+        async with Scope("call", "parallel", parent=None, tracer=configuration().tracer):
+            return await inside()
+
+    async def inside() -> tuple[Any, ...]:
+        tally: _Tally[Any] = _Tally(len(coroutines), required)
+        await run_members(coroutines, tally)
+        results = tally.all_results() if require == "all" else tally.results()
+        if violations := validation.violations(results):
+            raise ParallelValidationFailed(tuple(violations), results)
+        return results
+
+    return _Together("parallel", together, coroutines)
+
+
+@overload
+def race(
+    a: Call[T1],
+    b: Call[T2] = ...,
+    c: Call[T3] = ...,
+    d: Call[T4] = ...,
+    e: Call[T5] = ...,
+    f: Call[T6] = ...,
+    g: Call[T7] = ...,
+    h: Call[T8] = ...,
+    i: Call[T9] = ...,
+    j: Call[T10] = ...,
+    /,
+) -> Pending[T1 | T2 | T3 | T4 | T5 | T6 | T7 | T8 | T9 | T10]: ...
+@overload
+def race(*coroutines: Call[T]) -> Pending[T]: ...
+def race(*coroutines: Call[Any]) -> Pending[Any]:
+    """Await several coroutines side by side, and return the result of the first one that succeeds.
+
+        answer = await race(ask_openai(question), ask_anthropic(question))
+
+    The others are cancelled, and have ended when this returns.
+
+    Raises:
+        ConfigurationError: there is no coroutine, or an argument is not one. Nothing runs.
+        ParallelFailed: all coroutines have failed.
+    """
+    some = parallel(*coroutines, require="any")
+
+    async def first() -> Any:
+        [result] = await some
+        return result
+
+    return _Together("race", first, (some,))
+
+
+class _Validation(Postcondition):
+    """A condition that must hold for all results together."""
+
+    option: ClassVar[str] = "validate"
+    subject: ClassVar[str] = "results"
+
+    def __init__(self, given: Conditions) -> None:
+        super().__init__(given, None)
+        if self.problems:
+            expected = f"a condition on the tuple of results ({'; '.join(self.problems)})"
+            raise ConfigurationError("validate", given, expected)
+
+
+class _Together(Pending[T]):
+    """Members that are closed if they never begin, for example because their task is cancelled before."""
+
+    __slots__ = ("_members",)
+
+    def __init__(
+        self, name: str, begin: Callable[[], Coroutine[Any, Any, T]], members: Sequence[object]
+    ) -> None:
+        super().__init__(name, begin)
+        self._members = members
+
+    def throw(self, *error: Any) -> Any:
+        if not self.has_begun:
+            close_all(self._members)
+        return super().throw(*error)
+
+    def close(self) -> None:
+        if not self.has_begun:
+            close_all(self._members)
+        super().close()
+
+
+class _Tally(Generic[T]):
+    """Counts results and failures, in the order in which they come."""
+
+    def __init__(self, members: int, required: int) -> None:
+        """Count until `required` members have succeeded, or too few can; if it is 0, until all have ended."""
+        self._members = members
+        self._required = required
+        self._values: dict[int, T] = {}
+        self._errors: dict[int, Exception] = {}
+
+    @property
+    def is_decided(self) -> bool:
+        left = self._members - len(self._errors)
+        return self._required > 0 and (self._is_met or left < self._required)
+
+    @property
+    def _is_met(self) -> bool:
+        return len(self._values) >= self._required
+
+    def came(self, member: int, value: T) -> None:
+        if not self.is_decided:
+            self._values[member] = value
+
+    def failed(self, member: int, error: Exception) -> None:
+        self._errors[member] = error
+
+    def ends_all(self, error: Exception) -> bool:
+        """See `Tally`. The failure of a coroutine does not end the others."""
+        return False
+
+    def all_results(self) -> tuple[T, ...]:
+        """Return every result in the order of the members. Raises the first failure."""
+        if self._errors:
+            first, *others = self._errors.values()
+            for other in others:
+                first.add_note(f"Another coroutine failed: {one_line(f'{type(other).__name__}: {other}')}")
+            note_failed_beside(first, others)
+            raise first
+        return tuple([self._values[member] for member in range(self._members)])
+
+    def results(self) -> tuple[T, ...] | tuple[Outcome[T], ...]:
+        """Return as many results as are required; or the outcome of each member, if none is required.
+
+        Raises `ParallelFailed`.
+        """
+        if self._required == 0:
+            return tuple([self._outcome(member) for member in range(self._members)])
+        if not self._is_met:
+            errors = tuple(self._errors.values())
+            failed = ParallelFailed(self._required, self._members, errors)
+            note_failed_beside(failed, errors)
+            raise failed from errors[0]
+        return tuple(self._values.values())
+
+    def _outcome(self, member: int) -> Outcome[T]:
+        error = self._errors.get(member)
+        return Success(self._values[member]) if error is None else Failure(error)
+
+
+def _check_coroutines(coroutines: Sequence[object]) -> None:
+    for one in coroutines:
+        if not isinstance(one, Coroutine):
+            expected = "a coroutine, such as classify(text); those of a list are parallel(*calls)"
+            raise ConfigurationError("coroutines", one, expected)
+    if len({id(one) for one in coroutines}) < len(coroutines):
+        raise ConfigurationError("coroutines", coroutines, "each coroutine once; call the function again")
+
+
+def _required(require: object, members: int) -> int:
+    if require == "all":
+        return members
+    required = 1 if require == "any" else require
+    if not isinstance(required, int) or isinstance(required, bool) or required < 0:
+        raise ConfigurationError("require", require, "'all', 'any', 0 or a number of coroutines")
+    if required > members == 0:
+        raise ConfigurationError("coroutines", (), "at least one")
+    if required > members:
+        raise ConfigurationError("require", require, f"at most {members}, the number of coroutines")
+    return required

@@ -1,0 +1,116 @@
+"""The exceptions of graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastroai.errors.base import FastroAIError
+from fastroai.errors.texts import listed
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProblem:
+    """One thing that keeps a graph from running. As text: the message, with the place in front."""
+
+    message: str
+    about: tuple[str | int, ...] = ()
+    """The place of the problem in the graph's arguments, as keys and indices: `("edges", 3, "condition")`."""
+    line: int | None = None
+    """The line in the YAML document that the graph was loaded from, from 1."""
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            self.message if self.line is None else f"line {self.line}, column {self.column}: {self.message}"
+        )
+
+
+class GraphValidationError(FastroAIError, ValueError):
+    """A graph that cannot run. `problems` has every problem that was found.
+
+    `source` is the file that the graph was loaded from, if there is one.
+    """
+
+    def __init__(self, graph: str, problems: tuple[GraphProblem, ...], source: str | None = None) -> None:
+        super().__init__(graph, problems, source)
+        self.graph, self.problems, self.source = graph, problems, source
+
+    def __str__(self) -> str:
+        where = "" if self.source is None else f" in {self.source}"
+        return listed(f"graph {self.graph!r}{where}", self.problems)
+
+
+class GraphStopped(FastroAIError):
+    """A graph ended without the output of a terminal. `status` says how, `reason` why."""
+
+    def __init__(self, graph: str, status: str, reason: str) -> None:
+        super().__init__(graph, status, reason)
+        self.graph, self.status, self.reason = graph, status, reason
+
+    def __str__(self) -> str:
+        return f"graph {self.graph!r} is {self.status}: {self.reason}"
+
+
+class MemoryConflict(FastroAIError):
+    """Branches of a fork wrote the same key of a graph's memory, and their values could not be merged.
+
+    Either `on_conflict="error"` holds for the key, or its reducer failed: then `why` says with which error.
+    """
+
+    def __init__(self, key: str, first: str, second: str, why: str = "") -> None:
+        super().__init__(key, first, second, why)
+        self.key, self.first, self.second, self.why = key, first, second, why
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"the reducer of {self.key!r} failed on what branches of one fork wrote: {self.why}"
+        return (
+            f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
+            "let them write different keys, or say what becomes of both: "
+            f"reducers={{{self.key!r}: 'append'}}, on_conflict='last_wins'"
+        )
+
+
+class VisitsExhausted(FastroAIError):
+    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+    def __str__(self) -> str:
+        return f"a cycle of nodes that are all over their max_visits: {', '.join(map(repr, self.nodes))}"
+
+
+class JudgeEscalated(FastroAIError):
+    """The judge of an `AgentNode` said that trying again cannot help.
+
+    `reason` is the reason of the judge, `output` the last output of the agent.
+    """
+
+    def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
+        super().__init__(step_id, reason, iterations, output)
+        self.step_id, self.reason = step_id, reason
+        self.iterations, self.output = iterations, output
+
+    def __str__(self) -> str:
+        return f"the judge of step {self.step_id!r} escalated at iteration {self.iterations}: {self.reason}"
+
+
+class JudgeNotSatisfied(FastroAIError):
+    """The judge of an `AgentNode` accepted none of the outputs that `max_iterations` allows.
+
+    `reason` is the reason of the judge against the last output, which is `output`.
+    """
+
+    def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
+        super().__init__(step_id, reason, iterations, output)
+        self.step_id, self.reason = step_id, reason
+        self.iterations, self.output = iterations, output
+
+    def __str__(self) -> str:
+        times = "the output" if self.iterations == 1 else f"any of {self.iterations} outputs"
+        return (
+            f"the judge of step {self.step_id!r} did not accept {times}; of the last it said: {self.reason}. "
+            "Allow more with max_iterations=, or handle the failure with an on_failure edge"
+        )

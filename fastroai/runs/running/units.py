@@ -1,0 +1,109 @@
+"""The units of a run, which are steps and visits, with their scopes and times."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fastroai.records import Usage
+from fastroai.runs.running.machine import Unit
+from fastroai.runtime import Scope
+from fastroai.runtime.facts import StepStarted
+from fastroai.steps import StepUsage
+
+
+@dataclass(slots=True)
+class BegunUnit:
+    """A step, or a visit to a node, that was started, in this process or an earlier one."""
+
+    scope: Scope | None
+    """The scope of the unit; `None` once the unit has ended without spending, as most of a large run do."""
+    started_ms: float
+    """Milliseconds from the start of the run to the start of the unit."""
+    duration_ms: float = 0.0
+    """Wall time in milliseconds, retries included; 0 while the unit goes on."""
+    attempt: int = 1
+    """Number of the last attempt, once the unit has ended."""
+    degraded: bool = False
+    """Whether something inside failed and the unit went on; known once the unit has ended."""
+    is_over: bool = False
+    error: BaseException | None = None
+    """The exception with which the unit ended, if one did."""
+
+    @property
+    def finished_ms(self) -> float:
+        """Milliseconds from the start of the run to the end of the unit."""
+        return self.started_ms + self.duration_ms
+
+    @property
+    def usage(self) -> StepUsage:
+        """The usage of the unit so far."""
+        if self.scope is None:
+            return StepUsage(processing_time_ms=self.duration_ms)
+        return StepUsage.of_scope(self.scope, self.duration_ms)
+
+    def spent(self) -> Usage:
+        """Return a snapshot of the usage so far."""
+        return Usage() if self.scope is None else self.scope.spent()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the unit is over, and only its times are worth keeping."""
+        is_clean = self.error is None and not self.degraded and self.attempt == 1
+        return self.is_over and is_clean and self.scope is None
+
+
+PACKED_AFTER: Final = 1_000
+"""Number of open units of a run above which the plain ones are packed."""
+
+
+class BegunUnits:
+    """The units that a run has begun. Of most units that are over, only the times are kept, in 24 bytes."""
+
+    def __init__(self) -> None:
+        """Begin with no units."""
+        self.open: dict[Unit, BegunUnit] = {}
+        """The units that are not packed. Call `pack` when there are more than `pack_above`."""
+        self.pack_above = PACKED_AFTER
+        self._steps: dict[str, int] = {}
+        self._packed = array("I"), array("I")
+        """For each packed unit, the number of its step in `_steps`, and the number of the visit."""
+        self._times = array("d")
+        """For each packed unit, its start and its duration, in milliseconds."""
+
+    def pack(self) -> None:
+        """Pack the plain units: keep only their times."""
+        steps, visits = self._packed
+        for unit in [unit for unit, begun in self.open.items() if begun.is_plain]:
+            begun = self.open.pop(unit)
+            steps.append(self._steps.setdefault(unit[0], len(self._steps)))
+            visits.append(unit[1])
+            self._times.extend((begun.started_ms, begun.duration_ms))
+        self.pack_above = len(self.open) + PACKED_AFTER
+
+    def __getitem__(self, unit: Unit) -> BegunUnit:
+        found = self.open.get(unit)
+        return dict(self._unpacked())[unit] if found is None else found
+
+    def items(self) -> Iterator[tuple[Unit, BegunUnit]]:
+        """Yield all units, in the order in which they started."""
+        yield from sorted((*self._unpacked(), *self.open.items()), key=lambda one: one[1].started_ms)
+
+    def _unpacked(self) -> Iterator[tuple[Unit, BegunUnit]]:
+        names, times = [*self._steps], iter(self._times)
+        for step, visit in zip(*self._packed, strict=True):
+            yield (names[step], visit), BegunUnit(None, next(times), next(times), is_over=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A unit that was over in an earlier process."""
+
+    started: StepStarted
+    ended_at: float
+    """Time of the end, in seconds since 1970."""
+    duration_ms: float = 0.0
+    error: BaseException | None = None
+    degraded: bool = False

@@ -1,0 +1,1 @@
+"""Runs that no process has are taken up, stopped from elsewhere, or forked."""

@@ -1,0 +1,1 @@
+"""Money of a tree of scopes: the ledger, admission, reservations and charges."""

@@ -1,0 +1,200 @@
+"""Budgets in code: a budget around any code, and a view of the money that is left for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from fastroai.errors import ConfigurationError
+from fastroai.other_names import other_names
+from fastroai.records import EXACT, RequestRecord, Usage, exact_sum, usd_to_microcents
+from fastroai.runtime.budgets.ledger import NO_LIMIT, Account, Room
+from fastroai.runtime.events import OnEvent, listener_of
+from fastroai.runtime.labels import labels_of
+from fastroai.runtime.scope import Scope, current_scope
+from fastroai.usage import UsageReport
+from fastroai.usage.limits import limits_of
+
+if TYPE_CHECKING:
+    from fastroai.tracing import Tracer
+    from fastroai.usage import BudgetLike
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """The amounts that are left: the least of all budgets around. `None` without a limit; never negative."""
+
+    usd: Decimal | None
+    """US dollars that are neither spent nor reserved by requests in flight."""
+    tokens: int | None
+    requests: int | None
+    ms: int | None
+    """Milliseconds until the nearest deadline, of a budget or of a timeout."""
+
+    @property
+    def microcents(self) -> int | None:
+        """`usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        return None if self.usd is None else usd_to_microcents(self.usd)
+
+
+class BudgetView:
+    """The budgets around some code, for code that makes decisions by what is left.
+
+        if ctx.budget.remaining.usd is not None and ctx.budget.remaining.usd < Decimal("0.02"):
+            question = f"In one sentence: {question}"
+
+    Spend limits, which a store keeps, are not included: for those, use `await limit.status()`.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        """Look at the budgets of `scope` and of everything around it."""
+        self._scope = scope
+
+    @property
+    def remaining(self) -> Remaining:
+        """The amounts that are left now."""
+        room = NO_LIMIT
+        with self._scope.tree.lock:
+            for account in self._scope.bounds.accounts:
+                room = room.within(self._room_of(account))
+        deadline = self._scope.time.deadline
+        return Remaining(
+            usd=None if room.usd is None else max(room.usd, Decimal(0)),
+            tokens=None if room.tokens is None else max(room.tokens, 0),
+            requests=None if room.requests is None else max(room.requests, 0),
+            ms=None if deadline is None else max(int(deadline[0] * 1000), 0),
+        )
+
+    @property
+    def share(self) -> Decimal:
+        """The share that is spent of the budget that is nearest to its end, from 0; 0 without a budget."""
+        with self._scope.tree.lock:
+            return max((account.share for account in self._scope.bounds.accounts), default=Decimal(0))
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Stop the clocks of all budgets around, while the code waits for a person."""
+        return self._scope.time.waiting_for_people()
+
+    def _room_of(self, account: Account) -> Room:
+        """Return the amounts left of one account, with the money that the runs around have set aside."""
+        room = account.room
+        if room.usd is None:
+            return room
+        holds = (each.hold for each in self._scope.bounds.reserves)
+        aside = (hold.left_usd for hold in holds if hold is not None and hold.pays_in(account))
+        return replace(room, usd=EXACT.add(room.usd, exact_sum(aside)))
+
+
+class BudgetScope(BudgetView):
+    """A budget around any code; made by `budget_scope`."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+
+    @property
+    def usage(self) -> Usage:
+        """The usage inside so far."""
+        return self._scope.spent()
+
+    @property
+    def records(self) -> tuple[RequestRecord, ...]:
+        """Records of all requests made inside so far, in the order in which the requests ended."""
+        with self._scope.tree.lock:
+            return tuple(self._scope.spending.records)
+
+    def report(self) -> UsageReport:
+        """Return a report of the spending inside, by step, agent, model, tool and outcome."""
+        return UsageReport.of(self.records)
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._scope.end_inside()
+            if exc is None or isinstance(exc, Exception):
+                await self._scope.tree.tell()
+        except BaseException as error:
+            exc_type, exc, traceback = type(error), error, error.__traceback__
+            raise
+        finally:
+            await self._scope.__aexit__(exc_type, exc, traceback)
+
+    def __enter__(self) -> Self:
+        if (clock := self._scope.time.of_budgets) is not None:
+            expected = "`async with`; code that is not async cannot be cancelled when its time is over"
+            raise ConfigurationError("ms", clock.ms, expected)
+        self._scope.enter()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._scope.leave(exc)
+
+
+@other_names(
+    arguments={
+        limit: f"budget_scope(Budget({limit}=…))"
+        for limit in ("usd", "microcents", "tokens", "requests", "ms")
+    }
+)
+def budget_scope(
+    budget: BudgetLike | None = None,
+    *,
+    tags: Collection[str] = (),
+    tenant: str | None = None,
+    name: str = "budget_scope",
+    deps: object = None,
+    tracer: Tracer | None = None,
+    on_event: OnEvent | None = None,
+) -> BudgetScope:
+    """Set a budget for all FastroAgent calls inside, at any depth and in any task that is started there.
+
+    It also adds tags and a tenant to the spending inside, with or without a budget.
+
+        async with budget_scope(Budget(usd="0.50")) as scope:
+            await asyncio.gather(*(agent.run(question) for question in questions))
+        print(scope.usage.cost_usd)
+
+    In code that is not async, write `with` instead of `async with`, around `run_sync` calls.
+
+    Args:
+        budget: A `Budget`, a `SpendLimit`, or several. Without one, the scope only counts.
+        tags: Names by which the spending inside is summed; calls inside can add more.
+        tenant: The one tenant to which the spending inside belongs; calls inside can name another.
+        name: Name in errors and traces.
+        deps: Argument for spend limits whose key is a function of the dependencies.
+        tracer: Tracer for spans inside, unless an agent or pipeline has a tracer of its own.
+        on_event: Called with events inside, such as `SpendRecorded`, `BudgetWarning` and `BudgetRefused`;
+            it may be async.
+
+    Raises:
+        ConfigurationError: an invalid budget, tag or tenant.
+    """
+    parent = current_scope()
+    scope = Scope(
+        "budget",
+        name,
+        parent=parent,
+        limits=None if budget is None else limits_of(budget),
+        deps=deps,
+        tracer=tracer,
+        listener=listener_of(on_event),
+        labels=labels_of(tags, tenant),
+    )
+    scope.count_for_itself()
+    return BudgetScope(scope)

@@ -1,0 +1,1 @@
+"""Tasks, threads, clocks and lines for coroutines, and entry points without a loop."""

@@ -1,0 +1,1 @@
+"""Requests to providers besides their money: limits, lines and circuit breakers."""

@@ -1,0 +1,1 @@
+"""Classes of failures, and whether and when to retry them."""

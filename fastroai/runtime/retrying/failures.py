@@ -1,0 +1,144 @@
+"""Notes on failures, by which levels agree on who retries, and whether a failure may have been billed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver, ScopeClosedError, error_chain
+from fastroai.runtime.retrying.classification import FailureClass, classify
+
+if TYPE_CHECKING:
+    from pydantic_ai.exceptions import ModelAPIError
+
+    from fastroai.runtime.facts import FailedAgentCall
+    from fastroai.runtime.scope import Scope
+
+_EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
+_CLASS_ATTRIBUTE = "__fastroai_failure_class__"
+_AGENT_CALL_ATTRIBUTE = "__fastroai_agent_call__"
+_BESIDE_ATTRIBUTE = "__fastroai_failed_beside__"
+
+
+def mark_exhausted(error: BaseException) -> None:
+    """Note that some level has used up its retries on a failure, so that no outer level repeats the work."""
+    error.__dict__[_EXHAUSTED_ATTRIBUTE] = True
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Return whether an inner level has used up its retries on this failure, or on a cause of it."""
+    return any(link.__dict__.get(_EXHAUSTED_ATTRIBUTE) for link in error_chain(error))
+
+
+def note_class(error: BaseException, failure_class: FailureClass) -> None:
+    """Note the class that a level has found for a failure, so that classifiers are asked only once."""
+    error.__dict__[_CLASS_ATTRIBUTE] = failure_class
+
+
+def noted_class(error: BaseException) -> FailureClass | None:
+    """Return the class that a level has noted for a failure; `None` if none has."""
+    known: FailureClass | None = error.__dict__.get(_CLASS_ATTRIBUTE)
+    return known
+
+
+def note_agent_call(error: BaseException, failed: FailedAgentCall) -> None:
+    """Note the innermost agent call that a failure in a flow comes from."""
+    known: FailedAgentCall | None = error.__dict__.get(_AGENT_CALL_ATTRIBUTE)
+    if known is None or not known.is_inside(failed):
+        error.__dict__[_AGENT_CALL_ATTRIBUTE] = failed
+
+
+def note_failed_beside(error: BaseException, others: Iterable[BaseException]) -> None:
+    """Note the agent calls that failed side by side with that of `error`, which is raised for all of them."""
+    error.__dict__[_BESIDE_ATTRIBUTE] = tuple(call for other in others for call in agent_calls_of(other))
+
+
+def agent_calls_of(error: BaseException) -> tuple[FailedAgentCall, ...]:
+    """Return the agent calls in the code of flows whose failures this error is, comes from or stands for."""
+    found: list[FailedAgentCall | None] = []
+    for link in error_chain(error):
+        known = link.__dict__
+        found += (known.get(_AGENT_CALL_ATTRIBUTE), *known.get(_BESIDE_ATTRIBUTE, ()))
+    return tuple(dict.fromkeys(one for one in found if one is not None and one.call))
+
+
+def is_terminal(error: BaseException) -> bool:
+    """Return whether a failure is terminal: a stop, a mistake, a refusal or a cancellation."""
+    return classify(error) is FailureClass.TERMINAL
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group, however nested; or the exception itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from leaves(member)
+    else:
+        yield error
+
+
+def stops(scope: Scope | None, error: BaseException) -> bool:
+    """Return whether a failure below a scope stops the scope, too.
+
+    That is so for failures of a budget of the scope or above it, and for failures of the run or its store.
+    """
+    return any(_stops(scope, leaf) for leaf in leaves(error))
+
+
+def _stops(scope: Scope | None, error: BaseException) -> bool:
+    if isinstance(error, BudgetExceeded):
+        return scope is not None and scope.is_within(error.scope_path)
+    return isinstance(error, RunStoreUnavailable | RunTakenOver | ScopeClosedError)
+
+
+def may_retry(error: BaseException) -> bool:
+    """Return whether an outer level may repeat the work that failed."""
+    return not (is_terminal(error) or is_exhausted(error))
+
+
+def is_transport_failure(error: BaseException) -> bool:
+    """Return whether a model request failed on its way, so that a retry repeats the request itself.
+
+    Such failures are rate limits, overloaded providers, 408, 409, 425, 429, 5xx, and failed connections.
+    """
+    from pydantic_ai.exceptions import (
+        ModelConnectionError,
+        ModelHTTPError,
+        ModelRateLimitError,
+        ModelServerError,
+        ModelUnavailableError,
+    )
+
+    refused = ModelHTTPError | ModelRateLimitError | ModelServerError | ModelUnavailableError
+    return isinstance(error, refused | ModelConnectionError) and not is_terminal(error)
+
+
+def billing_of(error: BaseException) -> Literal["released", "unmeasured"]:
+    """Return how the reservation of a request that failed with this exception ends.
+
+    Released: the provider refused with a status before a stream was open, or the connection was never made.
+    Unmeasured, because it may have been billed: any other request, such as one that was cancelled, timed out,
+    or got an unreadable answer.
+    """
+    from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UserError
+
+    if isinstance(error, UserError):
+        return "released"
+    if not isinstance(error, ModelAPIError) or error.in_stream:
+        return "unmeasured"
+    if isinstance(error, ModelConnectionError):
+        return "released" if error.phase in ("pool", "connect") else "unmeasured"
+    return "released" if _was_refused(error) or isinstance(error, ModelHTTPError) else "unmeasured"
+
+
+def _was_refused(error: ModelAPIError) -> bool:
+    from pydantic_ai.exceptions import (
+        ModelQuotaExceededError,
+        ModelRateLimitError,
+        ModelRequestRejectedError,
+        ModelUnavailableError,
+    )
+
+    return isinstance(
+        error,
+        ModelRateLimitError | ModelQuotaExceededError | ModelUnavailableError | ModelRequestRejectedError,
+    )

@@ -1,0 +1,1 @@
+"""Stores of runs: in memory, in a file, on servers, and adapters."""

@@ -1,0 +1,267 @@
+"""Stores of large values that a store of runs refers to: in folders, and wherever `fsspec` reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+
+from fastroai.errors import ConfigurationError, MissingExtraError, RunStoreUnavailable
+from fastroai.forks import in_forked_process
+from fastroai.store.backends.address import Address
+from fastroai.store.backends.kept_at import KeptAt
+from fastroai.store.backends.workers import Workers
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 4
+"""Number of threads that read and write."""
+_OWNER_READS_AND_WRITES: Final = 0o600
+_OWNER_ENTERS: Final = 0o700
+_ADVICE: Final = "see that the place of the payloads can be reached, read and written"
+
+
+@runtime_checkable
+class PayloadStore(Protocol):
+    """Keeps large values of runs: `FilePayloadStore`, `FsspecPayloadStore`, or one of your own.
+
+    A payload is bytes, under a name that is computed from them. Payloads are in groups, one for each key of
+    the store of runs. Names of groups and payloads are made of the digits 0 to 9 and the letters a to f. Each
+    operation happens whole or not at all, and its effect survives a power failure.
+
+    Raises:
+        RunStoreUnavailable: from every operation, if the place cannot be reached, read or written.
+    """
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """Keep a payload. If there is one of that name already, it is the same."""
+        ...
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """Return a payload; `None` if there is none."""
+        ...
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """Return the time at which each group was made or last changed, by name."""
+        ...
+
+    async def delete(self, group: str) -> None:
+        """Delete a group with all payloads in it, if it exists."""
+        ...
+
+
+class _InThreads(KeptAt):
+    """Calls blocking operations in threads, because network file systems and object stores are slow."""
+
+    def __init__(self) -> None:
+        self._start()
+        in_forked_process(self._start)
+
+    def _start(self) -> None:
+        self._workers = Workers(_AT_ONCE)
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wrap_future(self._workers.submit(call))
+        except Exception as error:  # a file system of fsspec can raise anything
+            failure = error
+        reason = f"{type(failure).__name__}: {failure}"
+        if self._address is None or not self._address.is_told_by(failure):
+            raise RunStoreUnavailable(repr(self), reason, _ADVICE) from failure
+        raise RunStoreUnavailable(repr(self), self._address.hide(reason), _ADVICE)
+
+
+class FilePayloadStore(_InThreads):
+    """A `PayloadStore` in a folder: a file for each payload, in a folder for each run.
+
+    Only the owner can enter the folders and read the files that it makes (modes 0700 and 0600). Each file is
+    on the disk, whole, before the store of runs refers to it, so a power failure leaves no reference to half
+    a file.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Set the folder, which is made when it is first needed.
+
+        Raises:
+            ConfigurationError: `folder` is no path.
+        """
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise ConfigurationError("folder", folder, "the path of a folder")
+        self._folder = Path(os.path.abspath(os.fspath(folder)))
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"FilePayloadStore({str(self._folder)!r})"
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """See `PayloadStore`."""
+        await self._call(lambda: self._put(group, name, payload))
+
+    def _put(self, group: str, name: str, payload: bytes) -> None:
+        folder = self._folder / group
+        # The folder itself first: folders that are made as parents can be entered as the umask says.
+        self._folder.mkdir(mode=_OWNER_ENTERS, parents=True, exist_ok=True)
+        folder.mkdir(mode=_OWNER_ENTERS, exist_ok=True)
+        written = folder / f"{name}.{secrets.token_hex(8)}.part"
+        try:
+            with open(written, "xb", opener=_for_owner) as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            written.replace(folder / name)
+        except BaseException:
+            with suppress(OSError):
+                written.unlink()
+            raise
+        for changed in (folder, self._folder, self._folder.parent):
+            _sync(changed)
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """See `PayloadStore`."""
+        return await self._call(lambda: _read(self._folder / group / name))
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """See `PayloadStore`."""
+        return await self._call(self._groups)
+
+    def _groups(self) -> Mapping[str, datetime]:
+        found = {}
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    found[entry.name] = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+        return found
+
+    async def delete(self, group: str) -> None:
+        """See `PayloadStore`."""
+        await self._call(lambda: self._delete(group))
+
+    def _delete(self, group: str) -> None:
+        with suppress(FileNotFoundError):
+            rmtree(self._folder / group)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, _OWNER_READS_AND_WRITES)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _sync(folder: Path) -> None:
+    """Sync a folder, so that its list of files survives a power failure. Windows cannot sync folders."""
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+class FsspecPayloadStore(_InThreads):
+    """A `PayloadStore` wherever `fsspec` reaches: S3, Google Cloud Storage, Azure. Needs the extra `fsspec`.
+
+        payloads = FsspecPayloadStore("s3://bucket/runs", profile="runs")
+
+    The package of the file system, such as `s3fs`, must be installed too. Object stores write an object whole
+    or not at all. On other file systems, half a payload is noticed when it is read.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        """Connect to the file system of `url`. `options` are those of that file system in `fsspec`.
+
+        Raises:
+            ConfigurationError: `fsspec` does not know what the URL names.
+            MissingExtraError: `fsspec` is not installed (the extra `fsspec`).
+        """
+        try:
+            import fsspec  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise MissingExtraError("FsspecPayloadStore", "fsspec", "fsspec") from error
+        if not isinstance(url, str):
+            raise ConfigurationError(
+                "url", type(url).__name__, "a URL as fsspec takes it, such as s3://bucket/runs"
+            )
+        self._address = address = Address(
+            url, *(value for value in options.values() if isinstance(value, str))
+        )
+        unknown = ""
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url, **options)
+        except Exception as error:  # a file system can raise anything
+            unknown = address.hide(f"{type(error).__name__}: {error}")
+        if unknown:  # not from the first error, which may quote a password
+            expected = f"a URL that fsspec can open, of a file system that is installed: {unknown}"
+            raise ConfigurationError("url", address.shown, expected)
+        self._shown = address.shown
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return f"FsspecPayloadStore({self._shown!r})"
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+    async def put(self, group: str, name: str, payload: bytes) -> None:
+        """See `PayloadStore`."""
+
+        def put() -> None:
+            self._files.makedirs(self._path(group), exist_ok=True)
+            self._files.pipe_file(self._path(group, name), payload)
+
+        await self._call(put)
+
+    async def get(self, group: str, name: str) -> bytes | None:
+        """See `PayloadStore`."""
+
+        def get() -> bytes | None:
+            try:
+                payload: bytes = self._files.cat_file(self._path(group, name))
+            except FileNotFoundError:
+                return None
+            return payload
+
+        return await self._call(get)
+
+    async def groups(self) -> Mapping[str, datetime]:
+        """See `PayloadStore`. The time of a group is that of its last payload."""
+
+        def groups() -> Mapping[str, datetime]:
+            found: dict[str, datetime] = {}
+            self._files.invalidate_cache()
+            for path in self._files.find(self._root):
+                group = path.rpartition("/")[0].rpartition("/")[2]
+                changed = _time_of(self._files, path)
+                found[group] = max(found.get(group, changed), changed)
+            return found
+
+        return await self._call(groups)
+
+    async def delete(self, group: str) -> None:
+        """See `PayloadStore`."""
+
+        def delete() -> None:
+            self._files.invalidate_cache()
+            with suppress(FileNotFoundError):
+                self._files.rm(self._path(group), recursive=True)
+
+        await self._call(delete)
+
+
+def _time_of(files: Any, path: str) -> datetime:
+    """Return when a file was written; now, if the file system does not say, so that the file is not old."""
+    try:
+        changed: datetime = files.modified(path)
+    except NotImplementedError:
+        return datetime.now(UTC)
+    return changed if changed.tzinfo else changed.replace(tzinfo=UTC)

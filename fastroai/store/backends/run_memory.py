@@ -1,0 +1,140 @@
+"""A store of runs that lives as long as its process."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from fastroai.errors import RevisionConflict
+from fastroai.forks import ForkGate
+from fastroai.store.backends.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.clock import check_clock, utc_now
+from fastroai.store.hints import Waiters, wait_for
+from fastroai.store.reading.reads_runs import ReadsRuns
+from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
+
+_gate: Final = ForkGate()
+"""Keeps forks out of operations, so that a forked process has a whole copy of the store."""
+
+
+@dataclass(slots=True)
+class _Held:
+    before: int = 0
+    """Position before the first value."""
+    values: list[bytes] = field(default_factory=list)
+
+    @property
+    def revision(self) -> int:
+        return self.before + len(self.values)
+
+
+class MemoryRunStore(ReadsRuns):
+    """A `RunStore` in memory, for any threads and event loops of one process. Mostly for tests."""
+
+    def __init__(
+        self, *, clock: Callable[[], datetime] = utc_now, largest_value: int | None = LARGEST_VALUE
+    ) -> None:
+        """`clock` gives the time, with its time zone. `largest_value` bounds the bytes of one value."""
+        check_largest_value(largest_value)
+        check_clock("clock", clock)
+        self.largest_value = largest_value
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[bytes, _Held] = {}
+        self._keys: list[bytes] = []
+        """All keys, sorted."""
+        self._new_after = 0
+        """The position after which keys begin: the highest revision at which one was deleted."""
+        self._waiters = Waiters()
+
+    def __repr__(self) -> str:
+        return "MemoryRunStore()"
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        with _gate, self._lock:
+            self._expect(key, name, revision)
+            if values:
+                self._open(name).values.extend(values)
+        self._waiters.wake(name)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+        with _gate, self._lock:
+            held = self._held.get(name) or _Held()
+            values = tuple(held.values[max(after - held.before, 0) :])
+            return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        with _gate, self._lock:
+            self._expect(key, name, revision)
+            held = self._open(name)
+            held.before, held.values = revision or self._new_after, [value]
+        self._waiters.wake(name)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        with _gate, self._lock:
+            start, end = bisect_left(self._keys, keys.first), bisect_left(self._keys, keys.end)
+            found = [(name, self._held[name]) for name in self._keys[start : min(end, start + limit)]]
+            return [
+                StoredKey(key=name.decode(), value=held.values[-1], revision=held.revision)
+                for name, held in found
+            ]
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
+        name = key_bytes(key)
+        with _gate, self._lock:
+            if revision is not None:
+                self._expect(key, name, revision)
+                self._new_after = max(self._new_after, revision)
+            if self._held.pop(name, None):
+                del self._keys[bisect_left(self._keys, name)]
+        self._waiters.wake(name)
+
+    async def aclose(self) -> None:
+        """Do nothing, as there is nothing to close. Its runs stay."""
+
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+        with self._waiters.waiting(key_bytes(key)) as woken:
+            if (await self.read(key, after=revision)).revision == revision:
+                await wait_for(woken, timeout)
+
+    def _expect(self, key: str, name: bytes, revision: int) -> None:
+        held = self._held.get(name)
+        actual = held.revision if held else 0
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+
+    def _open(self, name: bytes) -> _Held:
+        if name not in self._held:
+            self._held[name] = _Held()
+            insort(self._keys, name)
+        return self._held[name]
+
+
+@functools.cache
+def process_run_store() -> MemoryRunStore:
+    """Return the store of this process, for runs that wait in it and that no other store keeps."""
+    return MemoryRunStore()

@@ -1,0 +1,174 @@
+"""A store of runs in Redis, for the processes of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from fastroai.errors import RevisionConflict
+from fastroai.other_names import other_names
+from fastroai.records import Duration
+from fastroai.store.backends.connections import Connections
+from fastroai.store.backends.kept_at import KeptAt
+from fastroai.store.backends.redis_server import RedisServer, check_prefix
+from fastroai.store.backends.run_arguments import (
+    KeyRange,
+    check_largest_value,
+    check_position,
+    check_values,
+    key_bytes,
+)
+from fastroai.store.hints import Listener
+from fastroai.store.reading.reads_runs import ReadsRuns
+from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
+
+_CONNECTIONS: Final = 4
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
+
+
+@other_names(
+    arguments={
+        "ttl_seconds": "left out: runs are kept until RunHistory(store).purge(older_than)",
+        "ttl": "left out: runs are kept until RunHistory(store).purge(older_than)",
+    }
+)
+class RedisRunStore(ReadsRuns, KeptAt):
+    """A `RunStore` in Redis or Valkey, for the processes of many machines.
+
+    The server must never drop data: no eviction (`maxmemory-policy noeviction`), and persistence (`appendonly
+    yes`; `appendfsync always` against power failures). A replica that takes over may lack the last writes. In
+    a cluster, all keys under one prefix are on one node.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "fastroai",
+        timeout: Duration = 5.0,
+        largest_value: int | None = LARGEST_VALUE,
+    ) -> None:
+        """Configure the store, which connects when it is first used.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://`, as redis-py takes it, options included.
+            prefix: Start of the names of all keys. Stores with different prefixes are independent.
+            timeout: Seconds to wait for a connection, and for an answer.
+            largest_value: Most bytes in one value; `None` for the limit of Redis, 512 MB.
+
+        Raises:
+            ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or
+                the timeout is not above 0.
+            MissingExtraError: redis-py is not installed (the extra `redis`).
+        """
+        check_prefix(prefix)
+        check_largest_value(largest_value)
+        self.largest_value = largest_value
+        self.prefix = prefix
+        """Start of the names of all keys."""
+        # Redis Cluster keeps keys together whose names have the same text in the first braces.
+        parts = ("runs", "revisions", "run:", "new_after")
+        self._index, self._revisions, self._held, self._new_after = (
+            f"{{{prefix}}}:{part}".encode() for part in parts
+        )
+        self._driver = RedisServer(url, timeout)
+        self._address = self._driver.address
+        self.connections = Connections(self._driver, _CONNECTIONS)
+        """Connections to where the store keeps its keys."""
+        self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
+
+    def __repr__(self) -> str:
+        return f"<RedisRunStore {self._driver.name!r} prefix={self.prefix!r}>"
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        self._expect(key, revision, await self._perform("append", name, name, revision, *values))
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+        revision, seconds, microseconds, values = await self._perform("read", name, name, after)
+        now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+        return StoredValues(values=tuple(values), revision=revision, now=now)
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        self._expect(key, revision, await self._perform("compare_and_set", name, name, revision, value))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        found = await self._perform("list", b"", *keys, limit)
+        return [
+            StoredKey(key=name.decode(), value=value, revision=revision) for name, value, revision in found
+        ]
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """See `DeletesAtRevision`."""
+        name = key_bytes(key)
+        if revision is None:
+            await self._perform("delete", name, name)
+        else:
+            self._expect(key, revision, await self._perform("delete", name, name, revision))
+
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+
+        async def look() -> int:
+            return (await self.read(key, after=revision)).revision
+
+        await self._listener.changed(key_bytes(key), look, revision=revision, timeout=timeout)
+
+    async def aclose(self) -> None:
+        """Close the idle connections. New ones are opened when it is used again."""
+        await self._listener.aclose()
+        await self.connections.aclose()
+
+    def _subscribed(self) -> _Subscription:
+        channel: PubSub = self._driver.connect().registered_client.pubsub()  # type: ignore[no-untyped-call]
+        line = _Subscription(channel, self._held)
+        line.open(self._driver.timeout)
+        return line
+
+    async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
+        keys = [self._index, self._revisions, self._held + name, self._new_after]
+        return await self.connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
+
+    @staticmethod
+    def _expect(key: str, revision: int, actual: int) -> None:
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+
+
+class _Subscription:
+    """The channel on which the script announces the keys that it changes."""
+
+    def __init__(self, channel: PubSub, name: bytes) -> None:
+        self._channel, self._name = channel, name
+
+    def open(self, seconds: float) -> None:
+        """Subscribe, and wait at most `seconds` until the server confirms it."""
+        self._channel.subscribe(self._name)
+        if self._channel.get_message(timeout=seconds) is None:
+            raise TimeoutError(f"the server did not confirm the subscription within {seconds} seconds")
+
+    def hear(self, seconds: float) -> Iterator[bytes]:
+        """See `Line`."""
+        message = self._channel.get_message(timeout=seconds)
+        if message is not None and message["type"] == "message":
+            yield message["data"]
+
+    def close(self) -> None:
+        """See `Line`."""
+        self._channel.close()

@@ -1,0 +1,1 @@
+"""Runs read by people and programs: history, traces, explanations and spending."""

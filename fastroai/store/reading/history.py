@@ -1,0 +1,530 @@
+"""The runs in a store: finding them, reading what happened in them, and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, get_args
+
+from fastroai.errors import (
+    ConfigurationError,
+    RevisionConflict,
+    RunCorrupt,
+    RunFromNewerVersion,
+    RunFromOlderVersion,
+    RunInProgress,
+    RunNotFound,
+    RunStoreUnavailable,
+)
+from fastroai.runtime.facts import RunStatus
+from fastroai.runtime.options import check_count
+from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.clock import ago
+from fastroai.store.open_questions import Question, asked_at
+from fastroai.store.reading.index import PREFIX as INDEX
+from fastroai.store.reading.index import (
+    Find,
+    Indexed,
+    add_to_index,
+    due_runs,
+    held_run,
+    index_keys,
+    indexed,
+    run_in_index,
+)
+from fastroai.store.reading.reads_runs import read_trace
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import (
+    FoundHeader,
+    check_run_id,
+    decode_header,
+    encode_header,
+    header_key,
+    keys_of,
+    keys_of_id,
+    keys_with,
+    read_header,
+)
+from fastroai.store.record.payloads import PayloadCodec, check_codec, masked, unseal_text
+from fastroai.store.record.snapshot import RunSnapshot, RunState
+from fastroai.store.run_store import LeavesOrphans, RunStoreLike, deletes_at_revision
+
+if TYPE_CHECKING:
+    from fastroai.store.reading.following import FollowedRun
+    from fastroai.store.reading.spending import Dimension, SpendingRow
+    from fastroai.store.reading.trace import RunTrace
+
+_STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
+_UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_TRIES: Final = 10
+"""Times that a delete starts over because the run has changed meanwhile."""
+_BEGINS_WITHIN: Final = timedelta(hours=1)
+"""Age after which keys without a header are leftovers. Younger keys may be of a run that just begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run at a glance."""
+
+    run_id: str
+    pipeline: str | None
+    status: RunState
+    started_at: datetime | None
+    updated_at: datetime | None
+    requests: int = 0
+    """Requests that were sent and not refused."""
+    failed_requests: int = 0
+    """Requests that ended unbilled: refused by the provider, or never sent."""
+    cost_usd: Decimal = Decimal(0)
+    """Known cost in US dollars, as of `updated_at`."""
+    owner: str | None = None
+    """The process that runs it, or that did when it died."""
+    lease_until: datetime | None = None
+    error: str | None = None
+    """Why the run failed, or why its header cannot be read."""
+    forked_from: str | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
+    due_at: datetime | None = None
+    """Time from which `wake` takes up a paused run; `None` if it waits for somebody to resume it."""
+
+    @classmethod
+    def of(cls, found: FoundHeader) -> RunSummary:
+        """Return a run as its header describes it, at the time when the header was read."""
+        header = found.header
+        return cls(
+            run_id=header.run_id,
+            pipeline=header.pipeline,
+            status="interrupted" if found.is_interrupted else header.status,
+            started_at=header.started_at,
+            updated_at=header.updated_at,
+            requests=header.requests,
+            failed_requests=header.failed_requests,
+            cost_usd=header.cost_usd,
+            owner=header.owner,
+            lease_until=header.lease_until,
+            error=header.error,
+            forked_from=header.forked_from,
+            tags=header.tags,
+            tenant=header.tenant,
+            due_at=header.due_at,
+        )
+
+
+class RunHistory:
+    """The runs in a store.
+
+        history = RunHistory(SQLiteRunStore("runs.db"))
+        for run in await history.list(status="failed", limit=10):
+            print(run.run_id, run.error)
+        await history.purge(timedelta(days=30))
+
+    It keeps nothing in memory: each call reads the store.
+    """
+
+    def __init__(self, store: RunStoreLike, *, codec: PayloadCodec | None = None) -> None:
+        """Read the runs of a store, or of that at a path or URL.
+
+        `codec` is that of the runs, if any; without it, data stays sealed.
+
+        Raises:
+            ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+        """
+        check_codec(codec)
+        self._store, self._codec = adapt_run_store(store), codec
+
+    def __repr__(self) -> str:
+        return f"RunHistory({self._store!r})"
+
+    async def list(
+        self,
+        *,
+        status: RunState | None = None,
+        pipeline: str | None = None,
+        tag: str | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[RunSummary, ...]:
+        """Return the runs, newest first; those that cannot be read come last.
+
+        With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
+
+        Args:
+            status: Return only runs with this status: `running`, `paused`, `finished`, `failed`,
+                `cancelled`, `interrupted` or `unreadable`.
+            pipeline: Return only runs of the pipeline or graph with this name.
+            tag: Return only runs with this tag.
+            tenant: Return only runs of this tenant.
+            limit: Return at most this many runs.
+
+        Raises:
+            ConfigurationError: there is no such status, a name is no text, or `limit` is no whole number,
+                1 or more.
+            RunStoreUnavailable: the store could not be read.
+        """
+        _check_status(status)
+        check_filters(pipeline, tag, tenant, limit)
+        if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
+            # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
+            runs = [run async for run in self._every_run()]
+            runs.sort(key=lambda run: run.run_id)
+            runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
+            return tuple(runs)
+        of_status = None if status == "unreadable" else "running" if status == "interrupted" else status
+        found, unreadable = list[RunSummary](), list[RunSummary]()
+        async for _, run in self._indexed(Find(of_status, pipeline, tag, tenant)):
+            if run is not None and status in (None, run.status):
+                (unreadable if run.status == "unreadable" else found).append(run)
+            if len(found) == limit:
+                break
+        return (*found, *unreadable)[:limit]
+
+    async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
+        """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
+
+        A run can go on if its sleep is over, if something that it waits for has come, or if the time for that
+        is over. Runs that have been due for longest come first; of those that are due since the same time, as
+        for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
+        index, and whose header cannot be read, is one of them: its status is `unreadable`.
+        """
+        now, found = await self._now(), list[RunSummary]()
+        async for entry in due_runs(self._store, pipeline, now):
+            try:
+                held = await held_run(self._store, entry)
+            except _UNREADABLE as error:
+                found.append(_unreadable(entry.run_id, error))
+            else:
+                if held is not None and held.is_due and entry.key in index_keys(held.header):
+                    found.append(self._summary(held))
+        return tuple(sorted(found, key=_due_since))
+
+    async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
+        """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
+
+        A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
+        its status is `unreadable`.
+        """
+        runs = [run async for _, run in self._indexed(Find("running", pipeline)) if run is not None]
+        return tuple(run for run in runs if run.status in ("interrupted", "unreadable"))
+
+    async def summary(self, run_id: str) -> RunSummary:
+        """Return a run at a glance. Raises as `header`."""
+        check_run_id(run_id)
+        return self._summary(await read_header(self._store, run_id))
+
+    async def header(self, run_id: str) -> RunHeader:
+        """Return the header of a run: its record beside the log.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunCorrupt: it cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+        """
+        check_run_id(run_id)
+        return (await read_header(self._store, run_id)).header
+
+    async def trace(self, run_id: str) -> RunTrace:
+        """Return what happened in a run, as far as it is on record. Raises as `header`."""
+        return await read_trace(self._store, await self.header(run_id), self._codec)
+
+    async def state(self, run_id: str) -> RunSnapshot:
+        """Return how far a run is. Raises as `header`."""
+        check_run_id(run_id)
+        found = await read_header(self._store, run_id)
+        trace = await read_trace(self._store, found.header, self._codec)
+        # The log was read later, so it decides. Only the header says whether a process has the run.
+        has_died = trace.ended is None and found.is_interrupted
+        is_held = trace.ended is not None and found.is_running  # it cannot be resumed yet
+        asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
+        return RunSnapshot(
+            status="interrupted" if has_died else "running" if is_held else trace.status,
+            trace=trace,
+            questions=tuple(Question.of(one, found.header) for one in asked),
+        )
+
+    def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
+        """Iterate the facts of a run with their positions, as they are put on record, in any process.
+
+            async for position, fact in history.follow("invoice-42"):
+                match fact:
+                    case StepFinished(step_id=step_id, output=output): ...
+
+        It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
+        status is `paused`). A run that is driven from outside has no such fact while something is due, so
+        the iteration waits for the next report. If the process of the run has died, the iteration waits until
+        another process takes the run up. Partial text is not a fact: there is `RequestSent`, and
+        `RequestEnded` with the whole response.
+
+        Args:
+            run_id: The run.
+            after: Position of the last fact that you have seen. The iteration begins after it.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run, or `after` is not a position in its log.
+            RunNotFound: there is no such run: it has not begun, or was deleted. The iteration raises this and
+                the errors below.
+            RunCorrupt: it cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read. The next `anext` tries again.
+        """
+        from fastroai.store.backends.run_arguments import check_position
+        from fastroai.store.reading.following import FollowedRun
+
+        check_run_id(run_id)
+        check_position("after", after, "the position that came with the last fact")
+        return FollowedRun(self._store, run_id, after, self._codec)
+
+    async def spending(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Sequence[Dimension] = ("day",),
+    ) -> tuple[SpendingRow, ...]:
+        """Return the spending of all runs in a period: a row for each day, pipeline, model, tenant or tag.
+
+            for row in await history.spending(since=monday, by=("day", "pipeline")):
+                print(row.day, row.pipeline, row.usage.cost_usd, row.usage.cost_complete)
+
+        A request counts at the time at which it was sent, and other spending when it was recorded or
+        reserved, however long before the run began. Requests that a resumed run repeats from its own record,
+        or that a fork takes over from another run, are not counted again. Deleted runs do not count. Runs are
+        found by the days on which a process had them, and only the logs of these are read.
+
+        Args:
+            since: Beginning of the period, a time with a time zone; by default there is no limit.
+            until: End of the period, which is not part of it; by default there is no limit.
+            by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
+                graph), `model` (as `provider:model`), `tenant`, `tag`. Nothing gives one row for the total. A
+                request counts in the row of each of its tags, so rows by tag do not add up to the total.
+
+        Raises:
+            ConfigurationError: a time has no time zone, the period ends before it begins, or `by` has another
+                name.
+            RunCorrupt: a run in the period cannot be read, so the sum is not known.
+            RunFromNewerVersion: a later version of FastroAI has written one.
+            RunFromOlderVersion: an earlier version of FastroAI has written one.
+            RunStoreUnavailable: the store could not be read.
+        """
+        from fastroai.store.reading.spending import check_period, spending
+
+        check_period(since, until, by)
+        return await spending(self._store, since, until, by)
+
+    async def delete(self, run_id: str, *, force: bool = False) -> None:
+        """Delete a run. If this is interrupted, the run is either as it was, or gone.
+
+        Args:
+            run_id: The run.
+            force: Delete also a run that a process is running, or whose record cannot be read. The process
+                finds out when it next writes, and stops. Nothing that it writes until then becomes part of a
+                later run with this id.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunInProgress: a process has the run.
+            RunNotFound: there is no such run. Keys that are left of a run without a header are removed by
+                `purge`.
+        """
+        check_run_id(run_id)
+        epoch = ""
+        for _ in range(_TRIES):
+            try:
+                found = await read_header(self._store, run_id)
+            except _UNREADABLE:
+                if not force:
+                    raise
+                await self._delete_unreadable(run_id)
+                return
+            if epoch and found.header.epoch != epoch:
+                return  # the run is gone, and another one has its id
+            if not force:
+                found.check_not_running()
+            epoch = found.header.epoch
+            try:
+                await self._delete_header(found)
+            except RevisionConflict:
+                continue  # somebody has written: look again
+            # The index by start is the last one, because a purge reads it.
+            for key in (*keys_of(found.header), *reversed(index_keys(found.header))):
+                await self._store.delete(key)
+            return
+        reason = f"the header of run {run_id!r} changes faster than it can be read"
+        raise RunStoreUnavailable(repr(self._store), reason)
+
+    async def purge(
+        self,
+        older_than: timedelta,
+        *,
+        status: RunState | Collection[RunState] | None = None,
+        dry_run: bool = False,
+    ) -> tuple[str, ...]:
+        """Forget the runs in which nothing has happened for some time, and return their ids.
+
+        Runs that a process has are kept, and so are runs that cannot be read, which have no age. Paused runs
+        are forgotten like all others, and so are runs that are driven from outside, which no process has:
+        give an age within which they always go on, or `status`.
+
+        Args:
+            older_than: The time in which nothing has happened. A number is refused: it may be meant in days,
+                and what is deleted is gone.
+            status: Only runs with this status, or one of these; by default all, also interrupted, paused and
+                driven runs.
+            dry_run: Only return the ids.
+
+        Raises:
+            ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
+        """
+        is_several = isinstance(status, Iterable) and not isinstance(status, str)
+        wanted = None if status is None else tuple(status) if is_several else (status,)
+        for one in wanted or ():
+            _check_status(one)
+        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+            raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
+        deleted = []
+        now = await self._now()
+        end = ago(now, older_than)
+        async for entry, run in self._indexed(Find(), until=end):
+            if run is None:
+                if not dry_run and entry.started_at < now - _BEGINS_WITHIN:
+                    await self._forget_remains(entry)
+                continue
+            is_old = run.updated_at is not None and run.updated_at <= end
+            is_held = run.status == "running" and run.owner is not None
+            is_wanted = not is_held and (wanted is None or run.status in wanted)
+            if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
+                deleted.append(run.run_id)
+        if not dry_run and isinstance(self._store, LeavesOrphans):
+            await self._store.forget_orphans()
+        return tuple(deleted)
+
+    async def rebuild_indexes(self) -> None:
+        """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
+
+        This reads every run. Runs can go on meanwhile.
+        """
+        async for found in keys_with(self._store, header_key("")):
+            with suppress(*_UNREADABLE):
+                header = decode_header(found.key.removeprefix(header_key("")), found.value)
+                await add_to_index(self._store, header)
+        before = await self._now() - _BEGINS_WITHIN
+        async for found in keys_with(self._store, INDEX):
+            entry = run_in_index(found.key)
+            with suppress(*_UNREADABLE):
+                held = await held_run(self._store, entry)
+                if held is None and entry.started_at < before:
+                    await self._forget_remains(entry)
+                elif held and held.header.owner is None and found.key not in index_keys(held.header):
+                    await self._store.delete(found.key)
+
+    # --- reading ---
+
+    async def _every_run(self) -> AsyncIterator[RunSummary]:
+        prefix, now = header_key(""), await self._now()
+        async for found in keys_with(self._store, prefix):
+            run_id = found.key.removeprefix(prefix)
+            try:
+                header = decode_header(run_id, found.value)
+                yield self._summary(FoundHeader(header=header, revision=found.revision, now=now))
+            except _UNREADABLE as error:
+                yield _unreadable(run_id, error)
+
+    async def _indexed(
+        self, find: Find, *, until: datetime | None = None
+    ) -> AsyncIterator[tuple[Indexed, RunSummary | None]]:
+        """Yield index entries and their runs, newest first; `None` if a run is gone or no longer fits."""
+        async for entry in indexed(self._store, find, until=until):
+            try:
+                held = await held_run(self._store, entry)
+            except _UNREADABLE as error:
+                yield entry, _unreadable(entry.run_id, error)
+            else:
+                fits = held is not None and entry.key in index_keys(held.header)
+                yield entry, self._summary(held) if held is not None and fits else None
+
+    async def _now(self) -> datetime:
+        return (await self._store.read(header_key(""))).now
+
+    def _summary(self, found: FoundHeader) -> RunSummary:
+        summary = RunSummary.of(found)
+        if summary.error is None:
+            return summary
+        error_type, colon, message = summary.error.partition(": ")
+        return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
+
+    # --- forgetting ---
+
+    async def _delete_header(self, found: FoundHeader) -> None:
+        """Delete a header, unless somebody has written it since. Raises `RevisionConflict`."""
+        key, store = header_key(found.header.run_id), self._store
+        # It is written again first, so that nobody who has read it can take the run up.
+        await store.compare_and_set(key, encode_header(found.header), revision=found.revision)
+        if not deletes_at_revision(store):
+            await store.delete(key)
+            return
+        try:
+            await store.delete(key, revision=found.revision + 1)
+        except RevisionConflict as conflict:
+            if conflict.actual:
+                raise  # otherwise it is gone: the answer to this deletion may have been lost
+
+    async def _delete_unreadable(self, run_id: str) -> None:
+        indexes = [found.key async for found in keys_with(self._store, INDEX)]
+        of_id = [key for key in indexes if run_in_index(key).run_id == run_id]
+        for key in (header_key(run_id), *await keys_of_id(self._store, run_id), *of_id):
+            await self._store.delete(key)
+
+    async def _purge(self, run_id: str) -> bool:
+        try:
+            await self.delete(run_id)
+        except (RunInProgress, RunNotFound):
+            return False  # it was taken up, or deleted, meanwhile
+        return True
+
+    async def _forget_remains(self, entry: Indexed) -> None:
+        """Remove the keys of a run without a header, whose start or deletion was interrupted."""
+        stored = (await self._store.read(entry.key)).values
+        try:
+            begun = decode_header(entry.run_id, stored[-1] if stored else b"")
+        except _UNREADABLE:  # nobody knows more of the run than this entry
+            await self._store.delete(entry.key)
+            return
+        keys = {key for one in get_args(RunStatus) for key in index_keys(replace(begun, status=one))}
+        for key in (*keys_of(begun), *sorted(keys)):
+            await self._store.delete(key)
+
+
+def _unreadable(run_id: str, error: Exception) -> RunSummary:
+    return RunSummary(
+        run_id=run_id,
+        pipeline=None,
+        status="unreadable",
+        started_at=None,
+        updated_at=None,
+        error=str(error),
+    )
+
+
+def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
+    """Refuse invalid filters. Raises `ConfigurationError`."""
+    for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
+        if name is not None and not isinstance(name, str):
+            raise ConfigurationError(option, name, f"the name of a {option}, as text")
+    check_count("limit", limit, least=1)
+
+
+def _check_status(status: object) -> None:
+    if status is not None and status not in _STATES:
+        raise ConfigurationError("status", status, f"one of {', '.join(_STATES)}")
+
+
+def _due_since(run: RunSummary) -> tuple[datetime, datetime]:
+    """Return the time since which a run is due, and that since which it waits. Unreadable runs come last."""
+    return run.due_at or _NEVER, run.updated_at or _NEVER

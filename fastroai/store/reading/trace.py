@@ -1,0 +1,400 @@
+"""The trace of a run: what happened in it, read from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.places import is_in, quoted, step_name, without_attempts
+from fastroai.records import CallRecord, RequestRecord, Usage
+from fastroai.runtime import facts
+from fastroai.store.reading.explanation import explain
+from fastroai.store.reading.step_summaries import StepSummary, summarize
+from fastroai.store.reading.trace_diff import Difference, TraceFacts, differences
+from fastroai.store.record.attempts import Attempts, StepAttempt
+from fastroai.store.record.call_records import call_record
+from fastroai.store.record.conversations import AgentConversation, conversations_in
+from fastroai.store.record.definitions import RunKind, kind_of, version_of
+from fastroai.store.record.entries import decode_entry, encode_entry, located
+from fastroai.store.record.formats import check_format
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.unsealing import redact_entry
+from fastroai.tracing.redaction import is_redacting
+
+if TYPE_CHECKING:
+    from fastroai.usage import UsageReport
+
+_SHOWN: Final = 60
+"""Most characters of an invalid text in the error about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first difference between a replay and the run on record."""
+
+    position: int
+    """Position of the entry, from 1; one more than the last position, if the log ends too early."""
+    expected: str
+    """The decision of the replay."""
+    got: str
+    """The entry on record."""
+
+    def __str__(self) -> str:
+        return f"at entry {self.position} the replay has {self.expected}; on record is {self.got}"
+
+
+class Replayable(Protocol):
+    """A pipeline, graph or workflow that can replay the trace of one of its runs."""
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Repeat the decisions of that run. Return the first difference, if there is one."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """What happened in a run: every attempt at every step, why it was made, and how it ended.
+
+        trace = await store.trace("invoice-42")
+        print(trace.explain())
+        for failure in trace.failures():
+            print(failure.place, failure.failure.message)
+
+    A trace never changes. If the run goes on, its trace shows how far it was when the trace was read.
+    """
+
+    entries: tuple[facts.Fact, ...]
+    """The log of the run, from which everything else is computed."""
+
+    def __init__(self, entries: Iterable[facts.Fact]) -> None:
+        """Make a trace of all entries of a log, in order.
+
+        Raises:
+            ConfigurationError: the first entry is not a `RunStarted`.
+        """
+        object.__setattr__(self, "entries", tuple(entries))
+        if not self.entries or not isinstance(self.entries[0], facts.RunStarted):
+            first = type(self.entries[0]).__name__ if self.entries else None
+            raise ConfigurationError(
+                "entries", first, "all entries of a run, of which the first is RunStarted"
+            )
+
+    def __repr__(self) -> str:
+        return f"<trace of run {self.run_id!r}: {len(self.entries)} entries, {self.status}>"
+
+    # --- the run ---
+
+    @property
+    def opened(self) -> facts.RunStarted:
+        """The first entry."""
+        first = self.entries[0]
+        assert isinstance(first, facts.RunStarted)
+        return first
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.opened.run_id
+
+    @property
+    def was_resumed(self) -> bool:
+        """Whether a process has taken up the run again."""
+        return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
+
+    @property
+    def changed_calls(self) -> tuple[facts.CallChanged, ...]:
+        """The calls that were declared differently than on record, and what became of their answers."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallChanged)])
+
+    @property
+    def left_over_calls(self) -> tuple[facts.CallLeftOver, ...]:
+        """The calls on record that were not made again, because an answer before them was asked anew."""
+        return tuple([entry for entry in self.entries if isinstance(entry, facts.CallLeftOver)])
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline."""
+        return self.opened.pipeline
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The records of the calls of typed functions that have ended, in the order in which they ended.
+
+        Raises:
+            ConfigurationError: their records went through a codec, and the trace was read without it.
+        """
+        return tuple(call_record(one) for one in self.entries if isinstance(one, facts.CallEnded))
+
+    @property
+    def kind(self) -> RunKind:
+        """The kind of the run: of a pipeline, a graph or a workflow."""
+        return kind_of(self.opened.definition)
+
+    @property
+    def version(self) -> str | None:
+        """The last version of the pipeline or graph, if its author gave it one."""
+        return version_of(self.definition)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run began."""
+        return self.opened.at
+
+    @cached_property
+    def ended(self) -> facts.RunFinished | None:
+        """The fact with which the run ended; `None` if it goes on, or if its process died."""
+        for entry in reversed(self.entries):
+            if isinstance(entry, facts.RunFinished):
+                return entry
+            if isinstance(entry, facts.RunFact) and entry.reopens:
+                return None
+        return None
+
+    @property
+    def status(self) -> facts.RunStatus:
+        """How the run ended; `running` if no end is on record, as after the death of its process."""
+        return "running" if self.ended is None else self.ended.status
+
+    @property
+    def failure(self) -> facts.FailureFacts | None:
+        """Why the run failed, if it did."""
+        return None if self.ended is None else self.ended.failure
+
+    @property
+    def inputs(self) -> dict[str, JsonValue]:
+        """The inputs of the run, with those that were given anew when it was resumed."""
+        return dict(self._attempts.inputs)
+
+    @property
+    def definition(self) -> JsonValue:
+        """The last definition of the pipeline."""
+        return self._attempts.definition
+
+    @property
+    def output(self) -> JsonValue:
+        """The output of the run, if it has one. Of a graph, it is that of the terminal that was reached.
+
+        A complete workflow has the output of its last step.
+        """
+        shape = self.definition if isinstance(self.definition, dict) else {}
+        if self.kind == "graph":
+            ends = shape.get("terminals")
+            named = [*ends] if self.status == "finished" and isinstance(ends, list) else []
+        elif self.kind == "workflow":
+            named = [] if self.ended is None or self.status != "finished" else [self.ended.step_id]
+        else:
+            named = [shape.get("output_step")]
+        outputs = self.outputs
+        return next((outputs[str(step)] for step in named if step in outputs), None)
+
+    @property
+    def outputs(self) -> dict[str, JsonValue]:
+        """The latest output of each step or node of the run itself that has given one, by id."""
+        return {one.step: one.output for one in self.steps if one.depth == 0 and _has_output(one)}
+
+    # --- steps ---
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.entries)
+
+    @cached_property
+    def attempts(self) -> tuple[StepAttempt, ...]:
+        """Every attempt at every step, in the order in which they started."""
+        return self._attempts.finished()
+
+    @cached_property
+    def steps(self) -> tuple[StepSummary, ...]:
+        """A summary of every step: each after those that it needs, nested ones after the step around them."""
+        skips = [entry for entry in self.entries if isinstance(entry, facts.StepSkipped)]
+        return summarize(self.definition, self.attempts, skips)
+
+    @cached_property
+    def records(self) -> tuple[RequestRecord, ...]:
+        """Every request and other spending, in order; requests that never ended are unmeasured.
+
+        Their `use` is what has become of them since: `retried` if another attempt followed, for example.
+        """
+        begun = {entry.about for entry in self.entries if isinstance(entry, facts.Begins)}
+        # A trace can come from a file, with the end of something that never began.
+        entries = [one for one in self.entries if not isinstance(one, facts.Ends) or one.about in begun]
+        return tuple(charge.record for charge in Memo(self.run_id, entries).charges())
+
+    @property
+    def usage(self) -> Usage:
+        """The spending of the run, in all processes that had it."""
+        return Usage.of(list(self.records))
+
+    def report(self) -> UsageReport:
+        """Return a report of the cost of the run, by step, agent, model and so on, as results have it."""
+        from fastroai.usage.reports.report import UsageReport  # prices, which few who read a trace need
+
+        return UsageReport.of(self.records)
+
+    def failures(self) -> tuple[StepAttempt, ...]:
+        """Return the attempts that failed, also those that were retried, in the order of their start."""
+        return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
+
+    def events_for(self, step: str) -> tuple[facts.Fact, ...]:
+        """Return the entries about a step, and about everything nested in it, in order.
+
+        `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
+        the outermost pipeline does not have is looked for in nested ones.
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        if not isinstance(step, str):
+            raise ConfigurationError("step", step, self._expected_step)
+        begun = {entry.about: entry.where for entry in self.entries if isinstance(entry, facts.Begins)}
+        located = [(entry, entry.where or begun.get(entry.about, "")) for entry in self.entries]
+        wanted = self._places_of(step, {place for _, place in located if place})
+        return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))
+
+    def _places_of(self, step: str, places: set[str]) -> set[str]:
+        known = {summary.place for summary in self.steps} | places
+        for place in (step, quoted(step)):
+            if any(is_in(one, place) for one in known):
+                return {place}
+        nested = {place for place in known if step_name(place) == step}
+        if not nested:
+            names = sorted(known | {step_name(place) for place in known})
+            hint = nearest_hint(step, names)
+            raise ConfigurationError("step", step, f"{self._expected_step}.{hint}")
+        return nested
+
+    @property
+    def _expected_step(self) -> str:
+        return f"the id of a step of run {self.run_id!r}, or a place in it"
+
+    # --- reading ---
+
+    def explain(self) -> str:
+        """Explain why each step started, waited, was retried or skipped, and how the run ended, line by line.
+
+        The causes were recorded when the decisions were made. Times are seconds from the start. Texts are
+        redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+        """
+        shown = self._shown
+        return explain(shown.entries, shown.attempts)
+
+    def conversations(self, step: str | None = None) -> tuple[AgentConversation, ...]:
+        """Return what agents and models said to each other: for each attempt at an agent call, as they began.
+
+        `step` is as in `events_for`; without it, they are those of the whole run.
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return conversations_in(self.entries if step is None else self.events_for(step))
+
+    def transcript(self, step: str | None = None) -> str:
+        """Return `conversations` as text, for people.
+
+        Texts are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        return "\n\n".join(map(str, self._shown.conversations(step)))
+
+    def diff(self, other: RunTrace) -> tuple[Difference, ...]:
+        """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
+
+        Raises:
+            ConfigurationError: `other` is no trace.
+        """
+        if not isinstance(other, RunTrace):
+            expected = "the trace of another run; of a result, that is result.trace"
+            raise ConfigurationError("other", type(other).__name__, expected)
+        return differences(self._facts, other._facts)
+
+    @property
+    def _facts(self) -> TraceFacts:
+        return TraceFacts(
+            run_id=self.run_id,
+            pipeline=self.pipeline,
+            definition=self.definition,
+            inputs=self.inputs,
+            status=self.status,
+            failure=self.failure,
+            steps={without_attempts(step.place): step for step in self.steps},
+            attempts=self.attempts,
+        )
+
+    def replay(self, pipeline: Replayable) -> Divergence | None:
+        """Let a pipeline, graph or workflow repeat the decisions of this run, with the recorded outcomes.
+
+        No step runs, and no request is sent. The result is `None` if all decisions are the same. Otherwise it
+        is the first different one, because the pipeline has changed, or another one has written the log.
+
+        Raises:
+            ConfigurationError: `pipeline` is none of these, or not of the kind of which this is a run.
+        """
+        # A trace has a method `replay`, too: two traces would call each other without end.
+        if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
+            expected = f"the pipeline, graph or workflow that this is a run of, {self.pipeline!r}"
+            raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
+        return pipeline.replay(self)
+
+    @property
+    def _shown(self) -> RunTrace:
+        """The trace as texts show it: redacted, if the process redacts."""
+        return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
+
+    # --- as text ---
+
+    def to_json(self) -> str:
+        """Return the trace as JSON text, `{"format": 3, "entries": [...]}`, for `from_json`.
+
+        Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
+        """
+        entries = b",".join(map(encode_entry, self._shown.entries))
+        return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RunTrace:
+        """Return the trace that `to_json` wrote.
+
+        Raises:
+            ConfigurationError: the text is not what `to_json` writes.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunCorrupt: one of its entries cannot be read.
+        """
+        expected = "the text that RunTrace.to_json gives"
+        if not isinstance(text, str | bytes):
+            raise ConfigurationError("text", type(text).__name__, expected)
+        try:
+            known = from_json(text)
+        except ValueError as error:
+            raise ConfigurationError("text", text[:_SHOWN], f"{expected}; it is not JSON: {error}") from None
+        entries = known.get("entries") if isinstance(known, dict) else None
+        if not isinstance(entries, list):
+            raise ConfigurationError("text", text[:_SHOWN], expected)
+        first = entries[0] if entries else None
+        part = first.get("part") if isinstance(first, dict) else None
+        run_id = str(part.get("run_id", "?")) if isinstance(part, dict) else "?"
+        if isinstance(version := known.get("format"), int):
+            check_format(run_id, version)
+        return cls(
+            located(
+                [
+                    decode_entry(run_id, position, to_json(entry, inf_nan_mode="constants"))
+                    for position, entry in enumerate(entries, 1)
+                ]
+            )
+        )
+
+
+def _has_output(step: StepSummary) -> bool:
+    if step.status == "incomplete":  # it asks for more, which is its output, or it waits in its midst
+        return step.output is not None
+    return step.status in ("succeeded", "reused")

@@ -1,0 +1,1 @@
+"""The record of a run: its log, header, index of facts, and their encoding."""

@@ -1,0 +1,145 @@
+"""Encode facts as entries of a log, and the header of a run, in JSON, and decode them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from fastroai.errors import RunCorrupt
+from fastroai.runtime.facts import FORMAT, Fact, Part, RunStarted, RunStatus, UnknownFact
+from fastroai.runtime.kinds import fact_class
+from fastroai.store.record.checksums import with_checksum, without_checksum
+from fastroai.store.record.formats import check_format_in, in_this_format
+
+_CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    # An adapter of the class alone would use the configuration of the class, which does not hold
+    # for values of type `Any` in it.
+    fact: Any = fact_class(kind)
+    return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
+
+
+def encode_entry(fact: Fact, *, without: set[str] | None = None) -> bytes:
+    """Return a fact as JSON text, without the fields in `without`. Its values are JSON already."""
+    if isinstance(fact, UnknownFact):
+        return to_json({"kind": fact.kind, **fact.fields}, inf_nan_mode="constants")
+    serializer = _adapter(fact.kind).serializer
+    if isinstance(fact, RunStarted) and fact.budgets is None:
+        without = {*(without or ()), "budgets"}  # so that a run without them reads as one of before them
+    fields = serializer.to_json(fact, exclude=without, exclude_defaults=not isinstance(fact, RunStarted))
+    return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
+
+
+def decode_entry(run_id: str, position: int, text: bytes) -> Fact:
+    """Return the fact of an entry, without its pipeline or graph: see `located`.
+
+    Raises:
+        RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+        RunCorrupt: it cannot be read.
+    """
+    try:
+        raw = from_json(text)
+    except ValueError:
+        raise RunCorrupt(run_id, position, "it is not JSON") from None
+    if not isinstance(raw, dict):
+        raise RunCorrupt(run_id, position, "it is not a JSON object")
+    raw = in_this_format(run_id, raw)
+    kind = raw.pop("kind", None)
+    if not isinstance(kind, str):
+        raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
+    if fact_class(kind) is None:
+        place, at = raw.get("part", ""), raw.get("timestamp")
+        if not isinstance(place, str) or not isinstance(at, int | float):
+            raise RunCorrupt(
+                run_id, position, f"a fact of the kind {kind!r} does not say where and when it happened"
+            )
+        return UnknownFact(part=Part(place=place), timestamp=at, kind=kind, fields=raw)
+    try:
+        fact: Fact = _adapter(kind).validate_python(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RunCorrupt(run_id, position, f"{where}: {first['msg']}") from error
+    return fact
+
+
+def located(facts: Sequence[Fact]) -> list[Fact]:
+    """Return the facts of a log, each with the pipeline or graph in which it happened."""
+    if facts and isinstance(facts[0], RunStarted):
+        locate(facts, {"": facts[0].part})
+    return list(facts)
+
+
+def locate(facts: Iterable[Fact], parts: dict[str, Part]) -> None:
+    """Set the part of facts from a log. `parts` holds the known ones by place; new ones are added to it."""
+    for fact in facts:
+        place = fact.part.place
+        if place not in parts:
+            parts[place] = parts[""].inside(place)
+        fact.part = parts[place]
+
+
+def entry_to_store(entry: Fact) -> bytes:
+    """Return an entry as it is stored."""
+    return with_checksum(encode_entry(entry))
+
+
+def entry_in_store(run_id: str, position: int, stored: bytes) -> Fact:
+    """Return the entry that was stored. Raises as `decode_entry`."""
+    try:
+        text = without_checksum(stored)
+    except ValueError as error:
+        check_format_in(run_id, stored)  # format 1 had no checksums
+        raise RunCorrupt(run_id, position, str(error)) from error
+    return decode_entry(run_id, position, text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeader:
+    """The record of a run beside its log: its status, owner, cost, and what it waits for."""
+
+    format: int = FORMAT
+    run_id: str
+    epoch: str
+    """A name that no other run has, not even one with the same id. The key of the log ends with it."""
+    pipeline: str
+    status: RunStatus
+    started_at: datetime
+    updated_at: datetime
+    owner: str | None = None
+    """The process that runs it."""
+    lease_until: datetime | None = None
+    """Time at which that process counts as dead, unless it renews the lease; by the clock of the store."""
+    steady_until: float | None = None
+    """End of the lease by the steady clock of the owner's machine, for other processes on that machine."""
+    requests: int = 0
+    failed_requests: int = 0
+    cost_usd: Decimal = Decimal(0)
+    """Known cost so far, in US dollars, as of `updated_at`."""
+    error: str | None = None
+    forked_from: str | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
+    questions: tuple[int, ...] = ()
+    """Positions in the log of the questions that wait for an answer, first asked first."""
+    receives: tuple[tuple[int, str], ...] = ()
+    """Positions in the log at which steps wait for messages, each with the name of the message."""
+    due_at: datetime | None = None
+    """Time from which a paused run can go on: something that it waits for has come, or its time is over."""
+    log_revision: int = 0
+    """Entries that the log had when the header was written. A log with fewer has lost some."""
+    mail_revision: int = 0
+    """Messages to the run that were sent when the header was written; as far as the sender told it."""
+    later_days: tuple[date, ...] = ()
+    """The days (UTC) after that of `started_at` on which a process had the run."""

@@ -1,0 +1,145 @@
+"""Seal, unseal and redact users' data in the entries of a log: payloads, texts and names.
+
+What the data in a field of a fact is, its annotation says: see `fastroai.data_kinds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from fastroai.data_kinds import DataKind, changed
+from fastroai.errors import RunCorrupt, RunStoreUnavailable, UnknownFactKind
+from fastroai.runtime import facts
+from fastroai.store.record.definitions import steps_in
+from fastroai.store.record.payloads import (
+    OUTLINE,
+    PayloadCodec,
+    seal,
+    seal_definition,
+    seal_name,
+    seal_text,
+    unseal,
+    unseal_definition,
+    unseal_name,
+    unseal_text,
+)
+from fastroai.tracing.redaction import redacted, redacted_json
+
+FactT = TypeVar("FactT", bound=facts.Fact)
+
+
+def unseal_entry(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry of a log as it was before it was sealed. Raises as `unseal`."""
+    return unseal_payloads(unseal_texts(entry, codec), codec)
+
+
+def entries_to_go_on(
+    run_id: str, entries: Iterable[facts.Fact], codec: PayloadCodec | None, *, first: int = 1
+) -> list[facts.Fact]:
+    """Return entries of a log, from position `first` on, for a run that goes on: their payloads stay sealed.
+
+    Raises:
+        UnknownFactKind: an entry is of a kind that no imported module declares.
+        RunCorrupt: the codec cannot decode an entry.
+    """
+    known = []
+    for position, entry in enumerate(entries, first):
+        if isinstance(entry, facts.UnknownFact):
+            raise UnknownFactKind(run_id, position, entry.kind)
+        known.append(entry)
+    return unseal_log(run_id, known, lambda entry: unseal_texts(entry, codec), first=first)
+
+
+def unseal_log(
+    run_id: str, entries: Iterable[facts.Fact], unseal: Callable[[facts.Fact], facts.Fact], *, first: int = 1
+) -> list[facts.Fact]:
+    """Return the entries of a log from position `first` on, each unsealed by `unseal`.
+
+    Raises:
+        RunCorrupt: the codec cannot decode an entry.
+    """
+    unsealed = []
+    for position, entry in enumerate(entries, first):
+        try:
+            unsealed.append(unseal(entry))
+        except RunStoreUnavailable as error:
+            raise RunCorrupt(run_id, position, f"the codec cannot decode it: {error.reason}") from error
+    return unsealed
+
+
+def redact_entry(entry: FactT) -> FactT:
+    """Return an entry, which is not sealed, as traces show it in text. Ids of steps stay as they are."""
+    return changed(
+        entry,
+        {
+            DataKind.PAYLOAD: redacted_json,
+            DataKind.TEXT: redacted,
+            DataKind.NAME: redacted,
+            DataKind.LABEL: redacted,
+            DataKind.DEFINITION: _redact_definition,
+        },
+    )
+
+
+def _redact_definition(definition: JsonValue) -> JsonValue:
+    known = steps_in(definition).keys()
+
+    def shown(value: JsonValue) -> JsonValue:
+        if isinstance(value, dict):
+            return {key: one if key in OUTLINE else shown(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [shown(one) for one in value]
+        return redacted(value) if isinstance(value, str) and value not in known else value
+
+    return shown(definition)
+
+
+# --- payloads ---
+
+
+def seal_payloads(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its payloads as they are stored. Raises as `seal`."""
+    return changed(entry, {DataKind.PAYLOAD: lambda value: seal(value, codec)})
+
+
+def unseal_payloads(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its payloads as they were. Raises as `unseal`."""
+    return changed(entry, {DataKind.PAYLOAD: lambda stored: unseal(stored, codec)})
+
+
+# --- texts and names ---
+
+
+def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry, whose payloads are sealed, as it is stored.
+
+    Raises:
+        RunStoreUnavailable: the codec fails on a name, or would decode it to another one.
+    """
+    return changed(
+        entry if codec is None else entry.detached(),
+        {
+            DataKind.TEXT: lambda text: seal_text(text, codec),
+            DataKind.NAME: lambda name: seal_name(name, codec),
+            DataKind.DEFINITION: lambda definition: seal_definition(definition, codec),
+        },
+    )
+
+
+def unseal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
+    """Return an entry with its texts and names as they were. Without a codec, sealed ones stay sealed.
+
+    Raises:
+        RunStoreUnavailable: the codec fails on a name.
+    """
+    return changed(
+        entry,
+        {
+            DataKind.TEXT: lambda text: unseal_text(text, codec),
+            DataKind.NAME: lambda name: unseal_name(name, codec),
+            DataKind.DEFINITION: lambda definition: unseal_definition(definition, codec),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Shared spending kept in a store of runs."""

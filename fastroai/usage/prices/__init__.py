@@ -1,0 +1,1 @@
+"""Prices of requests, exact, and the bill of each response."""

@@ -1,0 +1,1 @@
+"""Usage reports: sums of requests by name, as tables and as data."""

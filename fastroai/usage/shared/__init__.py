@@ -1,0 +1,1 @@
+"""Spending that many runs and processes share: limits, stores and their rules."""

@@ -1,0 +1,173 @@
+"""The spend limits of a store: their spent and remaining amounts, now and before, and changes by hand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.shared.spend_amounts import TOO_MUCH_USD
+from fastroai.usage.shared.spend_limit import BY_TAG, BY_TENANT, known_window, usable_store
+from fastroai.usage.shared.spend_store import (
+    SpendAccount,
+    SpendChange,
+    SpendClaim,
+    SpendStatus,
+    SpendStore,
+    Window,
+)
+
+_LIMIT: Final = "a positive amount of US dollars, below a billion; or None for the amount in code"
+
+
+class SpendBook:
+    """The spent and remaining amounts of all `SpendLimit`s that count in one store.
+
+        book = SpendBook(SQLiteSpendStore("spend.db"))
+        for status in await book.list():
+            print(status.key, status.window, status.remaining_usd)
+        await book.set_limit("tenant:acme", 50, by="Mia", reason="a large order")
+
+    A store knows a key from its first request until `SpendLimit(keep=...)` after the end of its last window.
+    """
+
+    def __init__(self, store: SpendStore | None = None) -> None:
+        """`store` is the store of the limits; by default the memory of this process.
+
+        Raises:
+            ConfigurationError: it is no `SpendStore`.
+        """
+        self.store = usable_store(store)
+
+    async def list(
+        self, *, key: str | None = None, window: Window | None = None, closed: bool = False
+    ) -> tuple[SpendStatus, ...]:
+        """Return the open window of each key, sorted by key, each with its changes by hand.
+
+        Args:
+            key: Only this key.
+            window: Only windows of this kind.
+            closed: Also windows that are over, newest first for each key.
+
+        Raises:
+            ConfigurationError: there is no such kind of window.
+            SpendStoreUnavailable: the store cannot be reached.
+        """
+        if window is not None:
+            known_window(window)
+        found: list[SpendStatus] = []
+        for account in await self._accounts():
+            if key in (None, account.key) and window in (None, account.window):
+                found += await self.store.windows(account, closed=closed)
+        return tuple(found)
+
+    async def set_limit(
+        self, key: str, usd: Amount | None, *, window: Window = "day", by: str, reason: str
+    ) -> SpendStatus:
+        """Raise or lower the limit of the open window of a key, for all processes from their next request on.
+
+        The next window has the amount in code again. The spent and reserved amounts stay: if they exceed the
+        new limit, no request is admitted until the window ends.
+
+        Args:
+            key: The key that the limit counts by, as `list` shows it.
+            usd: The new limit in US dollars; `None` for the amount in code.
+            window: The kind of window that the limit has.
+            by: The person who changes it, who is kept on record.
+            reason: The reason, which is kept on record.
+
+        Returns:
+            The open window, with the adjustment as the last of its `adjustments`.
+
+        Raises:
+            ConfigurationError: the store knows the key with another window, or as that of a tenant or a
+                tag; or an argument is invalid.
+            SpendStoreUnavailable: the store cannot be reached; the limit may have changed.
+        """
+        limit_usd = None if usd is None else exact_dollars("usd", usd, _LIMIT)
+        if limit_usd is not None and not 0 < limit_usd < TOO_MUCH_USD:
+            raise ConfigurationError("usd", usd, _LIMIT)
+        change = SpendChange(id=_new_id(), changes="limit", limit_usd=limit_usd, by=by, reason=reason)
+        return await self._adjust(SpendAccount(key=key, window=window), change)
+
+    async def reset(self, key: str, *, window: Window = "day", by: str, reason: str) -> SpendStatus:
+        """Set the spending of the open window of a key to zero. Requests in flight stay reserved.
+
+        The arguments, the result and the errors are those of `set_limit`.
+        """
+        change = SpendChange(id=_new_id(), changes="spent", by=by, reason=reason)
+        return await self._adjust(SpendAccount(key=key, window=window), change)
+
+    async def check_known(self, key: str, *, window: Window = "day") -> None:
+        """Check that something was spent or set under a key before.
+
+        Raises:
+            ConfigurationError: the store does not know the key with this window. It names the likely one.
+            SpendStoreUnavailable: the store cannot be reached.
+        """
+        known_window(window)
+        account = SpendAccount(key=key, window=window)
+        known = await self._accounts()
+        if account not in known:
+            raise _unknown(account, known)
+
+    async def _adjust(self, account: SpendAccount, change: SpendChange) -> SpendStatus:
+        known_window(account.window)
+        for option, text in (("by", change.by), ("reason", change.reason)):
+            if not isinstance(text, str) or not text.strip():
+                raise ConfigurationError(option, text, "some text, which is kept on record")
+        if await self.store.adjust(account, change) is None:
+            known = await self._accounts()
+            if change.limit_usd is None or _is_mistaken(account, known):
+                raise _unknown(account, known)
+            await self._open(account, change.limit_usd)
+            await self.store.adjust(account, change)
+        return (await self.store.windows(account, closed=False))[0]
+
+    async def _open(self, account: SpendAccount, limit_usd: Decimal) -> None:
+        """Let the store know an account for which nothing was spent yet."""
+        nothing = Decimal(0)
+        claim = SpendClaim(id=_new_id(), account=account, amount_usd=nothing, limit_usd=limit_usd, lease=1.0)
+        await self.store.reserve(claim)
+        await self.store.settle(claim, nothing)
+
+    async def _accounts(self) -> Sequence[SpendAccount]:
+        found: set[SpendAccount] = set()
+        after: str | None = None
+        while True:
+            page = await self.store.accounts(after)
+            found.update(page.accounts)
+            if (after := page.after) is None:
+                return sorted(found, key=lambda account: (account.key, account.window))
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def _is_mistaken(account: SpendAccount, known: Sequence[SpendAccount]) -> bool:
+    """Return whether the store knows the key with another window, or as that of a tenant or a tag."""
+    return any(each.key in (account.key, *_longer(account.key)) for each in known)
+
+
+def _longer(key: str) -> tuple[str, str]:
+    """Return the keys of the tenant and of the tag with this name."""
+    return f"{BY_TENANT}:{key}", f"{BY_TAG}:{key}"
+
+
+def _unknown(account: SpendAccount, known: Sequence[SpendAccount]) -> ConfigurationError:
+    """Return the error for a key or window that the store does not know, with the likely one."""
+    if windows := [each.window for each in known if each.key == account.key]:
+        return ConfigurationError(
+            "window", account.window, f"a window of {account.key!r}: {', '.join(map(repr, windows))}"
+        )
+    keys = {each.key for each in known}
+    if not keys:
+        return ConfigurationError("key", account.key, "a key; the store has not counted for any yet")
+    longer = next((each for each in _longer(account.key) if each in keys), None)
+    hint = nearest_hint(account.key, sorted(keys)) if longer is None else f" Did you mean {longer!r}?"
+    expected = "a key that the store counts for; SpendBook.list and `fastroai spend limits` show them"
+    return ConfigurationError("key", account.key, f"{expected}.{hint}")

@@ -1,0 +1,271 @@
+"""The protocol of stores that count spending for runs and processes together, and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from fastroai.records import usd_to_microcents
+from fastroai.usage.shared.spend_amounts import spend_units, spend_usd
+
+KEEP: Final = timedelta(days=90)
+"""The time for which a window is kept after its end, unless a claim sets another one."""
+
+Window = Literal["hour", "day", "month", "total"]
+"""The period for which a limit holds: each calendar hour, day or month, in UTC, or all time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendAccount:
+    """The place where spending is counted: one key, one kind of window."""
+
+    key: str
+    window: Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendClaim:
+    """A claim for one request: the amount to reserve, the limit and the lease."""
+
+    id: str
+    """The id of the claim. It is unique, and not used again once the claim is settled."""
+    account: SpendAccount
+    amount_usd: Decimal
+    """The most that the request can cost, in US dollars."""
+    limit_usd: Decimal
+    """The most that may be spent and reserved in the window, in US dollars."""
+    lease: float
+    """Seconds after which the store gives the claim up, unless it is renewed."""
+    holder: str = ""
+    """Id of the process that asks. Other processes on its machine see by it whether the process is dead;
+    empty if they cannot."""
+    keep: timedelta = KEEP
+    """The time for which windows of the account are kept after their end. The latest claim decides."""
+    warn_at: tuple[float, ...] = ()
+    """The shares of the limit to warn of, which `settle` looks at. They are rounded up to a millionth."""
+    within: str = ""
+    """The id of a reserved claim on the same account that pays for this one, if it has enough left. The part
+    that this one does not spend is given back to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendBalance:
+    """The amounts of an account, by the store's own clock."""
+
+    spent_usd: Decimal
+    """The cost of settled requests, and the bounds of requests that were sent and never settled."""
+    reserved_usd: Decimal
+    """Bounds of the requests in flight."""
+    now: datetime
+    """The store's clock, in UTC."""
+    resets_at: datetime | None
+    """The end of the window, when the next one starts from zero; `None` for `total`."""
+    limit_usd: Decimal | None = None
+    """The limit that was set by hand for the window; `None` if each claim is held to its own limit."""
+    reached: tuple[float, ...] = ()
+    """Shares that are reached, and of which this claim is to warn. Only `settle` gives them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendVerdict:
+    """The answer of a store to a claim."""
+
+    granted: bool
+    """Whether the amount is reserved now. If not, the claim waits in line."""
+    first: bool
+    """Whether the claim is the first in line. Only the first may give up, or ask for less, because it is too
+    large. Without meaning if another claim pays for this one."""
+    balance: SpendBalance
+    holders: tuple[str, ...] = ()
+    """Ids of the processes that hold claims on the account or wait in line, unless it was granted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendChange:
+    """A change that a person makes to the open window of an account."""
+
+    id: str
+    """The id of the change. It is unique: a change that is sent twice is made once."""
+    changes: Literal["limit", "spent"]
+    """`limit`: the limit of the window. `spent`: its spending, which starts from zero again."""
+    limit_usd: Decimal | None = None
+    """The new limit in US dollars; `None` lets each claim be held to its own limit again."""
+    by: str
+    """The person who makes the change."""
+    reason: str
+    """The reason for the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendAdjustment:
+    """A change that was made by hand, on record. Amounts in US dollars are exact."""
+
+    id: str
+    at: datetime
+    """Time of the change, by the clock of the store, in UTC."""
+    changes: Literal["limit", "spent"]
+    """The changed value: the limit of the window, or its spending."""
+    from_usd: Decimal
+    to_usd: Decimal
+    by: str
+    """The person who made the change."""
+    reason: str
+    """The reason for the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendStatus:
+    """The spent and remaining amounts of a `SpendLimit` in one window. Amounts in US dollars are exact."""
+
+    key: str
+    window: Window
+    limit_usd: Decimal
+    """The limit that applies: the one set by hand for this window, or that of the `SpendLimit`."""
+    spent_usd: Decimal
+    """Known cost, and the bounds of requests whose process ended before they did."""
+    reserved_usd: Decimal
+    """Bounds of the requests in flight, and quotes that runs have reserved. Those of a process that has died
+    count until its leases end."""
+    now: datetime
+    """The store's clock, in UTC."""
+    resets_at: datetime | None
+    """The past or coming end of the window, when the next one starts from zero; `None` for `total`."""
+    is_open: bool = True
+    """Whether new requests are counted in this window."""
+    adjustments: tuple[SpendAdjustment, ...] = ()
+    """The changes by hand in this window, in order. Only a `SpendBook` gives them."""
+
+    @property
+    def remaining_usd(self) -> Decimal:
+        """US dollars that are neither spent nor reserved; 0 if the limit is exceeded."""
+        committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
+        return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
+
+    @property
+    def limit_microcents(self) -> int:
+        """The limit in microcents, rounded once, half to even, like the amounts below."""
+        return usd_to_microcents(self.limit_usd)
+
+    @property
+    def spent_microcents(self) -> int:
+        """The spent amount in microcents."""
+        return usd_to_microcents(self.spent_usd)
+
+    @property
+    def reserved_microcents(self) -> int:
+        """The reserved amount in microcents."""
+        return usd_to_microcents(self.reserved_usd)
+
+    @property
+    def remaining_microcents(self) -> int:
+        """The remaining amount in microcents."""
+        return usd_to_microcents(self.remaining_usd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendPage:
+    """Some of the accounts of a store."""
+
+    accounts: tuple[SpendAccount, ...]
+    """The accounts, in no particular order. An account that is used between two pages may be on both."""
+    after: str | None
+    """The argument that asks for the next page; `None` on the last page."""
+
+
+@runtime_checkable
+class SpendStore(Protocol):
+    """A store that counts the spending of many processes together.
+
+    Every operation is atomic in the store and may be called from any event loop and thread. It can be
+    repeated: if the answer was lost, the same call has its effect once. An operation that is cancelled after
+    it has begun still takes effect, before the next one does: settle a claim that it may have reserved. An
+    operation that found the store unavailable may have taken effect, or may later; its reservation ends with
+    its lease.
+
+    Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
+    even, and limits down.
+
+    Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
+    clock shows. If the clock is set back into a window that the store still knows, the window counts again,
+    together with all later ones. If it is set back further, the window that was left goes on, until the clock
+    comes to the end of the one that it shows. A store knows the windows of an account that ended less than
+    `SpendClaim.keep` ago, and in any case the latest four.
+
+    A limit that was set by hand applies in its window, instead of the limits of all claims.
+
+    Claims of one account are granted in the order in which they came: while one waits in line, no later one
+    overtakes it. A claim whose lease ends is given up. If it was in line or never marked as sent, it is
+    dropped; else its full amount counts as spent, until `settle` corrects it. A clock that is set back does
+    not make a lease longer.
+
+    Raises:
+        SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
+        ConfigurationError: for amounts that are negative, not finite, or a billion dollars and more, and for
+            leases that are not finite.
+    """
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """Reserve the amount, if it fits into the limit and no other claim is in line before.
+
+        It fits if spent + reserved + amount is at most the limit. Asking again, with the same id, renews the
+        lease. A claim in line keeps its place, whatever it asks for. A reserved claim stays reserved if it
+        asks for as much or less. If it asks for more, it is a new claim: the amount it had reserved is free,
+        and it goes to the end of the line. A claim that was sent is not changed.
+
+        A new claim, or one in line, that is `within` another claim is granted at once if that one has enough
+        left, in a window that counts. The amount is then taken from that claim, in the window of that claim.
+        Otherwise it is a claim like any other.
+        """
+        ...
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """Note that the request is sent now. Return `False` if its claim was given up: then do not send."""
+        ...
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """End a claim: free its amount, and spend `cost_usd`. A cost of 0 releases it, or leaves the line.
+
+        The cost is charged to the window that the claim was reserved in. If the claim was counted as spent
+        when its lease ended, it is corrected to `cost_usd`; this is possible for 7 days. If the claim is not
+        known, nothing changes. The part that it took from another claim and did not spend is given back to
+        that claim, if it is still there.
+
+        `reached` of the balance has the shares of `claim.warn_at` that the spending of the window has
+        reached, except those of which a claim with the same limit has warned before. Each share is given once
+        in a window. If the limit is raised by hand, or the spending is reset, shares that are then not
+        reached can be given again.
+        """
+        ...
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """Extend the leases of claims that are reserved, sent or in line."""
+        ...
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """End the leases of processes that are dead, as if their time were over."""
+        ...
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """Return the spent and the reserved amount of the current window of the account."""
+        ...
+
+    async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
+        """Change the limit or the spending of the current window, and keep the change with the window.
+
+        Reserved amounts stay reserved. Returns `None`, and changes nothing, if the account is not known.
+        """
+        ...
+
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """Return the open window of an account, and with `closed` those that are over, newest first.
+
+        Empty if the account is not known. Changes nothing.
+        """
+        ...
+
+    async def accounts(self, after: str | None = None) -> SpendPage:
+        """Return the known accounts, a page at a time. Changes nothing."""
+        ...
