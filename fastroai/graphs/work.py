@@ -70,27 +70,27 @@ class GraphWork:
     # --- visits ---
 
     def perform(
-        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
     ) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
         setup, machine, node = self._setup, self._machine, started.step_id
         if node in machine.decisions:
-            performed, branch = self._decide(started, scope, used)
+            performed, branch = self._decide(started, begun, used)
         else:
             unit = node, started.visit
             branch = machine.running[unit]
-            visit = OpenVisit(setup, self._threads, self._write, started, branch, scope)
+            visit = OpenVisit(setup, self._threads, self._write, started, branch, begun)
             self._visits[unit] = visit
             performed = run_step(
                 setup.nodes[node].step,
-                scope=scope,
-                data=VisitData(self._data, setup.plan, branch, scope, visit),
+                scoped=begun,
+                data=VisitData(self._data, setup.plan, branch, begun, visit),
                 deps=self._deps,
                 config=setup.configs[node],
                 contract=setup.contracts.get(node),
                 used=used,
             )
-        return performed if self._times is None else self._timed(self._times, branch, scope, performed)
+        return performed if self._times is None else self._timed(self._times, branch, begun.scope, performed)
 
     @staticmethod
     async def _timed(
@@ -100,7 +100,7 @@ class GraphWork:
             return await performed
 
     def _decide(
-        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
     ) -> tuple[Coroutine[Any, Any, object], Branch]:
         """Let the decider choose an edge after a visit, in the branch of that visit."""
         setup, machine = self._setup, self._machine
@@ -111,8 +111,8 @@ class GraphWork:
         assert branch is not None
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
-            scope=scope,
-            data=VisitData(self._data, setup.plan, branch, scope, None),
+            scoped=begun,
+            data=VisitData(self._data, setup.plan, branch, begun, None),
             deps=self._deps,
             config=setup.configs[started.step_id],
             used=used,
@@ -121,7 +121,7 @@ class GraphWork:
 
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value that a node has written on record, and return the copy that is kept."""
-        place = f"{visit.started.place}@{visit.scope.attempt}"
+        place = f"{visit.started.place}@{visit.step.attempt}"
         stored: facts.Fact | None = None
         if self._log.run is not None:
             as_stored = value_to_json(value, None, f"{key!r}, which node {visit.started.step_id!r} wrote,")

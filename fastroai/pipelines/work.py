@@ -10,7 +10,7 @@ from fastroai.runs.nesting import NestedStep
 from fastroai.runs.storing import stored_finish
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
-from fastroai.runtime import RetriesUsed, Scope
+from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     Part,
     QuestionAsked,
@@ -45,12 +45,14 @@ class PipelineWork:
         self._steps, self.configs, self._contracts = steps, configs, contracts
         self._data, self._deps, self._part, self._run = data, deps, part, run
 
-    def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
+    def perform(
+        self, started: StepStarted, begun: BegunUnit, used: RetriesUsed
+    ) -> Coroutine[Any, Any, object]:
         """Run a step, and return its output."""
         step_id = started.step_id
         return run_step(
             self._steps[step_id],
-            scope=scope,
+            scoped=begun,
             data=self._data,
             deps=self._deps,
             config=self.configs[step_id],

@@ -89,7 +89,6 @@ class Runner:
         """The decision of the machine that ended or paused the run."""
         self._ready: deque[StepStarted] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._active: dict[Unit, asyncio.Task[None]] = {}
         self._cancelled: dict[Unit, str] = {}
         """Causes of cancellations, by unit."""
         self._loop = asyncio.get_running_loop()
@@ -277,55 +276,63 @@ class Runner:
         for unit in decision.units:
             self._cancelled.setdefault(unit, decision.cause)
         for unit in decision.units:
-            if (worker := self._active.get(unit)) is not None:
-                scope = self.units.open[unit].scope
+            begun = self.units.open.get(unit)
+            if begun is not None and begun.worker is not None:
+                scope = begun.opened
                 if decision.answers_first and scope is not None and scope.receiving:
-                    scope.when_handed_on = partial(self._cancel_when_it_waits, unit)
+                    scope.when_handed_on = partial(self._cancel_when_it_waits, begun)
                 else:
-                    worker.cancel()
+                    begun.worker.cancel()
 
-    def _cancel_when_it_waits(self, unit: Unit) -> None:
+    def _cancel_when_it_waits(self, begun: BegunUnit) -> None:
         """Cancel a unit that has its answer, at the next point where the unit waits for something."""
-        worker = self._active.get(unit)
+        worker = begun.worker
         if worker is None:
             return
         is_its_own = running_loop() is self._loop and asyncio.current_task() is worker
         if is_its_own:
             worker.cancel()  # takes effect where it next waits
         else:
-            self._loop.call_soon_threadsafe(self._cancel_now, unit)
-
-    def _cancel_now(self, unit: Unit) -> None:
-        if (worker := self._active.get(unit)) is not None:
-            worker.cancel()
+            self._loop.call_soon_threadsafe(_cancel_now, begun)
 
     # --- units ---
 
-    def _open(self, started: StepStarted) -> tuple[BegunUnit, Scope]:
-        """Begin a unit, with a scope of its own."""
-        config = self._work.configs[started.step_id]
-        scope = Scope(
-            "step",
-            started.step_id,
-            parent=self.scope if self._scope_around is None else self._scope_around(started.step_id),
-            limits=config.limits,
-            deps=self._deps,
-            tracer=self._tracer if config.trace else _NO_TRACER,
-            ordinal=started.visit,
-        )
-        if self._log.run is not None:
-            restore_spending(scope)
-        begun = BegunUnit(scope, (perf_counter() - self._origin) * 1000)
-        units = self.units
-        units.open[started.step_id, started.visit] = begun
+    def _open(self, started: StepStarted) -> BegunUnit:
+        """Begin a unit. Its scope is opened now if something is to be counted or shown there."""
+        step_id, visit, run = started.step_id, started.visit, self._log.run
+        around = self.scope if self._scope_around is None else self._scope_around(step_id)
+        units, config = self.units, self._work.configs[step_id]
+        begun = BegunUnit(step_id, visit, around, (perf_counter() - self._origin) * 1000)
+        tracer, bounds = self._tracer if config.trace else _NO_TRACER, around.bounds
+        if (
+            run is not None
+            or tracer is not None
+            or around.tracer is not None
+            or config.limits is not None
+            or bounds.account is not None
+            or bounds.ceilings
+        ):
+            begun.opened = Scope(
+                "step",
+                step_id,
+                parent=around,
+                limits=config.limits,
+                deps=self._deps,
+                tracer=tracer,
+                ordinal=visit,
+            )
+            if run is not None:
+                restore_spending(begun.opened)
+        units.open[step_id, visit] = begun
         if len(units.open) > units.pack_above:
             units.pack()
-        return begun, scope
+        return begun
 
     def reopen(self, past: Past) -> None:
         """Add a unit that was over in an earlier process, with the usage that it had there."""
-        (begun, scope), run = self._open(past.started), self._log.run
-        scope.close()
+        begun, run = self._open(past.started), self._log.run
+        if begun.opened is not None:
+            begun.opened.close()
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
             finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
@@ -339,41 +346,44 @@ class Runner:
             fact = self._as_cancelled(started, cause, 1)
             self._work.cut_short(started, fact)
             return fact, None
-        begun, scope = self._open(started)
+        begun = self._open(started)
         context = copy_context()
-        context.run(make_current, scope)
+        context.run(make_current, begun)
         used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
-        self._active[unit] = worker
+        begun.worker = worker
         try:
-            performed = self._work.perform(started, scope, used)
+            performed = self._work.perform(started, begun, used)
             output = await in_context(performed, context, self._keep_going)
-            if scope.open_inside:
+            if (scope := begun.opened) is not None and scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
-            self._end(begun, scope)
+            self._end(begun)
             finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
             if run is not None:
                 run.journal.check(finished if stored is None else stored)
         except BaseException as error:
-            del self._active[unit]
+            begun.worker = None
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            outcome = await self._raised(started, begun, scope, error)
+            outcome = await self._raised(started, begun, error)
             if run is None or not isinstance(outcome, StepFailed):
                 return outcome, None
             return outcome, self._work.stored(outcome)
-        del self._active[unit]
+        begun.worker = None
         if unit in self._cancelled:
             await self._uncancel(worker, False)
-        scope.close()
-        if not scope.has_spent and scope.span is None:
-            begun.scope = None
+        if (scope := begun.opened) is not None:
+            scope.close()
+            if not scope.has_spent and scope.span is None:
+                begun.opened = None
         return finished, stored
 
-    def _end(self, begun: BegunUnit, scope: Scope) -> None:
+    def _end(self, begun: BegunUnit) -> None:
         begun.duration_ms = (perf_counter() - self._origin) * 1000 - begun.started_ms
-        begun.attempt, begun.degraded, begun.is_over = scope.attempt, scope.degraded, True
+        begun.is_over = True
+        if (scope := begun.opened) is not None:
+            begun.attempt, begun.degraded = scope.attempt, scope.degraded
 
     async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
         """Undo the cancellation of a worker, which was meant for the unit that has ended."""
@@ -386,15 +396,13 @@ class Runner:
         if worker.cancelling():
             worker.uncancel()
 
-    async def _raised(
-        self, started: StepStarted, begun: BegunUnit, scope: Scope, error: BaseException
-    ) -> Outcome:
+    async def _raised(self, started: StepStarted, begun: BegunUnit, error: BaseException) -> Outcome:
         """Return the outcome of a unit that raised an exception; raise the exception if it ends the run."""
-        unit = started.step_id, started.visit
+        unit, scope = (started.step_id, started.visit), begun.scope
         if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
-        self._end(begun, scope)
+        self._end(begun)
         if is_halt(error):
             scope.close()
             halted = self._as_halted(started, begun)
@@ -454,3 +462,8 @@ class Runner:
         if not budgets:
             return None
         return "outer" if any(self.scope.is_within(one.scope_path) for one in budgets) else "own"
+
+
+def _cancel_now(begun: BegunUnit) -> None:
+    if begun.worker is not None:
+        begun.worker.cancel()
