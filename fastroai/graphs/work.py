@@ -162,18 +162,10 @@ class GraphWork:
                     written=dict(visit.written),  # the question is not written; its answer will be
                 )
             written = writes_of(self._setup.plan, node, output, visit.written)
-        return facts.StepFinished(
-            node,
-            output,
-            visit=started.visit,
-            branch=started.branch,
-            part=self._part,
-            attempt=begun.attempt,
-            degraded=begun.degraded,
-            duration_ms=begun.duration_ms,
-            written=written,
-            spent_in=begun,
-        )
+        fact = facts.StepFinished(node, output, self._part, started.visit, started.branch)
+        fact.attempt, fact.degraded = begun.attempt, begun.degraded
+        fact.duration_ms, fact.written, fact.spent_in = begun.duration_ms, written, begun
+        return fact
 
     def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
         """Add the messages and writes of a visit that has ended to the conversation."""

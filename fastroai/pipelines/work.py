@@ -62,15 +62,9 @@ class PipelineWork:
 
     def finished(self, started: StepStarted, begun: BegunUnit, output: object) -> StepFinished:
         """Return the fact that a step has finished with this output."""
-        fact = StepFinished(
-            started.step_id,
-            output,
-            part=self._part,
-            attempt=begun.attempt,
-            degraded=begun.degraded,
-            duration_ms=begun.duration_ms,
-            spent_in=begun,
-        )
+        fact = StepFinished(started.step_id, output, self._part)
+        fact.attempt, fact.degraded = begun.attempt, begun.degraded
+        fact.duration_ms, fact.spent_in = begun.duration_ms, begun
         if isinstance(output, ConversationState):
             fact.conversation = "incomplete" if output.is_incomplete else "complete"
         return fact

@@ -49,6 +49,8 @@ from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER: Final = NoOpTracer()
 
+_GIVES_OUTPUT: Final = (StepFinished, QuestionAsked)
+
 UNITS_BETWEEN_PAUSES: Final = 200
 """Units after which a worker lets other tasks run, however short the units are."""
 
@@ -203,7 +205,7 @@ class Runner:
             if self._is_over:
                 return  # the run was cancelled from outside: nothing may start any more
             decisions = self._decide(fact, stored)
-            if run is not None and isinstance(fact, StepFinished | QuestionAsked):
+            if run is not None and isinstance(fact, _GIVES_OUTPUT):
                 self._keep_going()
                 await run.journal.kept()
                 if self._is_over:
@@ -222,7 +224,7 @@ class Runner:
 
         Nothing is awaited in between, so facts are noted in the order in which the machine takes them in.
         """
-        if isinstance(fact, StepFinished | QuestionAsked):
+        if isinstance(fact, _GIVES_OUTPUT):
             self._work.settled(fact)
         decisions, run = self._machine.handle(fact), self._log.run
         if run is None:

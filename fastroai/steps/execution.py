@@ -135,7 +135,7 @@ async def _attempt(
         if contract is not None and contract.has_before:
             await contract.check_before(context)
         awaitable = step.execute(context)
-        if not hasattr(awaitable, "__await__"):
+        if type(awaitable) is not CoroutineType and not hasattr(awaitable, "__await__"):
             raise ConfigurationError("execute", type(step).__name__, "`async def execute(self, context)`")
         output = await awaitable
         if isinstance(output, CoroutineType):
