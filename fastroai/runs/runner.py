@@ -38,7 +38,7 @@ from fastroai.runtime.facts import (
     UnitDecision,
 )
 from fastroai.runtime.failures import leaves
-from fastroai.runtime.isolation import in_context
+from fastroai.runtime.isolation import going_on
 from fastroai.runtime.scope import make_current
 from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import running_loop
@@ -344,18 +344,24 @@ class Runner:
     async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> tuple[Outcome, Fact | None]:
         """Run a unit. Return its outcome, and the form of the outcome for a store if that differs."""
         unit, run = (started.step_id, started.visit), self._log.run
-        if (cause := self._cancelled.get(unit)) is not None:
+        if self._cancelled and (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
             self._work.cut_short(started, fact)
             return fact, None
         begun = self._open(started)
-        context = copy_context()
-        context.run(make_current, begun)
+        run_inside = copy_context().run
+        run_inside(make_current, begun)
         used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
         begun.worker = worker
         try:
             performed = self._work.perform(started, begun, used)
-            output = await in_context(performed, context, self._keep_going)
+            try:
+                waits_for = run_inside(performed.send, None)
+            except StopIteration as end:
+                output = end.value
+            else:
+                self._keep_going()
+                output = await going_on(performed, run_inside, waits_for)
             if (scope := begun.opened) is not None and scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
@@ -373,7 +379,7 @@ class Runner:
                 return outcome, None
             return outcome, self._work.stored(outcome)
         begun.worker = None
-        if unit in self._cancelled:
+        if self._cancelled and unit in self._cancelled:
             await self._uncancel(worker, False)
         if (scope := begun.opened) is not None:
             scope.close()
