@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from operator import attrgetter
 from time import time
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, Self, TypeAlias
@@ -149,6 +150,12 @@ Outcome: TypeAlias = Literal["succeeded", "incomplete", "failed", "retried", "ca
 _LIVE: Final[Mapping[str, Any]] = {"raised": None, "spent_in": None, "written": {}}
 """Fields that only the process of the run has, with the values that they have elsewhere."""
 
+
+@cache
+def _live_fields(kind: Hashable) -> tuple[str, ...]:
+    return tuple(name for name in _LIVE if hasattr(kind, name))
+
+
 declared_facts: Final[dict[str, type[Fact]]] = {}
 """The classes of facts in the modules that are imported, by kind. See `fastroai.runtime.kinds`."""
 
@@ -205,7 +212,7 @@ class Fact(RunEvent):
 
     def detached(self) -> Self:
         """Return the fact without references to the process of the run, as traces have it."""
-        live = {name: value for name, value in _LIVE.items() if getattr(self, name, None)}
+        live = {name: _LIVE[name] for name in _live_fields(type(self)) if getattr(self, name)}
         return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:

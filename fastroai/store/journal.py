@@ -66,6 +66,8 @@ class Journal:
         """The facts that this process has added."""
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
         """The questions and waits of steps among these facts, each by its number among them, from 1."""
+        self._checked: tuple[Fact, bytes] | None = None
+        """The entry that was checked last, as it is stored: most are added next."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -112,11 +114,13 @@ class Journal:
     def check(self, entry: Fact) -> None:
         """Make sure that an entry is not too large, before anything depends on it. From any thread.
 
+        The entry does not change any more.
+
         Raises:
             ValueNotStorable: it is larger than the store takes.
             RunStoreUnavailable: the codec fails.
         """
-        self._encoded(entry)
+        self._checked = entry, self._encoded(entry)
 
     def _encoded(self, entry: Fact) -> bytes:
         return entry_for(self._largest, entry, self._codec)
@@ -193,8 +197,12 @@ class Journal:
             self._tell()
 
     def _add(self, entry: Fact) -> None:
+        checked, self._checked = self._checked, None
         try:
-            stored = self._encoded(entry)
+            if checked is not None and checked[0] is entry:
+                stored = checked[1]
+            else:
+                stored = self._encoded(entry)
         except RunStoreUnavailable as error:  # the codec failed
             self._failure = error
             self._tell()
