@@ -333,8 +333,10 @@ class Runner:
     def reopen(self, past: Past) -> None:
         """Add a unit that was over in an earlier process, with the usage that it had there."""
         begun, run = self._open(past.started), self._log.run
-        if begun.opened is not None:
-            begun.opened.close()
+        if (scope := begun.opened) is not None:
+            scope.close()
+            if not scope.has_spent:
+                begun.opened = None
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
             finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000

@@ -96,7 +96,7 @@ class Part:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Serialize a part as its place only, because the first entry of the log has the rest."""
         return core_schema.no_info_plain_validator_function(
-            lambda given: given if isinstance(given, cls) else cls(place=_text(given)),
+            lambda given: given if isinstance(given, cls) else cls(place=_text(given)) if given else NOWHERE,
             serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.place),
         )
 
@@ -152,6 +152,12 @@ _LIVE: Final[Mapping[str, Any]] = {"raised": None, "spent_in": None, "written": 
 
 
 @cache
+def _identifying(identity: tuple[str, ...]) -> tuple[str, tuple[Callable[[object], str], ...]]:
+    what, *names = identity
+    return what, tuple(attrgetter(name) for name in names)
+
+
+@cache
 def _live_fields(kind: Hashable) -> tuple[str, ...]:
     return tuple(name for name in _LIVE if hasattr(kind, name))
 
@@ -198,8 +204,8 @@ class Fact(RunEvent):
     @property
     def about(self) -> Key:
         """What the fact is about: all facts about one thing have the same key."""
-        what, *names = self.identity
-        return what, *(attrgetter(name)(self) for name in names)
+        what, fields = _identifying(self.identity)
+        return what, *[field(self) for field in fields]
 
     @property
     def where(self) -> str:
@@ -212,7 +218,8 @@ class Fact(RunEvent):
 
     def detached(self) -> Self:
         """Return the fact without references to the process of the run, as traces have it."""
-        live = {name: _LIVE[name] for name in _live_fields(type(self)) if getattr(self, name)}
+        kind: Any = type(self)
+        live = {name: _LIVE[name] for name in _live_fields(kind) if getattr(self, name)}
         return replace(self, **live) if live else self
 
     def sentences(self, run: Telling) -> tuple[str, ...]:

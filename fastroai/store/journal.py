@@ -199,10 +199,8 @@ class Journal:
     def _add(self, entry: Fact) -> None:
         checked, self._checked = self._checked, None
         try:
-            if checked is not None and checked[0] is entry:
-                stored = checked[1]
-            else:
-                stored = self._encoded(entry)
+            is_checked = checked is not None and checked[0] is entry
+            stored = checked[1] if checked and is_checked else self._encoded(entry)
         except RunStoreUnavailable as error:  # the codec failed
             self._failure = error
             self._tell()
