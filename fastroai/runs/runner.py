@@ -299,13 +299,21 @@ class Runner:
 
     # --- units ---
 
-    def _open(self, started: StepStarted) -> BegunUnit:
-        """Begin a unit. Its scope is opened now if something is to be counted or shown there."""
-        step_id, visit, run = started.step_id, started.visit, self._log.run
+    def _begin(self, started: StepStarted) -> BegunUnit:
+        """Begin a unit, which has no scope yet."""
+        step_id, visit, units = started.step_id, started.visit, self.units
         around = self.scope if self._scope_around is None else self._scope_around(step_id)
-        units, config = self.units, self._work.configs[step_id]
         begun = BegunUnit(step_id, visit, around, (perf_counter() - self._origin) * 1000)
-        tracer, bounds = self._tracer if config.trace else _NO_TRACER, around.bounds
+        units.open[step_id, visit] = begun
+        if len(units.open) > units.pack_above:
+            units.pack()
+        return begun
+
+    def _open_if_needed(self, begun: BegunUnit) -> None:
+        """Open the scope of a unit if something is to be counted or shown there from the beginning."""
+        around, config, run = begun.around, self._work.configs[begun.name], self._log.run
+        assert around is not None
+        bounds, tracer = around.bounds, self._tracer if config.trace else _NO_TRACER
         if (
             run is not None
             or tracer is not None
@@ -316,29 +324,25 @@ class Runner:
         ):
             begun.opened = Scope(
                 "step",
-                step_id,
+                begun.name,
                 parent=around,
                 limits=config.limits,
                 deps=self._deps,
                 tracer=tracer,
-                ordinal=visit,
+                ordinal=begun.visit,
             )
             if run is not None:
                 restore_spending(begun.opened)
-        units.open[step_id, visit] = begun
-        if len(units.open) > units.pack_above:
-            units.pack()
-        return begun
 
     def reopen(self, past: Past) -> None:
         """Add a unit that was over in an earlier process, with the usage that it had there."""
-        begun, run = self._open(past.started), self._log.run
-        if (scope := begun.opened) is not None:
-            scope.close()
-            if not scope.has_spent:
-                begun.opened = None
+        begun, place, run = self._begin(past.started), past.started.place, self._log.run
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
+            if run.recorded.charges(place):
+                restore_spending(begun.scope)
+            else:
+                run.recorded.come_again(("call", place))
             finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
             begun.started_ms = max(0.0, finished_ms - past.duration_ms)
             begun.duration_ms = finished_ms - begun.started_ms
@@ -350,7 +354,8 @@ class Runner:
             fact = self._as_cancelled(started, cause, 1)
             self._work.cut_short(started, fact)
             return fact, None
-        begun = self._open(started)
+        begun = self._begin(started)
+        self._open_if_needed(begun)
         run_inside = copy_context().run
         run_inside(make_current, begun)
         used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
