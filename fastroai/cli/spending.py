@@ -19,7 +19,8 @@ from fastroai.store.clock import ago
 from fastroai.usage.report_data import inert
 
 if TYPE_CHECKING:
-    from fastroai.store.spending import Dimension, SpendingRow
+    from fastroai.store.run_index import Dimension
+    from fastroai.store.spending import SpendingRow
 
 _FORMATS: Final = ("table", "json", "csv")
 

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from fastroai.store.payload_stores import FsspecPayloadStore as FsspecPayloadStore
     from fastroai.store.payload_stores import PayloadStore as PayloadStore
     from fastroai.store.payloads import PayloadCodec as PayloadCodec
+    from fastroai.store.run_index import IndexesRuns as IndexesRuns
     from fastroai.store.run_memory import MemoryRunStore as MemoryRunStore
     from fastroai.store.run_offloading import OffloadingRunStore as OffloadingRunStore
     from fastroai.store.run_postgres import PostgresRunStore as PostgresRunStore
+    from fastroai.store.run_queries import Page as Page
+    from fastroai.store.run_queries import RunQuery as RunQuery
     from fastroai.store.run_redis import RedisRunStore as RedisRunStore
     from fastroai.store.run_sqlite import SQLiteRunStore as SQLiteRunStore
     from fastroai.store.run_store import RunStore as RunStore
@@ -59,6 +62,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".run_memory": ("MemoryRunStore",),
             ".run_offloading": ("OffloadingRunStore",),
             ".run_postgres": ("PostgresRunStore",),
+            ".run_queries": ("RunQuery",),
             ".run_redis": ("RedisRunStore",),
             ".run_sqlite": ("SQLiteRunStore",),
             ".run_store": ("RunStore", "StoredKey", "StoredValues"),
@@ -77,6 +81,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".conversations": ("AgentConversation",),
             ".attempts": ("StepAttempt",),
             ".hints": ("HintsChanges",),
+            ".run_index": ("IndexesRuns",),
+            ".run_queries": ("Page",),
             ".run_store": ("RunStoreLike",),
             ".spending": ("SpendingRow",),
             ".step_summaries": ("StepSummary",),

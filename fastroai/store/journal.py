@@ -23,6 +23,7 @@ from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entry_sizes import entry_for
 from fastroai.store.packed import PackedFacts
 from fastroai.store.payloads import PayloadCodec
+from fastroai.store.run_spending import SpendingOnRecord
 from fastroai.store.run_store import RunStore, largest_value
 
 T = TypeVar("T")
@@ -56,14 +57,20 @@ class Journal:
         revision: int,
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
+        spending: SpendingOnRecord | None = None,
     ) -> None:
-        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already."""
+        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already.
+
+        `spending` is that of the entries before.
+        """
         self._store, self._run_id, self._key = store, run_id, key
         self._largest = largest_value(store)
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
         """The facts that this process has added."""
+        self.spending = SpendingOnRecord() if spending is None else spending
+        """All spending of the run: of these facts, and of those before."""
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
         """The questions and waits of steps among these facts, each by its number among them, from 1."""
         self._waiting: list[bytes] = []
@@ -201,6 +208,7 @@ class Journal:
             return
         self._waiting.append(stored)
         self.entries.append(entry)
+        self.spending.read(entry)
         self._added += 1
         if isinstance(entry, QuestionAsked | WaitStarted):
             self.halting[self._added] = entry

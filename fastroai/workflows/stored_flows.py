@@ -31,6 +31,7 @@ from fastroai.store.entry_sizes import entry_for
 from fastroai.store.headers import FoundHeader, log_key, read_header, read_log_from
 from fastroai.store.memo import Memo
 from fastroai.store.payloads import seal_text
+from fastroai.store.run_spending import SpendingOnRecord
 from fastroai.store.run_store import largest_value
 from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
 from fastroai.store.unsealing import entries_to_go_on
@@ -282,6 +283,8 @@ class StoredFlows:
         ended = flow.recorded.ended
         why = None if ended is None else ended.failure
         is_paused = ended is not None and ended.status == "paused"
+        is_over = ended is not None and not is_paused
+        spent = SpendingOnRecord(flow.recorded.entries) if is_over else None
         return replace(
             found.header if is_paused else halted_no_longer(found.header),
             status="running" if ended is None else ended.status,
@@ -289,6 +292,7 @@ class StoredFlows:
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.keeper.codec)}",
             questions=flow.questions if ended is None or is_paused else (),
+            spent=None if spent is None else spent.spent(tenant=found.header.tenant, tags=found.header.tags),
             log_revision=flow.revision,
             updated_at=found.now,
         )

@@ -18,7 +18,7 @@ from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime.facts import AnyFact, RunFinished, RunResumed, RunStarted, StepFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory, StoredValues, following
 from fastroai.store.entries import entry_to_store
-from fastroai.store.headers import header_key, log_key
+from fastroai.store.headers import decode_header, header_key, log_key
 from fastroai.store.hints import HintsChanges
 from fastroai.workflows import WorkflowRuns
 
@@ -341,7 +341,7 @@ class HoldsTheEnd(MemoryRunStore):
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """Wait before the header of a run that has ended is written."""
-        if key == header_key("r") and b'"lease_until":null' in value:
+        if key == header_key("r") and decode_header("r", value).lease_until is None:
             self.reached.set()
             await self.open.wait()
         await super().compare_and_set(key, value, revision=revision)
