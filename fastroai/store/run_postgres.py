@@ -131,7 +131,10 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self.connections = Connections(self._driver, _CONNECTIONS)
         """Connections to where the store keeps its keys."""
         self._dialect = Dialect(
-            "{schema}.run_header", "{schema}.run_spent", contains="position(?::bytea in {}) > 0"
+            "{schema}.run_header",
+            "{schema}.run_spent",
+            contains="position(?::bytea in {}) > 0",
+            is_lost="NOT EXISTS (SELECT FROM {schema}.run_value WHERE run_value.key_id = run_header.key_id)",
         )
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 

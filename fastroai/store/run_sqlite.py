@@ -73,7 +73,13 @@ _LIST: Final = (
     f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
     "LEFT JOIN run_value ON place = last ORDER BY key"
 )
-_DIALECT: Final = Dialect("run_header", "run_spent", contains="instr({}, ?) > 0")
+_DIALECT: Final = Dialect(
+    "run_header",
+    "run_spent",
+    contains="instr({}, ?) > 0",
+    is_lost="NOT EXISTS (SELECT 1 FROM run_value "
+    "WHERE place BETWEEN key_id << 32 AND (key_id << 32) + 4294967295 AND typeof(value) = 'blob')",
+)
 _IS_HEADER: Final = f"substr({{}}.key, 1, {len(HEADERS)}) = X'{HEADERS.encode().hex()}'"
 # A header without its columns is stale: its row is there because the file is from before there was an index,
 # or an earlier version of FastroAI uses it at the same time. It is read into the index before that is used.

@@ -96,6 +96,8 @@ class Dialect:
     """Name of the table of spending."""
     contains: str
     """The condition that the bytes of a column contain a parameter, with the column as `{}`."""
+    is_lost: str
+    """The condition that the value of a header is gone, whose row is still there."""
 
 
 class IndexedHeader(NamedTuple):
@@ -234,7 +236,7 @@ def _matching(dialect: Dialect, query: RunQuery, columns: str) -> Statement:
     if query.asks:
         found.where("questions > 0")
     if query.status == "unreadable":
-        found.where("readable = 0")
+        found.where(f"(readable = 0 OR {dialect.is_lost})")
     names = (("status", query.recorded_status), ("pipeline", query.pipeline), ("tenant", query.tenant))
     for column, name in names:
         if name is not None:
