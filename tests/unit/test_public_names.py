@@ -68,9 +68,20 @@ def test_a_name_that_is_not_there_says_so() -> None:
 def test_the_error_for_a_name_of_another_package_says_where_it_is(package: str, name: str, home: str) -> None:
     with pytest.raises(ImportError, match=f"^{package} has no {name}; use {home}.{name}$"):
         exec(f"from {package} import {name}", {})
-    with pytest.raises(ImportError, match=f"use {home}.{name}$"):
-        getattr(importlib.import_module(package), name)
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"^{package} has no {name}; use {home}.{name}$"):
+        getattr(module, name)
+    assert not hasattr(module, name)
     exec(f"from {home} import {name}", {})
+
+
+def test_the_error_for_a_name_of_another_library_says_what_to_write() -> None:
+    with pytest.raises(ImportError, match=r"^fastroai has no Agent; use FastroAgent\(model\)"):
+        exec("from fastroai import Agent", {})
+    with pytest.raises(AttributeError, match=r"^fastroai has no Agent; use FastroAgent\(model\)"):
+        fastroai.Agent  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(fastroai, "Agent")
+    assert getattr(fastroai, "StateGraph", None) is None
 
 
 def test_names_that_tools_look_for_load_no_package() -> None:
