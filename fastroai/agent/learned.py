@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastroai.forks import in_forked_process
@@ -147,12 +148,12 @@ class UsualRequest:
     def of(cls, requests: Collection[PastRequest]) -> UsualRequest:
         """Return the figures of some past requests."""
         count = len(requests)
-        output = sum(request.output_tokens for request in requests)
-        longest = max(request.output_tokens for request in requests)
-        bound_usd = exact_sum(request.bound_usd for request in requests)
-        bound_tokens = sum(request.bound_tokens for request in requests)
-        tokens = sum(request.tokens for request in requests)
-        cost_usd = exact_sum(request.cost_usd for request in requests)
+        output = sum(map(attrgetter("output_tokens"), requests))
+        longest = max(map(attrgetter("output_tokens"), requests))
+        bound_usd = exact_sum(map(attrgetter("bound_usd"), requests))
+        bound_tokens = sum(map(attrgetter("bound_tokens"), requests))
+        tokens = sum(map(attrgetter("tokens"), requests))
+        cost_usd = exact_sum(map(attrgetter("cost_usd"), requests))
         return cls(
             # Of n + 1 answers, the last is the longest with a chance of 1 in n + 1.
             longest_answer=-(-longest * (count + 1) // count),
