@@ -50,8 +50,9 @@ from support.pictures import jpeg
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
 from fastroai.usage.facts.provider import all_facts
 from fastroai.usage.hosts import Host
-from fastroai.usage.input_bounds import InputRules, most_input
+from fastroai.usage.input_bounds import InputRules, most_input, unknown_input
 from fastroai.usage.pdf_sizes import read_pdf
+from fastroai.usage.pieces import pieces
 from fastroai.usage.tokenizers import Count, bytes_of
 
 ANTHROPIC = all_facts()["anthropic"].allowances
@@ -77,7 +78,9 @@ def most(
     settings: dict[str, object] | None = None,
 ) -> int | None:
     rules = InputRules.of(Host.of(model), count, read_pdf, settings)
-    return most_input(rules, messages, settings or {}, parameters or ModelRequestParameters()).tokens
+    parameters = parameters or ModelRequestParameters()
+    unknown = unknown_input(pieces(messages), parameters)
+    return most_input(rules, messages, settings or {}, parameters, unknown=unknown).tokens
 
 
 def known(*args: Any, **options: Any) -> int:
