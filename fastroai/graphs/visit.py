@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.graphs.conversation.talk import Talk
-from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branches import Branch
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import StepStarted
 from fastroai.steps.visits import NodeFailure
+
+if TYPE_CHECKING:  # they load PydanticAI
+    from fastroai.graphs.conversation.talk import Talk
+    from fastroai.graphs.conversation.thread import Phase
 
 
 class OpenVisit:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.graphs.agents.decider import DecideStep
-from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
@@ -35,6 +33,9 @@ from fastroai.store.log import Log
 from fastroai.store.payloads import seal
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_to_json
+
+if TYPE_CHECKING:
+    from fastroai.graphs.conversation.thread import Phase
 
 
 class GraphWork:
@@ -103,6 +104,8 @@ class GraphWork:
         self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
     ) -> tuple[Coroutine[Any, Any, object], Branch]:
         """Let the decider choose an edge after a visit, in the branch of that visit."""
+        from fastroai.graphs.agents.decider import DecideStep  # loads PydanticAI, which takes a second
+
         setup, machine = self._setup, self._machine
         visit = machine.decided_after(started)
         assert visit is not None

@@ -108,7 +108,7 @@ def test_importing_the_package_imports_no_agent() -> None:
 
 WITHOUT_AGENTS = """
 import asyncio, sys
-from fastroai import Budget, Pipeline, PipelineConfig, StepContext, step
+from fastroai import Budget, Graph, Pipeline, PipelineConfig, StepContext, step
 
 @step
 async def one(ctx: StepContext) -> int:
@@ -117,6 +117,7 @@ async def one(ctx: StepContext) -> int:
 async def run() -> None:
     config = PipelineConfig(store=sys.argv[1], budget=Budget(usd=1))
     print((await Pipeline("p", {"one": one}, config=config).execute(run_id="r")).output)
+    print((await Graph("g", nodes={"one": one}, config=config).execute(run_id="g")).output)
 
 asyncio.run(run())
 heavy = {"pydantic_ai", "genai_prices", "opentelemetry", "httpx", "logfire"}
@@ -124,11 +125,35 @@ print(sorted(heavy.intersection(sys.modules)))
 """
 
 
-def test_a_pipeline_without_agents_loads_neither_pydantic_ai_nor_prices(tmp_path: Path) -> None:
+def test_pipelines_and_graphs_without_agents_load_neither_pydantic_ai_nor_prices(tmp_path: Path) -> None:
     no_plugins = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}  # those of others load what they like
     command = [sys.executable, "-c", WITHOUT_AGENTS, str(tmp_path / "runs.db")]
     done = subprocess.run(command, env=no_plugins, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["1", "[]"]
+    assert done.stdout.splitlines() == ["1", "1", "[]"]
+
+
+PLAIN_TYPES = """
+import asyncio, sys
+from fastroai import Edge, Graph, Pipeline, StepContext, step
+
+@step
+async def one(ctx: StepContext) -> int:
+    return 1
+
+@step
+async def text(ctx: StepContext) -> str:
+    return "a"
+
+pipeline = Pipeline("p", {"one": one, "text": text}, dependencies={"text": ["one"]})
+graph = Graph("g", nodes={"one": one, "text": text}, edges=[Edge("one", "text")])
+print(asyncio.run(pipeline.execute()).output, asyncio.run(graph.execute()).output)
+print("pydantic.plugin._loader" in sys.modules)
+"""
+
+
+def test_without_a_store_plain_types_build_no_schemas_which_would_load_the_plugins_of_pydantic() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN_TYPES], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["a a", "False"]
 
 
 @pytest.mark.parametrize(("name", "here"), RENAMED.items())
