@@ -24,6 +24,18 @@ PastT = TypeVar("PastT")
 UsualT = TypeVar("UsualT")
 
 
+_lock = threading.Lock()
+"""One lock for all agents, which hold it for some microseconds: an agent that is idle should be small."""
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+in_forked_process(_after_fork)
+
+
 class Past(Generic[PastT, UsualT]):
     """The last calls or requests of one agent, by model. Safe to use from several threads."""
 
@@ -32,15 +44,10 @@ class Past(Generic[PastT, UsualT]):
         self._tell = tell
         self._past: dict[str, deque[PastT]] = {}
         self._usual: dict[str, UsualT] = {}
-        self._start()
-        in_forked_process(self._start)
-
-    def _start(self) -> None:
-        self._lock = threading.Lock()
 
     def add(self, model: str, one: PastT) -> None:
         """Remember a call or a request."""
-        with self._lock:
+        with _lock:
             if model not in self._past and len(self._past) >= MODELS_REMEMBERED:
                 oldest = next(iter(self._past))
                 del self._past[oldest]
@@ -50,7 +57,7 @@ class Past(Generic[PastT, UsualT]):
 
     def usual(self, model: str) -> UsualT | None:
         """Return the usual call or request to a model; `None` if there was none."""
-        with self._lock:
+        with _lock:
             if model not in self._usual and model in self._past:
                 self._usual[model] = self._tell(self._past[model])
             return self._usual.get(model)
