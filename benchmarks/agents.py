@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import gc
+import tempfile
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import count
+from pathlib import Path
 
+import httpx2
+from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
+from support.calls_made import python_calls
 
-from benchmarks.measure import Row, function_calls, medians
+from benchmarks.measure import Row, Run, function_calls, medians
+from fastroai import Budget, MemoryRunStore, Pipeline, SpendLimit, SQLiteRunStore, StepContext, step
 from fastroai.agent import FastroAgent
+from fastroai.store import MemorySpendStore
 from fastroai.usage import CostCalculator
 
 CHUNKS = 200
@@ -117,6 +131,98 @@ def response(number: int) -> ModelResponse:
     )
 
 
+async def limited_calls() -> AsyncIterator[Row]:
+    """What limits and stores add, as counts of functions in Python; the provider answers in the next turn."""
+    model = answering_model()
+    bare = await python_calls(partial(Agent(model, model_settings={"max_tokens": 100}).run, "hi"))
+    with tempfile.TemporaryDirectory() as folder:
+        sqlite = SQLiteRunStore(Path(folder) / "runs.db")
+        runs: dict[str, tuple[Run, int | None]] = {
+            "FastroAgent": (partial(FastroAgent(model, max_tokens=100).run, "hi"), None),
+            "a budget of its own": (limited_run(model, Budget(usd=1_000)), 600),
+            "a spend limit": (
+                limited_run(model, SpendLimit(usd=1_000, window="total", store=MemorySpendStore())),
+                None,
+            ),
+            "a pipeline on a memory store": (stored_run(model, MemoryRunStore()), 1_500),
+            "a pipeline on SQLite": (stored_run(model, sqlite), 3_000),
+        }
+        for what, (run, aim) in runs.items():
+            ours = await python_calls(run)
+            yield Row(
+                f"Python calls that {what} adds to those of pydantic_ai.Agent.run",
+                f"{ours - bare:,}",
+                f"{bare:,}",
+                ours / bare,
+                "" if aim is None else f"≤ {aim:,}",
+                None if aim is None else ours - bare <= aim,
+            )
+        await sqlite.aclose()
+
+
+def limited_run(model: Model, limit: Budget | SpendLimit) -> Run:
+    return partial(FastroAgent(model, max_tokens=100, budget=limit).run, "hi")
+
+
+def stored_run(model: Model, store: MemoryRunStore | SQLiteRunStore) -> Run:
+    agent, numbers = FastroAgent(model, max_tokens=100), count()
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        return (await ctx.run(agent, "hi")).output
+
+    pipeline = Pipeline("p", {"ask": ask})
+    return lambda: pipeline.execute(run_id=f"r{next(numbers)}", store=store)
+
+
+def answering_model() -> Model:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(0)
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "Paris"},
+        }
+        usage = {"prompt_tokens": 40, "completion_tokens": 5, "total_tokens": 45}
+        body = {"id": "a", "object": "chat.completion", "created": 1, "model": "gpt-5-mini"}
+        return httpx2.Response(
+            200, json={**body, "service_tier": "default", "choices": [choice], "usage": usage}
+        )
+
+    client = AsyncOpenAI(
+        api_key="none",
+        max_retries=0,
+        http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(answer)),
+    )
+    return OpenAIChatModel("gpt-5-mini", provider=OpenAIProvider(openai_client=client))
+
+
+async def idle_agents(number: int = 300) -> AsyncIterator[Row]:
+    """What an agent keeps in memory that nobody has run."""
+    model = TestModel()
+
+    def kilobytes(make: Callable[[], object]) -> float:
+        kept = [make()]
+        gc.collect()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        kept += [make() for _ in range(number)]
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return (after - before) / number / 1024
+
+    ours, bare = kilobytes(lambda: FastroAgent(model)), kilobytes(lambda: Agent(model))
+    yield Row(
+        "an idle agent, beside pydantic_ai.Agent",
+        f"{ours:.1f} kB",
+        f"{bare:.1f} kB",
+        ours / bare,
+        "≤ 7 kB",
+        ours <= 7,
+    )
+
+
 async def priced_response() -> AsyncIterator[Row]:
     calculator, responses = CostCalculator(), [response(number) for number in range(RESPONSES)]
     assert calculator.price(responses[0]) == responses[0].cost().total_price
@@ -168,4 +274,4 @@ async def streamed_chunk() -> AsyncIterator[Row]:
     )
 
 
-BENCHMARKS = (agent_run, agent_calls, priced_response, streamed_chunk)
+BENCHMARKS = (agent_run, agent_calls, limited_calls, idle_agents, priced_response, streamed_chunk)

@@ -53,7 +53,7 @@ from benchmarks.measure import Row
 from fastroai.agent import Metered
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
-from fastroai.usage.bounding.bounds import most_by_count, parts_of_input
+from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.bounding.tokenizers import tokenizer_of
 
 CALCULATOR = CostCalculator()
@@ -168,10 +168,11 @@ def _bound(case: Case, most_counted: int | None = None) -> RequestBound:
 def _counted(case: Case) -> RequestBound | None:
     if CALCULATOR.host(case.model).count_endpoint is None or type(case.model) is type(chat_model()):
         return None
-    parts = parts_of_input(CALCULATOR, case.model, case.messages, _SETTINGS, case.parameters)
+    asked = AskedRequest(CALCULATOR, case.model, case.messages, _SETTINGS, case.parameters)
+    parts = asked.input_parts
     left_out = {"instructions", "tools"} if case.model.system == "google" else set()
     counts = case.billed_input - sum(part.tokens or 0 for part in parts if part.kind in left_out) // 4
-    return _bound(case, most_by_count(CALCULATOR, case.model, max(counts, 1), parts))
+    return _bound(case, asked.most_by_count(max(counts, 1), parts))
 
 
 def _worst(bound: RequestBound | None, bills: Sequence[Decimal]) -> float | None:

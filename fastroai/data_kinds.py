@@ -49,9 +49,11 @@ _Walk: TypeAlias = Callable[[Any, Changes], Any]
 
 def changed(value: T, changes: Changes) -> T:
     """Return a fact, or a part of one, with data of some kinds changed: itself, if nothing is different."""
-    new: dict[str, Any] = {}
     kind: Any = type(value)
-    for name, walk in _walks(kind):
+    if not (walks := _walks(kind)):
+        return value
+    new: dict[str, Any] = {}
+    for name, walk in walks:
         old = getattr(value, name)
         if (made := walk(old, changes)) is not old:
             new[name] = made

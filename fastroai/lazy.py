@@ -22,6 +22,9 @@ PUBLIC: Final = (
 )
 """The packages whose `__all__` is a promise to users. Besides `fastroai`, each name is in one of them."""
 
+_IMPORTING: Final = "importlib._bootstrap"
+"""The module of Python that looks for the names in `from package import name`, before it imports them."""
+
 NO_HOMES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -36,14 +39,15 @@ def lazy_names(
     """Return the `__all__`, `__getattr__` and `__dir__` of a package.
 
     For type checkers the package imports the same names under `TYPE_CHECKING`, each `as` itself, which makes
-    it public there. The `ImportError` for a name of another package of ours says where it is.
+    it public there. The error for a name of another package of ours says where it is: an `ImportError` in
+    `from package import name`, an `AttributeError` elsewhere.
 
     Args:
         package: The package.
         homes: For each module, relative to the package as in `.scope`, its names that users write.
         unlisted: The same for names that no user needs to write: those of the library's own code, types of
             options, parts of results. They can be imported, and are not in `__all__`.
-        of_others: What names of other libraries are called here: the `ImportError` for such a name says it.
+        of_others: What names of other libraries are called here: the error for such a name says it.
     """
     home_of = {name: home for home, names in [*homes.items(), *unlisted.items()] for name in names}
     listed = sorted(name for names in homes.values() for name in names)
@@ -51,10 +55,12 @@ def lazy_names(
     def load(name: str) -> object:
         if name not in home_of:
             instead = of_others.get(name) or _public_path(name)
-            if instead is not None:  # an AttributeError would lose its text in `from package import name`
-                raise ImportError(f"{package} has no {name}; use {instead}", name=name)
+            message = f"{package} has no {name}; use {instead}"
+            if instead is None:
+                message = f"module {package!r} has no attribute {name!r}"
+            elif sys._getframe(1).f_globals.get("__name__") == _IMPORTING:  # pyright: ignore[reportPrivateUsage]
+                raise ImportError(message, name=name)  # an AttributeError would lose its text
             # With the name and the module, Python itself suggests a similar name.
-            message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=sys.modules[package])
         value: object = getattr(importlib.import_module(home_of[name], package), name)
         setattr(sys.modules[package], name, value)

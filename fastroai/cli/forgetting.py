@@ -12,7 +12,7 @@ from fastroai.cli.opened import opened_history
 from fastroai.cli.reading import print_json
 from fastroai.cli.targets import age
 from fastroai.plain_text import plain
-from fastroai.store.record.snapshot import RunState
+from fastroai.store.record.entries import RunState
 
 
 async def delete(run_id: str, store: str, force: bool, yes: bool, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
 from fastroai.cli.shapes import conversation_shape, difference_shape, run_shape, step_shape
 from fastroai.plain_text import plain, plain_json
-from fastroai.store.record.snapshot import RunState
+from fastroai.store.record.entries import RunState
 
 
 async def list_runs(

@@ -19,7 +19,8 @@ from fastroai.store.clock import ago
 from fastroai.usage.reports.report_data import inert
 
 if TYPE_CHECKING:
-    from fastroai.store.reading.spending import Dimension, SpendingRow
+    from fastroai.store.reading.run_index import Dimension
+    from fastroai.store.reading.spending import SpendingRow
 
 _FORMATS: Final = ("table", "json", "csv")
 

@@ -11,7 +11,8 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from typing import Any, Final, Never, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+from functools import cached_property
+from typing import Any, Final, Never, NoReturn, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from pydantic import ConfigDict, InstanceOf, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 from pydantic_core import SchemaError
@@ -33,6 +34,47 @@ _INSTANCES_PASS: Final = frozenset(
     {"bool", "bytes", "dataclass", "float", "int", "is-instance", "model", "none", "str"}
 )
 """Types of pydantic schemas by which a direct instance of the class is valid, and stays unchanged."""
+
+
+_PLAIN: Final = (bool, bytes, float, int, str, type(None))
+"""Classes of which this is known without a schema: direct instances are valid, and stay unchanged."""
+
+
+class Checker:
+    """Checks values of an annotation, by an adapter that is built when it is first needed.
+
+    To build the first adapter of a process takes long: pydantic loads its plugins then, such as logfire's.
+    """
+
+    def __init__(self, annotation: Annotation) -> None:
+        self.annotation = annotation
+
+    @classmethod
+    def of(cls, annotation: Annotation) -> Checker | None:
+        """Return the checker of an annotation; `None` if pydantic can check neither it nor its class."""
+        checker = cls(annotation)
+        return checker if checker._is_plain or checker.adapter is not None else None
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any] | None:
+        """The adapter of the annotation, or else one that checks only its outer class, if there is one."""
+        return checker_of(self.annotation)
+
+    @property
+    def exact(self) -> type | None:
+        """The class whose direct instances need no check."""
+        if self._is_plain:
+            return cast("type", self.annotation)
+        return None if self.adapter is None else exact_class(self.annotation, self.adapter)
+
+    @property
+    def _is_plain(self) -> bool:
+        return any(self.annotation is plain for plain in _PLAIN)
+
+    def check(self, value: object, *, strict: bool | None) -> Any:
+        """Return the value as pydantic validates it. Raises what pydantic or a user's validator raises."""
+        assert self.adapter is not None
+        return self.adapter.validate_python(value, strict=strict)
 
 
 def says_something(annotation: Annotation) -> bool:

@@ -336,7 +336,7 @@ class _Performance(BaseStep[Any, T]):
             used = RetriesUsed(attempt=CallsOnRecord.of(run.recorded).attempts.get(self.place, 1))
         return run_step(
             self,
-            scope=scope,
+            scoped=scope,
             data=StepData(RunData(part.name, part.path, shared), call.inputs, Outputs({call.name: ()})),
             deps=None if around is None else around.deps,
             config=call.config,

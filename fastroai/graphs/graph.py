@@ -33,8 +33,6 @@ from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
 from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
-from fastroai.graphs.text.yaml import load_graph_yaml
-from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.other_names import OTHER_CALLS, OTHER_OPTIONS, other_names
 from fastroai.records import NOT_GIVEN, Duration, NotGiven, in_seconds
@@ -287,6 +285,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         Raises:
             ConfigurationError: the graph has a setting that YAML cannot express, such as a spend limit.
         """
+        from fastroai.graphs.text.yaml_writing import dump_graph_yaml  # as slow to load as `yaml`
+
         conversation, budget = self._setup.conversation, self._budget
         if conversation != GraphConversation(conversation.mode):
             raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
@@ -336,6 +336,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 and columns of the problems.
             MissingExtraError: PyYAML is not installed.
         """
+        from fastroai.graphs.text.yaml import load_graph_yaml  # builds schemas, which takes half a second
+
         document = load_graph_yaml(source, nodes=nodes)
         with document.located():
             return cls(**document.arguments, decider=decider, config=config, accepts=accepts, version=version)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.graphs.conversation.talk import Talk
-from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branches import Branch
 from fastroai.graphs.setup import GraphSetup
-from fastroai.runtime import Scope
 from fastroai.runtime.facts import StepStarted
+from fastroai.runtime.scope import Scoped
 from fastroai.steps.visits import NodeFailure
+
+if TYPE_CHECKING:  # they load PydanticAI
+    from fastroai.graphs.conversation.talk import Talk
+    from fastroai.graphs.conversation.thread import Phase
 
 
 class OpenVisit:
@@ -27,8 +30,8 @@ class OpenVisit:
         "_threads",
         "branch",
         "kept",
-        "scope",
         "started",
+        "step",
         "talk_so_far",
         "written",
     )
@@ -40,11 +43,11 @@ class OpenVisit:
         on_write: Callable[[OpenVisit, str, object], object],
         started: StepStarted,
         branch: Branch,
-        scope: Scope,
+        step: Scoped,
     ) -> None:
         """`on_write` puts a value on record, and returns the copy that is kept."""
         self._setup, self._threads, self._on_write = setup, threads, on_write
-        self.started, self.branch, self.scope = started, branch, scope
+        self.started, self.branch, self.step = started, branch, step
         self.written: dict[str, object] = {}
         """Values that this attempt has written so far, by key."""
         self.kept = self.written

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.graphs.agents.decider import DecideStep
-from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.facts import BranchTimedOut, MessagesAdded, ValueWritten
 from fastroai.graphs.machine.branch_times import BranchTimes
@@ -35,6 +33,9 @@ from fastroai.store.record.log import Log
 from fastroai.store.record.payloads import seal
 from fastroai.store.record.unsealing import seal_payloads
 from fastroai.store.record.values import value_to_json
+
+if TYPE_CHECKING:
+    from fastroai.graphs.conversation.thread import Phase
 
 
 class GraphWork:
@@ -70,27 +71,27 @@ class GraphWork:
     # --- visits ---
 
     def perform(
-        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
     ) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
         setup, machine, node = self._setup, self._machine, started.step_id
         if node in machine.decisions:
-            performed, branch = self._decide(started, scope, used)
+            performed, branch = self._decide(started, begun, used)
         else:
             unit = node, started.visit
             branch = machine.running[unit]
-            visit = OpenVisit(setup, self._threads, self._write, started, branch, scope)
+            visit = OpenVisit(setup, self._threads, self._write, started, branch, begun)
             self._visits[unit] = visit
             performed = run_step(
                 setup.nodes[node].step,
-                scope=scope,
-                data=VisitData(self._data, setup.plan, branch, scope, visit),
+                scoped=begun,
+                data=VisitData(self._data, setup.plan, branch, begun, visit),
                 deps=self._deps,
                 config=setup.configs[node],
                 contract=setup.contracts.get(node),
                 used=used,
             )
-        return performed if self._times is None else self._timed(self._times, branch, scope, performed)
+        return performed if self._times is None else self._timed(self._times, branch, begun.scope, performed)
 
     @staticmethod
     async def _timed(
@@ -100,9 +101,11 @@ class GraphWork:
             return await performed
 
     def _decide(
-        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
     ) -> tuple[Coroutine[Any, Any, object], Branch]:
         """Let the decider choose an edge after a visit, in the branch of that visit."""
+        from fastroai.graphs.agents.decider import DecideStep  # loads PydanticAI, which takes a second
+
         setup, machine = self._setup, self._machine
         visit = machine.decided_after(started)
         assert visit is not None
@@ -111,8 +114,8 @@ class GraphWork:
         assert branch is not None
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
-            scope=scope,
-            data=VisitData(self._data, setup.plan, branch, scope, None),
+            scoped=begun,
+            data=VisitData(self._data, setup.plan, branch, begun, None),
             deps=self._deps,
             config=setup.configs[started.step_id],
             used=used,
@@ -121,7 +124,7 @@ class GraphWork:
 
     def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value that a node has written on record, and return the copy that is kept."""
-        place = f"{visit.started.place}@{visit.scope.attempt}"
+        place = f"{visit.started.place}@{visit.step.attempt}"
         stored: facts.Fact | None = None
         if self._log.run is not None:
             as_stored = value_to_json(value, None, f"{key!r}, which node {visit.started.step_id!r} wrote,")
@@ -162,18 +165,10 @@ class GraphWork:
                     written=dict(visit.written),  # the question is not written; its answer will be
                 )
             written = writes_of(self._setup.plan, node, output, visit.written)
-        return facts.StepFinished(
-            node,
-            output,
-            visit=started.visit,
-            branch=started.branch,
-            part=self._part,
-            attempt=begun.attempt,
-            degraded=begun.degraded,
-            duration_ms=begun.duration_ms,
-            written=written,
-            spent_in=begun,
-        )
+        fact = facts.StepFinished(node, output, self._part, started.visit, started.branch)
+        fact.attempt, fact.degraded = begun.attempt, begun.degraded
+        fact.duration_ms, fact.written, fact.spent_in = begun.duration_ms, written, begun
+        return fact
 
     def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
         """Add the messages and writes of a visit that has ended to the conversation."""

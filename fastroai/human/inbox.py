@@ -9,11 +9,19 @@ from typing import Final
 from fastroai.errors import AnswerRejected, RevisionConflict, RunConflict, RunNotFound, ValueNotStorable
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
 from fastroai.runtime.facts import AnswerGiven, Fact, Wait
+from fastroai.runtime.options import check_count
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.backends.run_memory import process_run_store
-from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
-from fastroai.store.reading.history import check_filters
-from fastroai.store.reading.index import Find
+from fastroai.store.open_questions import (
+    Answer,
+    Question,
+    open_questions,
+    page_of_questions,
+    positions_of,
+    questions_of_run,
+)
+from fastroai.store.reading.history import EVERY_RUN
+from fastroai.store.reading.run_queries import PAGE, Page, RunQuery, check_page
 from fastroai.store.record.entry_sizes import entry_for
 from fastroai.store.record.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.record.memo import Memo
@@ -78,17 +86,40 @@ class Inbox:
             RunCorrupt: the run of `run_id` cannot be read.
             RunStoreUnavailable: the store could not be read.
         """
-        check_filters(pipeline, tag, tenant, limit)
-        find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
+        check_count("limit", limit, least=1)
+        query = RunQuery(pipeline=pipeline, tag=tag, tenant=tenant)
         if run_id is None:
-            return await open_questions(self._store, find, self._codec, limit)
+            return await open_questions(self._store, query, self._codec, limit)
         check_run_id(run_id)
         try:
             found = await read_header(self._store, run_id)
         except RunNotFound:
             return ()
-        matches = find.matches(found.header)
+        matches = query.matches(found.header)
         return (await questions_of_run(self._store, found, self._codec))[:limit] if matches else ()
+
+    async def page(
+        self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
+    ) -> Page[Question]:
+        """Return a page of the questions that wait for an answer, in the order of their runs.
+
+            page = await inbox.page(RunQuery(tenant="acme"))
+            while page.next is not None:
+                page = await inbox.page(RunQuery(tenant="acme"), after=page.next)
+
+        Questions of one run are in the order asked. A page reads only the logs of the runs on it.
+
+        Args:
+            query: The runs whose questions are wanted, and their order; by default all, newest first.
+            limit: Most questions of the page.
+            after: `Page.next` of the page before.
+
+        Raises:
+            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
+            RunStoreUnavailable: the store could not be read.
+        """
+        check_page(limit)
+        return await page_of_questions(self._store, query, self._codec, limit, after)
 
     async def get(self, question_id: str) -> Question:
         """Return a question, open or closed: with its answer, or with the reason why it takes none.

@@ -126,11 +126,11 @@ class PipelineMachine:
         self._leave(step_id, is_done)
         if not is_done and self._stop is None:
             self._stop = self._ending("paused", "incomplete", f"{step_id!r} needs more from the user")
-        missing = self._missing
+        missing, cause = self._missing, self.plan.causes[step_id]
         for after in self.plan.dependents[step_id]:
             missing[after] -= 1
             if not missing[after]:
-                self._ready.append((after, f"{step_id!r} was the last that it needed", step_id))
+                self._ready.append((after, cause, step_id))
 
     def _on_failure(self, fact: facts.StepFailed) -> None:
         """Stop the run, or skip what depends on an exempt step. A budget around the run always stops it."""
@@ -162,10 +162,10 @@ class PipelineMachine:
     def _start_ready(self) -> None:
         if self._stop is not None or self._pausing:
             return
-        ready, running, limit = self._ready, self.running, self._max_concurrency
+        ready, running, limit, part = self._ready, self.running, self._max_concurrency, self.part
         while ready and (limit is None or len(running) < limit):
             step_id, cause, _ = ready.popleft()
-            running[step_id] = started = facts.StepStarted(step_id, cause, part=self.part)
+            running[step_id] = started = facts.StepStarted(step_id, cause, part)
             self._decisions.append(started)
 
     # --- the end ---

@@ -23,6 +23,8 @@ class Plan:
     """Direct dependencies of every step."""
     dependents: Mapping[str, tuple[str, ...]]
     """For every step, the steps that depend on it directly."""
+    causes: Mapping[str, str]
+    """For every step, the cause of the start of those that needed it last."""
     order: tuple[str, ...]
     """Ids of all steps, each after its dependencies."""
     output_step: str
@@ -88,6 +90,7 @@ def build_plan(
     return Plan(
         dependencies=needs,
         dependents={step_id: tuple(after) for step_id, after in dependents.items()},
+        causes={step_id: f"{step_id!r} was the last that it needed" for step_id in steps},
         order=order,
         output_step=output_step or terminal[0],
         ancestry=Ancestry(needs),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 from fastroai.pipelines.machine import PipelineMachine
@@ -58,9 +57,12 @@ class PipelineReplay(Replay):
     def outputs(self, setup: PipelineSetup, recorded: Memo, codec: PayloadCodec | None) -> ValuesOnRecord:
         """Return the outputs of the steps that have finished, by step id."""
         held: dict[str, object] = {}
+
+        def read(entry: facts.StepFinished) -> object:
+            return output_on_record(recorded, entry, setup.declared.get(entry.step_id), codec)
+
         for step_id, entry in self.finished.items():
-            declared = setup.declared.get(step_id)
-            output = OnRecord(partial(output_on_record, recorded, entry, declared, codec))
+            output = OnRecord(read, entry)
             # An incomplete conversation is read at once, as it decides how the run ends.
             held[step_id] = output.value if entry.conversation == "incomplete" else output
         return ValuesOnRecord(held)

@@ -10,7 +10,7 @@ from fastroai.runs.running.machine import Changed
 from fastroai.runs.running.units import BegunUnit
 from fastroai.runs.running.work import Kept
 from fastroai.runs.storing import stored_finish
-from fastroai.runtime import RetriesUsed, Scope
+from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     Part,
     QuestionAsked,
@@ -45,12 +45,14 @@ class PipelineWork:
         self._steps, self.configs, self._contracts = steps, configs, contracts
         self._data, self._deps, self._part, self._run = data, deps, part, run
 
-    def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
+    def perform(
+        self, started: StepStarted, begun: BegunUnit, used: RetriesUsed
+    ) -> Coroutine[Any, Any, object]:
         """Run a step, and return its output."""
         step_id = started.step_id
         return run_step(
             self._steps[step_id],
-            scope=scope,
+            scoped=begun,
             data=self._data,
             deps=self._deps,
             config=self.configs[step_id],
@@ -60,15 +62,9 @@ class PipelineWork:
 
     def finished(self, started: StepStarted, begun: BegunUnit, output: object) -> StepFinished:
         """Return the fact that a step has finished with this output."""
-        fact = StepFinished(
-            started.step_id,
-            output,
-            part=self._part,
-            attempt=begun.attempt,
-            degraded=begun.degraded,
-            duration_ms=begun.duration_ms,
-            spent_in=begun,
-        )
+        fact = StepFinished(started.step_id, output, self._part)
+        fact.attempt, fact.degraded = begun.attempt, begun.degraded
+        fact.duration_ms, fact.spent_in = begun.duration_ms, begun
         if isinstance(output, ConversationState):
             fact.conversation = "incomplete" if output.is_incomplete else "complete"
         return fact

@@ -22,11 +22,12 @@ from fastroai.store.record.payloads import PayloadCodec
 class OnRecord:
     """A stand-in for a value on record, which is decoded when it is first read."""
 
-    __slots__ = ("_read", "_value")
+    __slots__ = ("_read", "_stored", "_value")
 
-    def __init__(self, read: Callable[[], object]) -> None:
-        """Hold `read`, a function that decodes the value. Its errors are raised where the value is read."""
-        self._read: Callable[[], object] | None = read
+    def __init__(self, read: Callable[..., object], *stored: object) -> None:
+        """Hold `read`, which decodes what is stored. Its errors are raised where the value is read."""
+        self._read: Callable[..., object] | None = read
+        self._stored = stored
         self._value: object = None
 
     def __deepcopy__(self, memo: object) -> OnRecord:
@@ -42,7 +43,7 @@ class OnRecord:
     def value(self) -> object:
         """The decoded value. Raises `RunCorrupt` if it cannot be decoded, or is not of the declared type."""
         if (read := self._read) is not None:  # another thread may read the value at the same time
-            self._value = read()
+            self._value = read(*self._stored)
             self._read = None
         return self._value
 

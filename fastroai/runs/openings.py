@@ -315,6 +315,8 @@ class RunKeeper:
         Raises:
             RunDefinitionChanged: the definition has changed.
         """
+        if recorded.definition == self.definition:
+            return
         changed = changes(recorded.definition, self.definition, Progress.of(past or ()))
         if (changed and past is None) or any(one.is_reached is not False for one in changed):
             texts = tuple(one.text if past is None else str(one) for one in changed)

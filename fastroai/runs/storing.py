@@ -54,4 +54,5 @@ def stored_finish(
             raise
         # The data of an incomplete conversation need not fit the declared type yet.
         stored = value_to_json(output, ConversationState, what)
-    return replace(fact, output=seal(stored, codec))
+    sealed = seal(stored, codec)
+    return fact if sealed is output else replace(fact, output=sealed)

@@ -49,7 +49,30 @@ _PLACES: Final = ("step", *RUNS)
 
 Closer = Callable[[], Awaitable[None]]
 
-_current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
+
+class Scoped(Protocol):
+    """A scope, or a step whose scope opens when somebody first asks for it: most steps need none."""
+
+    @property
+    def name(self) -> str:
+        """Name of the scope."""
+        ...
+
+    attempt: int
+    """Number of the present attempt."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope, which is opened now if it is not open."""
+        ...
+
+    @property
+    def opened(self) -> Scope | None:
+        """The scope, if somebody has asked for it."""
+        ...
+
+
+_current: Final[ContextVar[Scoped | None]] = ContextVar("fastroai_scope", default=None)
 
 
 make_current: Final = _current.set
@@ -92,8 +115,11 @@ def current_scope() -> Scope | None:
 
     A process that was forked inside of a run gets a new scope: see `Scope.in_this_process`.
     """
-    scope = _current.get()
-    if scope is None or scope.tree.process == THIS_PROCESS.id:
+    current = _current.get()
+    if current is None:
+        return None
+    scope = current.scope
+    if scope.tree.process == THIS_PROCESS.id:
         return scope
     inherited = scope.in_this_process()
     _current.set(inherited)
@@ -246,7 +272,7 @@ class Scope:
         self.degraded = False
         """Whether a pipeline nested in this scope was degraded, although it did not fail."""
         self._slot: asyncio.Semaphore | None = None
-        self._token: Token[Scope | None]
+        self._token: Token[Scoped | None]
         self.routes: tuple[Route, ...] = ()
         """The variants that routers in this scope have tried in this process, in order."""
         self.open_inside: list[Closer] | None = None
@@ -289,6 +315,16 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"Scope({' / '.join(self.path)})"
+
+    @property
+    def scope(self) -> Scope:
+        """This scope itself."""
+        return self
+
+    @property
+    def opened(self) -> Scope:
+        """This scope itself."""
+        return self
 
     @property
     def root(self) -> Scope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,13 @@ class Tree:
         """Events that are not told yet, each with its listener."""
         self.unsure: set[tuple[SpendStore, SpendAccount]] = set()
         """Accounts of spend limits that may be crossed: their stores said so, or the run was resumed."""
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Return the lock; in a process that was forked from that of the tree, a context that locks nothing.
+
+        There, the thread that may have held the lock does not exist.
+        """
+        return self.lock if self.process == THIS_PROCESS.id else nullcontext()
 
     async def tell(self) -> None:
         """Tell listeners the events that were noted anywhere in the tree."""

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
-from fastroai.runtime import Clock, Scope, record_spending, unknown_cost
+from fastroai.runtime import Clock, record_spending, unknown_cost
 from fastroai.runtime.budgets.crossings import crossing
 from fastroai.runtime.budgets.spending import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.budgets.stops import refused
+from fastroai.runtime.scope import Scoped
 from fastroai.steps.durability import record_own_spending
 
 
 class AttemptState:
     """The state of one attempt at a step, which the step's context and the code that runs steps share."""
 
-    __slots__ = ("clock", "is_over", "refusal", "scope", "uncertain")
+    __slots__ = ("clock", "is_over", "refusal", "step", "uncertain")
 
-    def __init__(self, scope: Scope, clock: Clock | None = None) -> None:
-        self.scope = scope
-        """The scope of the step."""
+    def __init__(self, step: Scoped, clock: Clock | None = None) -> None:
+        self.step = step
+        """The step, with its scope."""
         self.clock = clock
         """The clock of this attempt, which calls of agents pause."""
         self.is_over = False
         """Whether this attempt is over. Then the context refuses calls by code that still holds it."""
         self.refusal: FastroAIError | None = None
         """The error that `record_usage` raised. It ends the step, even if the code of the step goes on."""
-        self.uncertain: list[SharedCharge] = []
+        self.uncertain: Sequence[SharedCharge] = ()
         """Recorded spending of which the step does not know yet whether it crossed a spend limit."""
 
     def clock_paused(self) -> AbstractContextManager[None]:
@@ -41,11 +43,11 @@ class AttemptState:
             BudgetExceeded: a budget was crossed before this spending, which is charged.
             UnpricedModelError: its cost is not fully known, under a budget of money or a spend limit.
         """
-        scope = self.scope
+        scope = self.step.scope
         crossed, stop = crossing(scope), self._shared_stop()
         record_spending(scope, record)
         record_own_spending(scope, record)
-        self.uncertain += charge_shared(scope, record)
+        self.uncertain = [*self.uncertain, *charge_shared(scope, record)]
         if crossed is not None:
             stop = crossed.stop(scope, "recorded")
         if stop is not None:
@@ -67,7 +69,7 @@ class AttemptState:
         await self.in_the_books()
         if self.refusal is not None:
             raise self.refusal
-        await self.scope.tree.tell()
+        await self.step.scope.tree.tell()
 
     async def in_the_books(self) -> None:
         """Wait until charged spending is in the accounts of spend limits, where listeners find it."""
@@ -81,4 +83,4 @@ class AttemptState:
         done = [charge for charge in charges if charge.is_done]
         self.uncertain = [charge for charge in charges if charge not in done]
         stops = [charge.note_settled() for charge in done]
-        return next(filter(None, stops), None) or unbooked_stop(self.scope)
+        return next(filter(None, stops), None) or unbooked_stop(self.step.scope)

@@ -168,7 +168,7 @@ class StepContext(Generic[DepsT_co]):
         "_data",
         "_map_step",
         "_maps",
-        "_scope",
+        "_reader",
         "_started",
         "_waits",
         "config",
@@ -186,15 +186,15 @@ class StepContext(Generic[DepsT_co]):
     ) -> None:
         """Made for each attempt by the code that runs steps."""
         self._map_step = map_step
-        self._attempt, self._scope = attempt, attempt.scope
-        self._data, self._started = data, started
+        self._attempt, self._data, self._started = attempt, data, started
+        self._reader: str = data.reader or attempt.step.name
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
         """The settings of this step after inheritance."""
         self._asks = self._calls = self._maps = 0
         self._waits: Counter[str] | None = None
         """How often the step has waited for each message, by name; sleeps count under the empty name."""
-        if data.visit is not None and attempt.scope.attempt > 1:
+        if data.visit is not None and attempt.step.attempt > 1:
             data.visit.begin_attempt()
 
     def __repr__(self) -> str:
@@ -202,12 +202,16 @@ class StepContext(Generic[DepsT_co]):
             f"<StepContext of step {self.step_id!r} in {self._data.run.pipeline!r}, attempt {self.attempt}>"
         )
 
+    @property
+    def _scope(self) -> Scope:
+        return self._attempt.step.scope
+
     # --- the step and its run ---
 
     @property
     def step_id(self) -> str:
         """The id of this step in its pipeline."""
-        return self._scope.name
+        return self._attempt.step.name
 
     @property
     def run_id(self) -> str:
@@ -217,7 +221,7 @@ class StepContext(Generic[DepsT_co]):
     @property
     def attempt(self) -> int:
         """The number of this attempt at the step, from 1."""
-        return self._scope.attempt
+        return self._attempt.step.attempt
 
     @property
     def tracer(self) -> Tracer:
@@ -315,7 +319,7 @@ class StepContext(Generic[DepsT_co]):
             DependencyTypeError: the output is not an `output_type`.
         """
         value = self._data.outputs.get(self._reader, step_id)
-        if output_type is not None:
+        if output_type is not None and type(value) is not output_type:
             check_type(self._reader, step_id, value, output_type)
         return value
 
@@ -358,10 +362,6 @@ class StepContext(Generic[DepsT_co]):
             elif name in self._data.inputs:
                 values[name] = self._data.inputs[name]
         return values
-
-    @property
-    def _reader(self) -> str:
-        return self._data.reader or self.step_id
 
     # --- in a graph ---
 
@@ -438,7 +438,7 @@ class StepContext(Generic[DepsT_co]):
             retry_calls,
             lambda attempt: agent.dispatch(call.for_attempt(attempt)),
             rules=rules,
-            scope=self._scope,
+            scoped=self._attempt.step,
             on_retry=functools.partial(self._report_call_retry, call),
             side_by_side=True,
             used=calls_used(self._scope, call),

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from fastroai.contracts import Check, Contract
 from fastroai.contracts.accepted import Accepted
-from fastroai.contracts.annotations import Annotation, checker_of, exact_class, says_something
+from fastroai.contracts.annotations import Annotation, Checker, says_something
 from fastroai.contracts.violation import violation_by, violation_of
 from fastroai.errors import ContractViolation, Direction
 from fastroai.records import NotGiven, first_given
@@ -31,7 +29,7 @@ class BoundContract:
 
     accepts: Accepted | None
     require: tuple[Check, ...]
-    returns: TypeAdapter[Any] | None
+    returns: Checker | None
     ensure: tuple[Check, ...]
     strict: bool
     exact: type | None
@@ -65,9 +63,7 @@ class BoundContract:
             return output
         if (returns := self.returns) is not None:
             strict = self.strict or None
-            made = await _valid(
-                context, "output", output, lambda: returns.validate_python(output, strict=strict)
-            )
+            made = await _valid(context, "output", output, lambda: returns.check(output, strict=strict))
             if isinstance(output, ConversationState) and isinstance(made, ConversationState):
                 made = replace(output, data=made.data)  # a subclass stays one
             output = made
@@ -95,13 +91,13 @@ def bind_contract(step: BaseStep[Any, Any], contract: Contract | None = None) ->
     """
     whole = _contract_of(step, contract)
     strict = first_given(whole.strict, default=False)
-    returns: TypeAdapter[Any] | None = None
+    returns: Checker | None = None
     exact: type | None = None
     if not (isinstance(whole.returns, NotGiven) and step.checks_output_itself):
         annotation = declared_output(step, contract)
-        returns = None if annotation is None else checker_of(annotation)
+        returns = None if annotation is None else Checker.of(annotation)
         if returns is not None and not whole.postconditions:
-            exact = exact_class(annotation, returns)
+            exact = returns.exact
     accepts = None if isinstance(whole.accepts, NotGiven) else Accepted(whole.accepts, strict=strict)
     if accepts is None and returns is None and not whole.preconditions and not whole.postconditions:
         return None

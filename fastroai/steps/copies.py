@@ -17,7 +17,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from fastroai.runtime import Scope
+from fastroai.runtime.scope import Scoped
 
 _IMMUTABLE: Final = frozenset(
     {
@@ -117,13 +117,13 @@ class Copies(Mapping[str, object]):
     Within an attempt the same key gives the same copy. The next attempt gets new copies.
     """
 
-    __slots__ = ("_made", "_names", "_scope", "_values")
+    __slots__ = ("_made", "_names", "_step", "_values")
 
     def __init__(
-        self, values: Mapping[str, object], scope: Scope, names: frozenset[str] | None = None
+        self, values: Mapping[str, object], step: Scoped, names: frozenset[str] | None = None
     ) -> None:
-        """Give the visit of `scope` the keys in `names`, or all keys."""
-        self._values, self._scope, self._names = values, scope, names
+        """Give the attempts at `step` the keys in `names`, or all keys."""
+        self._values, self._step, self._names = values, step, names
         self._made: tuple[int, dict[str, object]] | None = None
         """Number of the attempt, and its copies by key."""
 
@@ -133,8 +133,8 @@ class Copies(Mapping[str, object]):
         value = self._values[key]
         if type(value) in _IMMUTABLE:
             return value
-        if self._made is None or self._made[0] != self._scope.attempt:
-            self._made = self._scope.attempt, {}
+        if self._made is None or self._made[0] != self._step.attempt:
+            self._made = self._step.attempt, {}
         made = self._made[1]
         if key not in made:
             made[key] = own_copy(value)

@@ -15,6 +15,7 @@ from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.runtime.budgets.crossings import refuse_if_crossed
 from fastroai.runtime.labels import current_row
+from fastroai.runtime.scope import Scoped
 from fastroai.runtime.spans import span_of
 from fastroai.steps.attempt import AttemptState
 from fastroai.steps.base import BaseStep, DepsT, OutputT
@@ -33,37 +34,40 @@ _NO_TRACER: Final = NoOpTracer()
 def run_step(
     step: BaseStep[DepsT, OutputT],
     *,
-    scope: Scope,
+    scoped: Scoped,
     data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
     used: RetriesUsed = NO_RETRIES_USED,
     contract: BoundContract | None = None,
 ) -> Coroutine[Any, Any, OutputT]:
-    """Run a step in `scope`, which must be current, with retries and time limits. Return its output.
+    """Run a step in its scope, which must be current, with retries and time limits. Return its output.
 
     The first attempt is the one in `used`. Each `StepRetried` says what is used then. `contract` is checked
-    around each attempt.
+    around each attempt. A scope with a tracer, limits or a record must be open already.
     """
     started = perf_counter()
-    spans = scope.tracer is not None and step.opens_span
-    is_bounded = spans or bool(scope.clocks) or config.total_timeout is not None
+    scope, spans, is_bounded = scoped.opened, False, config.total_timeout is not None
+    if scope is not None:
+        spans = scope.tracer is not None and step.opens_span
+        is_bounded = is_bounded or spans or bool(scope.clocks)
     if config.is_plain and not is_bounded:
-        return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
+        return _attempt(step, scoped, data, deps, config, started, contract, used.attempt)
 
     one = _attempt if config.timeout is None else partial(_timed_attempt, config.timeout)
     attempts = partial(
         retry_calls,
-        partial(one, step, scope, data, deps, config, started, contract),
+        partial(one, step, scoped, data, deps, config, started, contract),
         rules=config.retry_rules,
-        scope=scope,
-        on_retry=partial(_report, scope),
+        scoped=scoped,
+        on_retry=partial(_report, scoped),
         used=used,
     )
-    return _bounded(attempts, scope, data, config, spans=spans) if is_bounded else attempts()
+    return _bounded(attempts, scoped.scope, data, config, spans=spans) if is_bounded else attempts()
 
 
-async def _report(scope: Scope, retry: Retry) -> None:
+async def _report(scoped: Scoped, retry: Retry) -> None:
+    scope = scoped.scope
     await scope.emit(step_retried(scope, retry))
 
 
@@ -96,7 +100,7 @@ async def _bounded(
 async def _timed_attempt(
     seconds: float,
     step: BaseStep[DepsT, OutputT],
-    scope: Scope,
+    scoped: Scoped,
     data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
@@ -104,14 +108,14 @@ async def _timed_attempt(
     contract: BoundContract | None,
     attempt: int,
 ) -> OutputT:
-    clock = Clock(seconds, f"step {scope.name!r}", of_attempt=True)
-    async with scope.time.bounded(clock):
-        return await _attempt(step, scope, data, deps, config, started, contract, attempt, clock)
+    clock = Clock(seconds, f"step {scoped.name!r}", of_attempt=True)
+    async with scoped.scope.time.bounded(clock):
+        return await _attempt(step, scoped, data, deps, config, started, contract, attempt, clock)
 
 
 async def _attempt(
     step: BaseStep[DepsT, OutputT],
-    scope: Scope,
+    scoped: Scoped,
     data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
@@ -120,18 +124,20 @@ async def _attempt(
     attempt: int,
     clock: Clock | None = None,
 ) -> OutputT:
-    scope.attempt = attempt
-    if scope.bounds.account is not None or scope.bounds.ceilings:
-        await or_wait(scope, refuse_if_crossed(scope), "step")
-    state = AttemptState(scope, clock)
+    scoped.attempt = attempt
+    if (scope := scoped.opened) is not None:
+        scope.attempt = attempt
+        if scope.bounds.account is not None or scope.bounds.ceilings:
+            await or_wait(scope, refuse_if_crossed(scope), "step")
+    state = AttemptState(scoped, clock)
     context = StepContext(state, data, deps, config, started, map_step)
     try:
         if contract is not None and contract.has_before:
             await contract.check_before(context)
-        awaitable = step.execute(context)
-        if not hasattr(awaitable, "__await__"):
+        execution = awaitable = step.execute(context)
+        if type(awaitable) is not CoroutineType and not hasattr(awaitable, "__await__"):
             raise ConfigurationError("execute", type(step).__name__, "`async def execute(self, context)`")
-        output = await awaitable
+        output = await execution
         if isinstance(output, CoroutineType):
             output.close()
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
@@ -139,7 +145,7 @@ async def _attempt(
             output = cast("OutputT", await contract.check_after(context, output))
         if state.uncertain or state.refusal is not None:
             await state.end_spending()
-        if scope.log is not None and scope.log.run is not None:
+        if scope is not None and scope.log is not None and scope.log.run is not None:
             tell_left_over(scope)
         return output
     except Exception:
@@ -149,13 +155,13 @@ async def _attempt(
         task = asyncio.current_task()
         # A task group inside may have absorbed the cancellation of a time limit, and does not count it any
         # more.
-        if task is None or task.cancelling() or scope.time.ran_out is not None:
+        if task is None or task.cancelling() or scoped.scope.time.ran_out is not None:
             raise
         await state.in_the_books()
         raise CancelledInside(context.step_id) from error
     finally:
         state.is_over = True
-        if scope.open_inside:
+        if (scope := scoped.opened) is not None and scope.open_inside:
             await scope.end_inside()
 
 
@@ -187,7 +193,7 @@ def map_step(
             async with scope:
                 return await run_step(
                     step,
-                    scope=scope,
+                    scoped=scope,
                     data=StepData(data.run, inputs, data.outputs, reader=reader),
                     deps=context.deps,
                     config=config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from types import GenericAlias, UnionType
 from typing import Any, Final
 
@@ -47,6 +47,15 @@ class Outputs:
 
     def get(self, reader: str, step_id: str) -> object:
         """Return the output of an ancestor of `reader`. Raises `MissingDependencyError`."""
+        if step_id not in self._direct(reader):
+            self._check_before(reader, step_id)
+        if step_id not in self.values:
+            raise MissingDependencyError(
+                reader, step_id, "it failed or was skipped; use ctx.get_dependency_or_none where that may be"
+            )
+        return self.values[step_id]
+
+    def _check_before(self, reader: str, step_id: str) -> None:
         if step_id not in self.dependencies:
             known = ", ".join(map(repr, self.dependencies)) or "none"
             raise MissingDependencyError(
@@ -56,11 +65,6 @@ class Outputs:
             )
         if not self.is_ancestor(step_id, reader):
             raise MissingDependencyError(reader, step_id, self._race(reader, step_id))
-        if step_id not in self.values:
-            raise MissingDependencyError(
-                reader, step_id, "it failed or was skipped; use ctx.get_dependency_or_none where that may be"
-            )
-        return self.values[step_id]
 
     def may_have(self, reader: str, step_id: str) -> bool:
         """Return whether there is an output to get. Also true if `get` would refuse it as a race."""
@@ -70,8 +74,8 @@ class Outputs:
 
     def is_ancestor(self, step_id: str, of: str) -> bool:
         """Return whether `step_id` always finishes before `of` starts."""
-        direct = self.dependencies.get(of, ())
-        if step_id in (direct if len(direct) <= _FEW else self._as_set(of, direct)):
+        direct = self._direct(of)
+        if step_id in direct:
             return True
         if not direct or step_id not in self.dependencies:
             return False
@@ -79,11 +83,13 @@ class Outputs:
             self._ancestry = Ancestry(self.dependencies)
         return self._ancestry.is_before(step_id, of)
 
-    def _as_set(self, step_id: str, direct: tuple[str, ...]) -> frozenset[str]:
-        known = self._wide.get(step_id)
-        if known is None:
-            known = self._wide[step_id] = frozenset(direct)
-        return known
+    def _direct(self, reader: str) -> Collection[str]:
+        direct: Collection[str] | None = self._wide.get(reader)
+        if direct is None:
+            direct = self.dependencies.get(reader, ())
+            if len(direct) > _FEW:
+                direct = self._wide[reader] = frozenset(direct)
+        return direct
 
     def _race(self, reader: str, step_id: str) -> str:
         if step_id == reader or self.is_ancestor(reader, step_id):

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, RetryRules, Scope
+from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, RetryRules
+from fastroai.runtime.scope import Scoped
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ async def retry_calls(
     attempt_call: Callable[[int], Awaitable[T]],
     *,
     rules: RetryRules | None,
-    scope: Scope,
+    scoped: Scoped,
     on_retry: OnRetry,
     side_by_side: bool = False,
     used: RetriesUsed = NO_RETRIES_USED,
@@ -30,10 +31,12 @@ async def retry_calls(
     is told what is used then.
     """
     while True:
-        since = len(scope.spending.charges) if scope.has_spent else 0
+        before = scoped.opened
+        since = 0 if before is None or not before.has_spent else len(before.spending.charges)
         try:
             return await attempt_call(used.attempt)
         except Exception as error:
+            scope = scoped.scope
             retry = None if rules is None else rules.next(error, used, scope)
             if retry is None:
                 raise

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fastroai.store.reading.following import FollowedRun as FollowedRun
     from fastroai.store.reading.history import RunHistory as RunHistory
     from fastroai.store.reading.history import RunSummary as RunSummary
+    from fastroai.store.reading.run_index import IndexesRuns as IndexesRuns
+    from fastroai.store.reading.run_queries import Page as Page
+    from fastroai.store.reading.run_queries import RunQuery as RunQuery
     from fastroai.store.reading.spending import SpendingRow as SpendingRow
     from fastroai.store.reading.step_summaries import StepSummary as StepSummary
     from fastroai.store.reading.trace import Divergence as Divergence
@@ -59,6 +62,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".backends.run_memory": ("MemoryRunStore",),
             ".backends.run_offloading": ("OffloadingRunStore",),
             ".backends.run_postgres": ("PostgresRunStore",),
+            ".reading.run_queries": ("RunQuery",),
             ".backends.run_redis": ("RedisRunStore",),
             ".backends.run_sqlite": ("SQLiteRunStore",),
             ".run_store": ("RunStore", "StoredKey", "StoredValues"),
@@ -77,6 +81,8 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
             ".record.conversations": ("AgentConversation",),
             ".record.attempts": ("StepAttempt",),
             ".hints": ("HintsChanges",),
+            ".reading.run_index": ("IndexesRuns",),
+            ".reading.run_queries": ("Page",),
             ".run_store": ("RunStoreLike",),
             ".reading.spending": ("SpendingRow",),
             ".reading.step_summaries": ("StepSummary",),

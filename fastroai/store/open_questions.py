@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion, RunNotFound
+from fastroai.errors import RunNotFound
 from fastroai.runtime.facts import AnswerGiven, Fact, Part, QuestionAsked, Wait
-from fastroai.store.reading.index import Find, held_run, indexed
+from fastroai.store.reading.index import every_run
+from fastroai.store.reading.run_queries import Cursor, Page, Place, RunQuery
 from fastroai.store.record.entries import RunHeader
-from fastroai.store.record.headers import FoundHeader, is_running, read_log_from
+from fastroai.store.record.headers import (
+    UNREADABLE,
+    FoundHeader,
+    decode_header,
+    is_running,
+    read_header,
+    read_log_from,
+)
 from fastroai.store.record.payloads import PayloadCodec
 from fastroai.store.record.unsealing import unseal_entry
 from fastroai.store.run_store import RunStore
@@ -98,22 +106,69 @@ def positions_of(waits: Collection[Wait], entries: Iterable[tuple[int, Fact]]) -
 
 
 async def open_questions(
-    store: RunStore, find: Find, codec: PayloadCodec | None, limit: int | None
+    store: RunStore, query: RunQuery, codec: PayloadCodec | None, limit: int | None
 ) -> tuple[Question, ...]:
     """Return the open questions of the runs that match. See `Inbox.list`."""
     found: list[Question] = []
-    async for entry in indexed(store, find):
-        try:
-            held = await held_run(store, entry)
-            if held is not None:
-                found += await questions_of_run(store, held, codec)
-        except RunNotFound:
-            continue  # it was deleted meanwhile
-        except (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion) as error:
-            logger.warning("run %r may wait for answers and is left out: %s", entry.run_id, error)
+    async for _, asked in _asking(store, query, codec, at_once=limit):
+        found += [question for _, question in asked]
         if limit is not None and len(found) >= limit:
             break
     return tuple(found[:limit])
+
+
+async def page_of_questions(
+    store: RunStore, query: RunQuery, codec: PayloadCodec | None, limit: int, after: str | None
+) -> Page[Question]:
+    """Return a page of the open questions of the runs that match. See `Inbox.page`."""
+    found: list[tuple[Cursor, Question]] = []
+    place: Place | None = None
+    if after is not None:
+        cursor = Cursor.of(query, after)
+        place = cursor.place
+        found += await _left_of(store, cursor, codec)
+    async for run, asked in _asking(store, query, codec, after=place, at_once=limit + 1):
+        found += [(Cursor(run, position), question) for position, question in asked]
+        if len(found) > limit:
+            break
+    is_last = len(found) <= limit
+    return Page(
+        items=tuple(question for _, question in found[:limit]),
+        next=None if is_last else found[limit - 1][0].text(query),
+    )
+
+
+async def _left_of(
+    store: RunStore, cursor: Cursor, codec: PayloadCodec | None
+) -> list[tuple[Cursor, Question]]:
+    """Return the questions of a run that come after one of them."""
+    try:
+        held = await read_header(store, cursor.place.run_id)
+        asked = await _asked_by(store, held, codec)
+    except (RunNotFound, *UNREADABLE):
+        return []
+    return [(Cursor(cursor.place, at), question) for at, question in asked if at > cursor.item]
+
+
+async def _asking(
+    store: RunStore,
+    query: RunQuery,
+    codec: PayloadCodec | None,
+    *,
+    at_once: int | None,
+    after: Place | None = None,
+) -> AsyncIterator[tuple[Place, Sequence[tuple[int, Question]]]]:
+    """Yield the runs that match and wait for answers, each with its open questions and their positions."""
+    async for one, now in every_run(store, replace(query, asks=True), after=after, at_once=at_once):
+        run_id = one.place.run_id
+        try:
+            header = decode_header(run_id, one.value)
+            held = FoundHeader(header=header, revision=one.revision, now=now)
+            yield one.place, await _asked_by(store, held, codec)
+        except RunNotFound:
+            continue  # it was deleted meanwhile
+        except UNREADABLE as error:
+            logger.warning("run %r may wait for answers and is left out: %s", run_id, error)
 
 
 async def questions_of_run(
@@ -123,19 +178,30 @@ async def questions_of_run(
 
     Only the part of the log from the first question on is read.
     """
+    return tuple(question for _, question in await _asked_by(store, found, codec))
+
+
+async def _asked_by(
+    store: RunStore, found: FoundHeader, codec: PayloadCodec | None
+) -> Sequence[tuple[int, Question]]:
     header = found.header
     # A header has questions before the log says that the run waits. Until then, the process has the run.
     if not header.questions or is_running(header, found.now):
         return ()
     entries = await read_log_from(store, header, min(header.questions))
-    return tuple(Question.of(unseal_entry(one, codec), header) for one in asked_at(header.questions, entries))
+    asked = _open_at(sorted(header.questions), entries)
+    return [(position, Question.of(unseal_entry(one, codec), header)) for position, one in asked]
 
 
 def asked_at(positions: Iterable[int], entries: Mapping[int, Fact]) -> Iterator[QuestionAsked]:
     """Yield the questions at these positions of a log that nobody has answered since."""
+    return (asked for _, asked in _open_at(positions, entries))
+
+
+def _open_at(positions: Iterable[int], entries: Mapping[int, Fact]) -> Iterator[tuple[int, QuestionAsked]]:
     answered = {one.id: position for position, one in entries.items() if isinstance(one, AnswerGiven)}
     for position in positions:
         asked = entries.get(position)
         # If not, the process died before the question was stored, or another report came first.
         if isinstance(asked, QuestionAsked) and answered.get(asked.id, 0) < position:
-            yield asked
+            yield position, asked

@@ -8,21 +8,34 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import pytest
 
-from fastroai.errors import RevisionConflict
+from fastroai.errors import RevisionConflict, RunNotFound
+from fastroai.records import Usage
 from fastroai.store.backends.adapter import adapt_run_store
+from fastroai.store.reading.history import RunHistory
+from fastroai.store.reading.index import add_to_index
+from fastroai.store.reading.run_index import Begun, Doomed, IndexesRuns, indexes_runs
+from fastroai.store.reading.run_queries import RunOrder, RunQuery
+from fastroai.store.reading.run_spending import Spent, SpentPart
+from fastroai.store.record.entries import RunHeader
+from fastroai.store.record.headers import encode_header, new_epoch, read_header
+from fastroai.store.record.runs import change_header
 from fastroai.store.run_store import DeletesAtRevision, RunStore, StoredKey, deletes_at_revision
 
 P = ParamSpec("P")
 SuiteT = TypeVar("SuiteT")
 
 _PATIENCE: Final = 60.0
+_RUNS_BEGAN: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 _ATTEMPTS: Final = 200
 _MEGABYTES: Final = 2 * 2**20
 
@@ -609,3 +622,201 @@ class RunStoreSuite:
         times = [(await client.read(key)).now for client in (store, other, store, other)]
         assert {time.utcoffset() for time in times} == {timedelta(0)}
         assert times == sorted(times)
+
+    # --- runs, which a store can find by itself: see IndexesRuns ---
+
+    @pytest.fixture
+    def runs(self, store: RunStore) -> Iterator[_Runs]:
+        """Return what writes the headers of runs of a new tenant."""
+        runs = _Runs(store)
+        yield runs
+        asyncio.run(runs.delete_all())
+
+    @pytest.mark.parametrize("sort", get_args(RunOrder))
+    @pytest.mark.parametrize("ascending", [False, True])
+    async def test_pages_of_runs_follow_each_other_in_every_order(
+        self, runs: _Runs, sort: RunOrder, ascending: bool
+    ) -> None:
+        headers = [
+            await runs.write(number, hours=hours, took=took, cost_usd=Decimal(cost))
+            for number, (hours, took, cost) in enumerate(
+                [(3, 9, "0.1"), (1, 1, "0.1"), (3, 2, "0"), (2, 5, "12.000000001"), (1, 7, "0.10000000001")]
+            )
+        ]
+        query = RunQuery(tenant=runs.tenant, sort=sort, ascending=ascending)
+        in_order = sorted(headers, key=lambda one: query.rank(query.place(one, one.run_id)))
+        found, after = list[str](), None
+        while True:
+            page = await runs.history.page(query, limit=2, after=after)
+            found += [one.run_id for one in page.items]
+            if (after := page.next) is None:
+                break
+            assert len(page) == 2
+        assert found == [one.run_id for one in in_order]
+
+    @pytest.mark.parametrize(
+        ("query", "numbers"),
+        [
+            ({}, {0, 1, 2, 3}),
+            ({"status": "failed"}, {1}),
+            ({"status": "paused"}, {2, 3}),
+            ({"pipeline": "Invoices"}, {0, 1}),
+            ({"tag": "a"}, {0}),
+            ({"tag": "a\nb"}, {1}),
+            ({"tag": "b"}, set()),
+            ({"tag": "a\\nb"}, {2}),
+            ({"tag": 'x"a"'}, {3}),
+            ({"search": "INVO"}, {0, 1}),
+            ({"search": "stra\u00dfe"}, {2}),
+            ({"search": "STRASSE letters"}, {2}),
+            ({"search": "invoices letters"}, set()),
+            ({"asks": True}, {3}),
+            ({"due_until": _RUNS_BEGAN + timedelta(hours=9)}, set()),
+            ({"due_until": _RUNS_BEGAN + timedelta(hours=9, microseconds=1)}, {2}),
+            ({"started_since": _RUNS_BEGAN + timedelta(hours=1)}, {1, 2, 3}),
+            ({"started_until": _RUNS_BEGAN + timedelta(hours=1)}, {0}),
+            ({"updated_since": _RUNS_BEGAN + timedelta(hours=3)}, {2, 3}),
+            ({"updated_until": _RUNS_BEGAN + timedelta(hours=3), "status": "failed"}, {1}),
+        ],
+    )
+    async def test_runs_are_found_and_counted_by_what_their_headers_say(
+        self, runs: _Runs, query: dict[str, Any], numbers: set[int]
+    ) -> None:
+        due = _RUNS_BEGAN + timedelta(hours=9)
+        await runs.write(0, pipeline="Invoices", tags=("a",))
+        await runs.write(1, pipeline="Invoices", tags=("a\nb",), hours=1, status="failed")
+        await runs.write(2, tags=("a\\nb", "Stra\u00dfe"), hours=2, status="paused", due_at=due)
+        await runs.write(3, tags=('x"a"',), hours=3, status="paused", questions=(2,))
+        wanted = RunQuery(tenant=runs.tenant, **query)
+        found = (await runs.history.page(wanted)).items
+        assert {int(one.run_id.rpartition("-")[2]) for one in found} == numbers
+        assert await runs.history.count(wanted) == len(numbers)
+
+    async def test_a_run_is_found_as_what_it_is_now(self, runs: _Runs, other: RunStore) -> None:
+        failed, finished = (RunQuery(tenant=runs.tenant, status=status) for status in ("failed", "finished"))
+        header = await runs.write(0, status="failed")
+        assert [one.run_id for one in (await RunHistory(other).page(failed)).items] == [header.run_id]
+        await runs.write_again(header, replace(header, status="finished"))
+        assert (await RunHistory(other).page(failed)).items == ()
+        assert [one.run_id for one in (await RunHistory(other).page(finished)).items] == [header.run_id]
+        await runs.history.delete(header.run_id)
+        assert (await RunHistory(other).page(finished)).items == ()
+
+    async def test_the_spending_in_headers_is_summed_exactly(self, runs: _Runs) -> None:
+        costs = ["0.000000000000000000001", "0.1", "123456.789", "0.1234567890123456789012345"]
+        parts = [
+            SpentPart(
+                day=_RUNS_BEGAN.date(),
+                step=None if number == 2 else f"step-{number}",
+                model="m",
+                tenant=runs.tenant,
+                tags=("x", "y") if number else (),
+                usage=Usage(request_count=1, input_tokens=10**9, cost_usd=Decimal(cost)),
+            )
+            for number, cost in enumerate(costs)
+        ]
+        for number, part in enumerate(parts[:3]):
+            spent = Spent(parts=(part, part), since=_RUNS_BEGAN, until=_RUNS_BEGAN)
+            await runs.write(number, pipeline=runs.tenant, spent=spent)
+        rows = await runs.history.spending(by=("pipeline", "step"))
+        ours = {one.step: one.usage for one in rows if one.pipeline == runs.tenant}
+        assert {step: str(usage.cost_usd) for step, usage in ours.items()} == {
+            None: "246913.578",
+            "step-0": "2E-21",
+            "step-1": "0.2",
+        }
+        assert ours["step-1"].input_tokens == 2 * 10**9
+        by_tag = await runs.history.spending(by=("tag", "pipeline"))
+        assert {one.tag: one.usage.request_count for one in by_tag if one.pipeline == runs.tenant} == {
+            None: 2,
+            "x": 4,
+            "y": 4,
+        }
+        later = await runs.history.spending(since=_RUNS_BEGAN + timedelta(seconds=1), by=("pipeline",))
+        assert [one for one in later if one.pipeline == runs.tenant] == []
+
+    @pytest.fixture
+    def indexing(self, store: RunStore) -> IndexesRuns:
+        """Return the store, if it finds runs by itself."""
+        own = indexes_runs(store)
+        if own is None:
+            pytest.skip("it does not find runs by itself")
+        return own
+
+    async def test_a_run_begins_with_its_log_or_not_at_all(
+        self, indexing: IndexesRuns, runs: _Runs, key: str
+    ) -> None:
+        header = runs.header(0)
+        begun = Begun(
+            key=f"run:{header.run_id}",
+            value=encode_header(header),
+            revision=0,
+            log_key=f"{key}/1",
+            entries=[b"1", b"2"],
+        )
+        await indexing.begin_run(begun)
+        assert (await indexing.read(f"{key}/1")).values == (b"1", b"2")
+        with pytest.raises(RevisionConflict):
+            await indexing.begin_run(replace(begun, log_key=f"{key}/2"))
+        assert (await indexing.read(f"{key}/2")).revision == 0
+
+    async def test_runs_are_deleted_whole_and_only_at_their_revisions(
+        self, indexing: IndexesRuns, runs: _Runs, key: str
+    ) -> None:
+        headers = [await runs.write(number) for number in range(3)]
+        await runs.write_again(headers[1], replace(headers[1], status="failed"))
+        logs = [f"{key}/{number}" for number in range(3)]
+        for log in logs:
+            await indexing.append(log, [b"1", b"2"], revision=0)
+        revisions = [(await indexing.read(f"run:{one.run_id}")).revision for one in headers]
+        doomed = [
+            Doomed(key=f"run:{one.run_id}", revision=revision - (number == 1), others=[log, f"{log}/gone"])
+            for number, (one, revision, log) in enumerate(zip(headers, revisions, logs, strict=True))
+        ]
+        assert list(await indexing.delete_runs(doomed)) == [True, False, True]
+        assert [(await indexing.read(log)).revision for log in logs] == [0, 2, 0]
+        found = (await runs.history.page(RunQuery(tenant=runs.tenant))).items
+        assert [one.run_id for one in found] == [headers[1].run_id]
+        await runs.write(0)
+        assert (await indexing.read(doomed[0].key)).revision > doomed[0].revision
+
+
+class _Runs:
+    """Writes headers of runs, all of one tenant."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store, self.history = store, RunHistory(store)
+        self.tenant = f"suite-{uuid.uuid4().hex}"
+        self._ids: set[str] = set()
+
+    def header(self, number: int, *, hours: int = 0, took: int = 1, **fields: Any) -> RunHeader:
+        """Return the header of a run that began some hours after the first, and took some hours."""
+        began = _RUNS_BEGAN + timedelta(hours=hours)
+        known = {"pipeline": "letters", "status": "finished", "spent": Spent()}
+        run_id = f"{self.tenant}-{number}"
+        self._ids.add(run_id)
+        return RunHeader(
+            run_id=run_id,
+            epoch=new_epoch(),
+            started_at=began,
+            updated_at=began + timedelta(hours=took),
+            tenant=self.tenant,
+            **{**known, **fields},
+        )
+
+    async def write(self, number: int, **fields: Any) -> RunHeader:
+        """Write the header of a new run."""
+        header = self.header(number, **fields)
+        await add_to_index(self._store, header)
+        await self._store.compare_and_set(f"run:{header.run_id}", encode_header(header), revision=0)
+        return header
+
+    async def write_again(self, before: RunHeader, header: RunHeader) -> None:
+        """Change a header."""
+        await change_header(self._store, await read_header(self._store, before.run_id), header)
+
+    async def delete_all(self) -> None:
+        """Delete all runs of the tenant."""
+        for run_id in self._ids:
+            with suppress(RunNotFound):
+                await self.history.delete(run_id)

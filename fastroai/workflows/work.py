@@ -110,14 +110,14 @@ class WorkflowWork:
     # --- visits ---
 
     def perform(
-        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, begun: BegunUnit, used: RetriesUsed
     ) -> Coroutine[Any, Any, object]:
         """Run one attempt at a step, and check its result."""
         step_id = started.step_id
         return run_step(
             _Visit(self, started),
-            scope=scope,
-            data=StepData(self._data, Copies(self.machine.inputs(step_id), scope), Outputs({step_id: ()})),
+            scoped=begun,
+            data=StepData(self._data, Copies(self.machine.inputs(step_id), begun), Outputs({step_id: ()})),
             deps=self._deps,
             config=self.configs[step_id],
             used=used,

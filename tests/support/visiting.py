@@ -89,7 +89,7 @@ class Branch:
         around = self.scope or Scope("graph", "graph", parent=None)
         async with Scope("step", node, parent=around, limits=settings.limits) as scope:
             try:
-                output = await run_step(one, scope=scope, data=data, deps=None, config=settings)
+                output = await run_step(one, scoped=scope, data=data, deps=None, config=settings)
             except Exception as error:
                 failure = error
         wrote = {} if failure is not None else {node: output} if writes is None else writes(output)

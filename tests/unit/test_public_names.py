@@ -68,9 +68,20 @@ def test_a_name_that_is_not_there_says_so() -> None:
 def test_the_error_for_a_name_of_another_package_says_where_it_is(package: str, name: str, home: str) -> None:
     with pytest.raises(ImportError, match=f"^{package} has no {name}; use {home}.{name}$"):
         exec(f"from {package} import {name}", {})
-    with pytest.raises(ImportError, match=f"use {home}.{name}$"):
-        getattr(importlib.import_module(package), name)
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"^{package} has no {name}; use {home}.{name}$"):
+        getattr(module, name)
+    assert not hasattr(module, name)
     exec(f"from {home} import {name}", {})
+
+
+def test_the_error_for_a_name_of_another_library_says_what_to_write() -> None:
+    with pytest.raises(ImportError, match=r"^fastroai has no Agent; use FastroAgent\(model\)"):
+        exec("from fastroai import Agent", {})
+    with pytest.raises(AttributeError, match=r"^fastroai has no Agent; use FastroAgent\(model\)"):
+        fastroai.Agent  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(fastroai, "Agent")
+    assert getattr(fastroai, "StateGraph", None) is None
 
 
 def test_names_that_tools_look_for_load_no_package() -> None:
@@ -97,7 +108,7 @@ def test_importing_the_package_imports_no_agent() -> None:
 
 WITHOUT_AGENTS = """
 import asyncio, sys
-from fastroai import Budget, Pipeline, PipelineConfig, StepContext, step
+from fastroai import Budget, Graph, Pipeline, PipelineConfig, StepContext, step
 
 @step
 async def one(ctx: StepContext) -> int:
@@ -106,6 +117,7 @@ async def one(ctx: StepContext) -> int:
 async def run() -> None:
     config = PipelineConfig(store=sys.argv[1], budget=Budget(usd=1))
     print((await Pipeline("p", {"one": one}, config=config).execute(run_id="r")).output)
+    print((await Graph("g", nodes={"one": one}, config=config).execute(run_id="g")).output)
 
 asyncio.run(run())
 heavy = {"pydantic_ai", "genai_prices", "opentelemetry", "httpx", "logfire"}
@@ -113,11 +125,35 @@ print(sorted(heavy.intersection(sys.modules)))
 """
 
 
-def test_a_pipeline_without_agents_loads_neither_pydantic_ai_nor_prices(tmp_path: Path) -> None:
+def test_pipelines_and_graphs_without_agents_load_neither_pydantic_ai_nor_prices(tmp_path: Path) -> None:
     no_plugins = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}  # those of others load what they like
     command = [sys.executable, "-c", WITHOUT_AGENTS, str(tmp_path / "runs.db")]
     done = subprocess.run(command, env=no_plugins, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["1", "[]"]
+    assert done.stdout.splitlines() == ["1", "1", "[]"]
+
+
+PLAIN_TYPES = """
+import asyncio, sys
+from fastroai import Edge, Graph, Pipeline, StepContext, step
+
+@step
+async def one(ctx: StepContext) -> int:
+    return 1
+
+@step
+async def text(ctx: StepContext) -> str:
+    return "a"
+
+pipeline = Pipeline("p", {"one": one, "text": text}, dependencies={"text": ["one"]})
+graph = Graph("g", nodes={"one": one, "text": text}, edges=[Edge("one", "text")])
+print(asyncio.run(pipeline.execute()).output, asyncio.run(graph.execute()).output)
+print("pydantic.plugin._loader" in sys.modules)
+"""
+
+
+def test_without_a_store_plain_types_build_no_schemas_which_would_load_the_plugins_of_pydantic() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN_TYPES], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["a a", "False"]
 
 
 @pytest.mark.parametrize(("name", "here"), RENAMED.items())

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastroai.forks import in_forked_process
@@ -23,6 +24,18 @@ PastT = TypeVar("PastT")
 UsualT = TypeVar("UsualT")
 
 
+_lock = threading.Lock()
+"""One lock for all agents, which hold it for some microseconds: an agent that is idle should be small."""
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+in_forked_process(_after_fork)
+
+
 class Past(Generic[PastT, UsualT]):
     """The last calls or requests of one agent, by model. Safe to use from several threads."""
 
@@ -31,15 +44,10 @@ class Past(Generic[PastT, UsualT]):
         self._tell = tell
         self._past: dict[str, deque[PastT]] = {}
         self._usual: dict[str, UsualT] = {}
-        self._start()
-        in_forked_process(self._start)
-
-    def _start(self) -> None:
-        self._lock = threading.Lock()
 
     def add(self, model: str, one: PastT) -> None:
         """Remember a call or a request."""
-        with self._lock:
+        with _lock:
             if model not in self._past and len(self._past) >= MODELS_REMEMBERED:
                 oldest = next(iter(self._past))
                 del self._past[oldest]
@@ -49,7 +57,7 @@ class Past(Generic[PastT, UsualT]):
 
     def usual(self, model: str) -> UsualT | None:
         """Return the usual call or request to a model; `None` if there was none."""
-        with self._lock:
+        with _lock:
             if model not in self._usual and model in self._past:
                 self._usual[model] = self._tell(self._past[model])
             return self._usual.get(model)
@@ -147,12 +155,12 @@ class UsualRequest:
     def of(cls, requests: Collection[PastRequest]) -> UsualRequest:
         """Return the figures of some past requests."""
         count = len(requests)
-        output = sum(request.output_tokens for request in requests)
-        longest = max(request.output_tokens for request in requests)
-        bound_usd = exact_sum(request.bound_usd for request in requests)
-        bound_tokens = sum(request.bound_tokens for request in requests)
-        tokens = sum(request.tokens for request in requests)
-        cost_usd = exact_sum(request.cost_usd for request in requests)
+        output = sum(map(attrgetter("output_tokens"), requests))
+        longest = max(map(attrgetter("output_tokens"), requests))
+        bound_usd = exact_sum(map(attrgetter("bound_usd"), requests))
+        bound_tokens = sum(map(attrgetter("bound_tokens"), requests))
+        tokens = sum(map(attrgetter("tokens"), requests))
+        cost_usd = exact_sum(map(attrgetter("cost_usd"), requests))
         return cls(
             # Of n + 1 answers, the last is the longest with a chance of 1 in n + 1.
             longest_answer=-(-longest * (count + 1) // count),

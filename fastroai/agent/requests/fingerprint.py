@@ -26,7 +26,12 @@ def fingerprint(
     asked: list[object] = [
         list(map(_without_volatile, sent)),
         settings or {},
-        {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
+        {
+            # A set is sorted, since its order differs between processes.
+            name: sorted(value) if isinstance(value, set | frozenset) else value
+            for name, value in vars(parameters).items()
+            if not name.startswith("_")
+        },
         *([asked_for] if asked_for else []),
     ]
     text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
@@ -37,11 +42,6 @@ def _without_volatile(message: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in message.items() if key not in _VOLATILE}
     parts = [{key: value for key, value in part.items() if key not in _VOLATILE} for part in message["parts"]]
     return {**kept, "parts": parts}
-
-
-def _in_order(value: object) -> object:
-    """Return a set as a sorted list, since its order differs between processes; any other value as it is."""
-    return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def _name_of_type(value: object) -> str:

@@ -32,15 +32,8 @@ from fastroai.agent.quotes.learned import PastRequest, UsualRequest
 from fastroai.agent.requests.meter import Meter
 from fastroai.agent.requests.wire import is_in_sight
 from fastroai.records import EXACT, RequestRecord
-from fastroai.usage import (
-    ModelFallback,
-    RequestBound,
-    base_url_of,
-    prepare_bound,
-    request_bound,
-)
-from fastroai.usage.bounding.bounds import input_besides, most_by_count, note_input, parts_of_input
-from fastroai.usage.bounding.input_bounds import unknown_input
+from fastroai.usage import ModelFallback, RequestBound, request_bound
+from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.bounding.input_parts import InputPart
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT, OTHER
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
@@ -124,9 +117,7 @@ class Terms:
 
         They are these terms if the body has no more input than they count.
         """
-        unseen = input_besides(
-            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, body
-        )
+        unseen = self.asked.input_besides(body)
         if unseen.tokens <= self.besides:
             return self
         return replace(self, besides=unseen.tokens, besides_in=unseen.places, known_bound=None)
@@ -147,21 +138,22 @@ class Terms:
         return True
 
     @cached_property
+    def asked(self) -> AskedRequest:
+        """The request as its bounds see it."""
+        return AskedRequest(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
+        )
+
+    @cached_property
     def priced(self) -> bool:
         """Whether a price is known."""
-        return self.meter.calculator.has_price(self.model, self.provider, base_url_of(self.wrapped))
+        return self.meter.calculator.has_price(self.model, self.provider, self.asked.host.url)
 
     @cached_property
     def bound(self) -> RequestBound:
         """The most that the request can use and cost."""
-        return self.known_bound or request_bound(
-            self.meter.calculator,
-            self.wrapped,
-            self.messages,
-            self.settings,
-            self.parameters,
-            besides=max(self.besides, self._out_of_sight),
-            most_counted=self.most_counted,
+        return self.known_bound or self.asked.bound(
+            besides=max(self.besides, self._out_of_sight), most_counted=self.most_counted
         )
 
     @property
@@ -181,23 +173,20 @@ class Terms:
     @property
     def input_parts(self) -> Sequence[InputPart]:
         """What the input consists of: what is asked, largest first, and what is added."""
-        asked = parts_of_input(
-            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
-        )
         added = InputPart(kind="added", tokens=self.besides, added_by="SDK", places=self.besides_in)
         if self._out_of_sight > self.besides:
             added = InputPart(kind="added", tokens=self._out_of_sight, added_by="unseen client")
-        return *asked, added
+        return *self.asked.input_parts, added
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """The names of everything in the request that the account does not understand."""
-        return () if self.is_local else unknown_input(self.messages, self.parameters)
+        return () if self.is_local else self.asked.unknown
 
     async def prepare_bound(self) -> None:
         """Do beforehand, in a thread, the work that would block the event loop in `bound`."""
-        await load_tokenizer(self.meter.calculator.host(self.wrapped))
-        await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
+        await load_tokenizer(self.asked.host)
+        await self.asked.prepare()
 
     @property
     def conditions(self) -> Mapping[str, str]:
@@ -239,7 +228,7 @@ class Terms:
 
         It asks only where that is free, and once. A count that fails, or takes too long, changes nothing.
         """
-        endpoint = self.meter.calculator.host(self.wrapped).count_endpoint
+        endpoint = self.asked.host.count_endpoint
         if endpoint is None or self.was_asked_to_count or self.parameters.native_tools:
             return self
         self.was_asked_to_count = True
@@ -253,7 +242,7 @@ class Terms:
         if not isinstance(counted.input_tokens, int) or counted.input_tokens <= 0:
             logger.info("%s:%s counted the input of a request: %r", self.provider, self.model, counted)
             return self
-        most = most_by_count(self.meter.calculator, self.wrapped, counted.input_tokens, self.input_parts)
+        most = self.asked.most_by_count(counted.input_tokens, self.input_parts)
         now = self.bound.input_tokens
         if most is None or (now is not None and now <= most):
             return self
@@ -381,18 +370,15 @@ class Terms:
             output_tokens=self._usual_answer,
             web_searches=self._usual_searches,
         )
-        url = base_url_of(self.wrapped)
-        calculator = self.meter.calculator
-        return calculator.cost_of_usage(
-            usage, model=self.model, provider=self.provider, provider_url=url
+        return self.meter.calculator.cost_of_usage(
+            usage, model=self.model, provider=self.provider, provider_url=self.asked.host.url
         ).cost_usd
 
     @cached_property
     def _usual_input(self) -> int:
         if self.most_counted is not None:
             return self.most_counted
-        host = self.meter.calculator.host(self.wrapped)
-        likely = input_tokens(host, self.messages, self.parameters).likely
+        likely = input_tokens(self.asked.host, self.messages, self.parameters).likely
         return likely + self._usual_searches * TOKENS_OF_SEARCH.tokens
 
     @property
@@ -408,14 +394,7 @@ class Terms:
     def learn(self, record: RequestRecord) -> None:
         """Remember the usage of the request, from which later requests are expected."""
         tokens, bound = record.tokens, self.bound
-        note_input(
-            self.meter.calculator,
-            self.wrapped,
-            self.messages,
-            self.settings,
-            self.parameters,
-            tokens.input_tokens,
-        )
+        self.asked.note_input(tokens.input_tokens)
         if record.cost_usd is None:
             return
         bound_tokens, bound_usd = self._usual_input + self._usual_answer, self._usual_usd

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.markers import TOLD_AT_ONCE, Done
-from fastroai.graphs.conversation.talk import Talk
-from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.runs.running.machine import Unit
+
+if TYPE_CHECKING:
+    from fastroai.graphs.conversation.talk import Talk
+    from fastroai.graphs.conversation.thread import Phase, Thread
+
+# `talk` and `thread` are imported when an agent is called: they load PydanticAI, which takes a second.
 
 MOST_UNTOLD: Final = 500
 """Maximum number of visits of a branch that are kept with their values until the thread is needed."""
@@ -27,9 +31,12 @@ _Untold: TypeAlias = "_Visit | list[tuple[str, _Line]]"
 class _Line:
     """The thread of a branch, and the visits to add to it when it is needed: most runs never need it."""
 
-    thread: Thread | None
-    """The thread so far; `None` for the thread that the line around had at the fork."""
+    thread: Thread | None = None
+    """The thread so far; `None` if nobody has needed it."""
     around: _Line | None = None
+    """The line that had the thread at the fork; `None` for the line of the whole run."""
+    conversation: GraphConversation | None = None
+    """The conversation that begins with the run; `None` after a fork."""
     untold: list[_Untold] = field(default_factory=list)
     failed: tuple[_Visit, Phase | None] | None = None
     """The last visit, if it failed, and its messages. It is over when the line goes on after it; until then
@@ -50,9 +57,13 @@ class _Line:
         """Return the whole thread. `around` is the thread at the fork, if the line around has gone on."""
         self.go_on()
         thread = self.thread
-        if thread is None:
-            assert self.around is not None
+        if thread is None and self.around is not None:
             thread = (self.around.now() if around is None else around).fork()
+        elif thread is None:
+            from fastroai.graphs.conversation.thread import Thread
+
+            assert self.conversation is not None
+            thread = Thread(self.conversation)
         visits: list[_Visit] = []
         for one in self.untold:
             if isinstance(one, list):
@@ -93,10 +104,12 @@ class Threads:
 
     def __init__(self, conversation: GraphConversation, goal: str | None) -> None:
         self._goal = goal
-        self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
+        self._lines: dict[str, _Line] = {"": _Line(conversation=conversation)}
 
     def talk(self, branch: Branch, focus: str | None) -> Talk:
         """Return the conversation of an attempt at a node."""
+        from fastroai.graphs.conversation.talk import Talk
+
         line = self._lines[branch.identity]
         line.go_on(branch.visit)
         return Talk(line.now(), branch.node, branch.number, focus=focus, goal=self._goal)
@@ -129,7 +142,7 @@ class Threads:
         around = self._lines[fork.branch.identity]
         around.go_on()
         for branch in fork.branches:
-            self._lines[branch.identity] = _Line(None, around)
+            self._lines[branch.identity] = _Line(around=around)
 
     def join(self, fork: Fork) -> None:
         """Go on with the conversation before the fork, with a text for each branch."""
@@ -139,4 +152,6 @@ class Threads:
     @staticmethod
     def phase_from_json(stored: JsonValue) -> Phase:
         """Return the phase of a visit from its stored form. Raises `ValueError` if it is not a phase."""
+        from fastroai.graphs.conversation.thread import Phase
+
         return Phase.from_json(stored)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from fastroai.contracts.annotations import Annotation, outer_class
@@ -25,9 +25,10 @@ def fields_of(output: object) -> Mapping[str, object] | None:
         return None
     if isinstance(output, Mapping):
         return output
-    if isinstance(output, RootModel):
-        return fields_of(output.root)
     if isinstance(output, BaseModel):
+        if output.__pydantic_root_model__:
+            root: object = getattr(output, "root")  # noqa: B009 - only a `RootModel` has it
+            return fields_of(root)
         fields = {name: getattr(output, name) for name in type(output).model_fields}
         return {**fields, **(output.model_extra or {})}
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
@@ -78,7 +79,7 @@ def _fields(annotation: Annotation) -> Iterable[str] | None:
     if is_typeddict(origin):
         return origin.__annotations__
     if issubclass(origin, BaseModel):
-        is_open = issubclass(origin, RootModel) or origin.model_config.get("extra") == "allow"
+        is_open = origin.__pydantic_root_model__ or origin.model_config.get("extra") == "allow"
         return None if is_open else origin.model_fields
     if dataclasses.is_dataclass(origin):
         return [field.name for field in dataclasses.fields(origin)]

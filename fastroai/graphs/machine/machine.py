@@ -487,9 +487,7 @@ class GraphMachine:
             branch.path.append(node)
             self._starts = branch.started = self._starts + 1
             self.visits[node] += 1
-            self._decided.append(
-                facts.StepStarted(node, branch.cause, visit=number, branch=branch.identity, part=self.part)
-            )
+            self._decided.append(facts.StepStarted(node, branch.cause, self.part, number, branch.identity))
 
     # --- from process to process ---
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from fastroai.errors import MissingDependencyError, nearest_hint
 from fastroai.graphs.machine.branches import Branch
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runtime import Scope
+from fastroai.runtime.scope import Scoped
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.copies import Copies
 from fastroai.steps.outputs import Outputs
@@ -20,23 +20,23 @@ class VisitData(StepData):
     """The data that one visit to a node can read. It is made on first access: most nodes read little."""
 
     def __init__(
-        self, run: RunData, plan: GraphPlan, branch: Branch, scope: Scope, visit: NodeVisit | None
+        self, run: RunData, plan: GraphPlan, branch: Branch, step: Scoped, visit: NodeVisit | None
     ) -> None:
         """`visit` is `None` for the decision after a visit."""
         self.run, self.visit, self.reader = run, visit, None
-        self._plan, self._branch, self._scope = plan, branch, scope
+        self._plan, self._branch, self._step = plan, branch, step
 
     @cached_property
     def inputs(self) -> Mapping[str, object]:  # type: ignore[override]  # nobody writes here
         """The values in the memory of the branch that the node may read."""
         branch = self._branch
-        return Copies(branch.memory, self._scope, self._plan.reads.get(branch.node))
+        return Copies(branch.memory, self._step, self._plan.reads.get(branch.node))
 
     @cached_property
     def outputs(self) -> Outputs:  # type: ignore[override]
         """The outputs in the past of the branch."""
         branch = self._branch
-        return NodeOutputs(self._plan.edges.keys(), branch.sources, Copies(branch.outputs, self._scope))
+        return NodeOutputs(self._plan.edges.keys(), branch.sources, Copies(branch.outputs, self._step))
 
 
 class NodeOutputs(Outputs):

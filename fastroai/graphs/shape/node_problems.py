@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final, NewType, get_origin
 
-from pydantic_ai.agent import AbstractAgent
 from typing_extensions import TypeAliasType
 
 from fastroai.contracts.annotations import checker_of
@@ -62,6 +61,8 @@ def _problems_of(node: Node[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _describe(step: object) -> str:
+    from pydantic_ai.agent import AbstractAgent  # slow to load, and needed for an error only
+
     kind = f"a {type(step).__name__}"
     if isinstance(step, type):
         return f"the class {step.__name__}; give an instance: {step.__name__}()"

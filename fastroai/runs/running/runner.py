@@ -23,7 +23,7 @@ from fastroai.runs.running.machine import Cancel, Changed, Decision, Machine, Ou
 from fastroai.runs.running.units import BegunUnit, BegunUnits, Past
 from fastroai.runs.running.work import Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
-from fastroai.runtime.concurrency.isolation import in_context
+from fastroai.runtime.concurrency.isolation import going_on
 from fastroai.runtime.concurrency.tasks import end_tasks
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import (
@@ -48,6 +48,8 @@ from fastroai.store.record.packed import MOST_UNPACKED
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER: Final = NoOpTracer()
+
+_GIVES_OUTPUT: Final = (StepFinished, QuestionAsked)
 
 UNITS_BETWEEN_PAUSES: Final = 200
 """Units after which a worker lets other tasks run, however short the units are."""
@@ -89,7 +91,6 @@ class Runner:
         """The decision of the machine that ended or paused the run."""
         self._ready: deque[StepStarted] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._active: dict[Unit, asyncio.Task[None]] = {}
         self._cancelled: dict[Unit, str] = {}
         """Causes of cancellations, by unit."""
         self._loop = asyncio.get_running_loop()
@@ -204,7 +205,7 @@ class Runner:
             if self._is_over:
                 return  # the run was cancelled from outside: nothing may start any more
             decisions = self._decide(fact, stored)
-            if run is not None and isinstance(fact, StepFinished | QuestionAsked):
+            if run is not None and isinstance(fact, _GIVES_OUTPUT):
                 self._keep_going()
                 await run.journal.kept()
                 if self._is_over:
@@ -223,7 +224,7 @@ class Runner:
 
         Nothing is awaited in between, so facts are noted in the order in which the machine takes them in.
         """
-        if isinstance(fact, StepFinished | QuestionAsked):
+        if isinstance(fact, _GIVES_OUTPUT):
             self._work.settled(fact)
         decisions, run = self._machine.handle(fact), self._log.run
         if run is None:
@@ -277,57 +278,71 @@ class Runner:
         for unit in decision.units:
             self._cancelled.setdefault(unit, decision.cause)
         for unit in decision.units:
-            if (worker := self._active.get(unit)) is not None:
-                scope = self.units.open[unit].scope
+            begun = self.units.open.get(unit)
+            if begun is not None and begun.worker is not None:
+                scope = begun.opened
                 if decision.answers_first and scope is not None and scope.receiving:
-                    scope.when_handed_on = partial(self._cancel_when_it_waits, unit)
+                    scope.when_handed_on = partial(self._cancel_when_it_waits, begun)
                 else:
-                    worker.cancel()
+                    begun.worker.cancel()
 
-    def _cancel_when_it_waits(self, unit: Unit) -> None:
+    def _cancel_when_it_waits(self, begun: BegunUnit) -> None:
         """Cancel a unit that has its answer, at the next point where the unit waits for something."""
-        worker = self._active.get(unit)
+        worker = begun.worker
         if worker is None:
             return
         is_its_own = running_loop() is self._loop and asyncio.current_task() is worker
         if is_its_own:
             worker.cancel()  # takes effect where it next waits
         else:
-            self._loop.call_soon_threadsafe(self._cancel_now, unit)
-
-    def _cancel_now(self, unit: Unit) -> None:
-        if (worker := self._active.get(unit)) is not None:
-            worker.cancel()
+            self._loop.call_soon_threadsafe(_cancel_now, begun)
 
     # --- units ---
 
-    def _open(self, started: StepStarted) -> tuple[BegunUnit, Scope]:
-        """Begin a unit, with a scope of its own."""
-        config = self._work.configs[started.step_id]
-        scope = Scope(
-            "step",
-            started.step_id,
-            parent=self.scope if self._scope_around is None else self._scope_around(started.step_id),
-            limits=config.limits,
-            deps=self._deps,
-            tracer=self._tracer if config.trace else _NO_TRACER,
-            ordinal=started.visit,
-        )
-        if self._log.run is not None:
-            restore_spending(scope)
-        begun = BegunUnit(scope, (perf_counter() - self._origin) * 1000)
-        units = self.units
-        units.open[started.step_id, started.visit] = begun
+    def _begin(self, started: StepStarted) -> BegunUnit:
+        """Begin a unit, which has no scope yet."""
+        step_id, visit, units = started.step_id, started.visit, self.units
+        around = self.scope if self._scope_around is None else self._scope_around(step_id)
+        begun = BegunUnit(step_id, visit, around, (perf_counter() - self._origin) * 1000)
+        units.open[step_id, visit] = begun
         if len(units.open) > units.pack_above:
             units.pack()
-        return begun, scope
+        return begun
+
+    def _open_if_needed(self, begun: BegunUnit) -> None:
+        """Open the scope of a unit if something is to be counted or shown there from the beginning."""
+        around, config, run = begun.around, self._work.configs[begun.name], self._log.run
+        assert around is not None
+        bounds, tracer = around.bounds, self._tracer if config.trace else _NO_TRACER
+        if (
+            run is not None
+            or tracer is not None
+            or around.tracer is not None
+            or config.limits is not None
+            or bounds.account is not None
+            or bounds.ceilings
+        ):
+            begun.opened = Scope(
+                "step",
+                begun.name,
+                parent=around,
+                limits=config.limits,
+                deps=self._deps,
+                tracer=tracer,
+                ordinal=begun.visit,
+            )
+            if run is not None:
+                restore_spending(begun.opened)
 
     def reopen(self, past: Past) -> None:
         """Add a unit that was over in an earlier process, with the usage that it had there."""
-        (begun, scope), run = self._open(past.started), self._log.run
-        scope.close()
+        begun, place, run = self._begin(past.started), past.started.place, self._log.run
         begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
+            if run.recorded.charges(place):
+                restore_spending(begun.scope)
+            else:
+                run.recorded.come_again(("call", place))
             finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
             begun.started_ms = max(0.0, finished_ms - past.duration_ms)
             begun.duration_ms = finished_ms - begun.started_ms
@@ -335,45 +350,55 @@ class Runner:
     async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> tuple[Outcome, Fact | None]:
         """Run a unit. Return its outcome, and the form of the outcome for a store if that differs."""
         unit, run = (started.step_id, started.visit), self._log.run
-        if (cause := self._cancelled.get(unit)) is not None:
+        if self._cancelled and (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
             self._work.cut_short(started, fact)
             return fact, None
-        begun, scope = self._open(started)
-        context = copy_context()
-        context.run(make_current, scope)
+        begun = self._begin(started)
+        self._open_if_needed(begun)
+        run_inside = copy_context().run
+        run_inside(make_current, begun)
         used = NO_RETRIES_USED if run is None else run.recorded.used(("step", started.place))
-        self._active[unit] = worker
+        begun.worker = worker
         try:
-            performed = self._work.perform(started, scope, used)
-            output = await in_context(performed, context, self._keep_going)
-            if scope.open_inside:
+            performed = self._work.perform(started, begun, used)
+            try:
+                waits_for = run_inside(performed.send, None)
+            except StopIteration as end:
+                output = end.value
+            else:
+                self._keep_going()
+                output = await going_on(performed, run_inside, waits_for)
+            if (scope := begun.opened) is not None and scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
-            self._end(begun, scope)
+            self._end(begun)
             finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
             if run is not None:
                 run.journal.check(finished if stored is None else stored)
         except BaseException as error:
-            del self._active[unit]
+            begun.worker = None
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            outcome = await self._raised(started, begun, scope, error)
+            outcome = await self._raised(started, begun, error)
             if run is None or not isinstance(outcome, StepFailed):
                 return outcome, None
             return outcome, self._work.stored(outcome)
-        del self._active[unit]
-        if unit in self._cancelled:
+        begun.worker = None
+        if self._cancelled and unit in self._cancelled:
             await self._uncancel(worker, False)
-        scope.close()
-        if not scope.has_spent and scope.span is None:
-            begun.scope = None
+        if (scope := begun.opened) is not None:
+            scope.close()
+            if not scope.has_spent and scope.span is None:
+                begun.opened = None
         return finished, stored
 
-    def _end(self, begun: BegunUnit, scope: Scope) -> None:
+    def _end(self, begun: BegunUnit) -> None:
         begun.duration_ms = (perf_counter() - self._origin) * 1000 - begun.started_ms
-        begun.attempt, begun.degraded, begun.is_over = scope.attempt, scope.degraded, True
+        begun.is_over = True
+        if (scope := begun.opened) is not None:
+            begun.attempt, begun.degraded = scope.attempt, scope.degraded
 
     async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
         """Undo the cancellation of a worker, which was meant for the unit that has ended."""
@@ -386,15 +411,13 @@ class Runner:
         if worker.cancelling():
             worker.uncancel()
 
-    async def _raised(
-        self, started: StepStarted, begun: BegunUnit, scope: Scope, error: BaseException
-    ) -> Outcome:
+    async def _raised(self, started: StepStarted, begun: BegunUnit, error: BaseException) -> Outcome:
         """Return the outcome of a unit that raised an exception; raise the exception if it ends the run."""
-        unit = started.step_id, started.visit
+        unit, scope = (started.step_id, started.visit), begun.scope
         if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
-        self._end(begun, scope)
+        self._end(begun)
         if is_halt(error):
             scope.close()
             halted = self._as_halted(started, begun)
@@ -454,3 +477,8 @@ class Runner:
         if not budgets:
             return None
         return "outer" if any(self.scope.is_within(one.scope_path) for one in budgets) else "own"
+
+
+def _cancel_now(begun: BegunUnit) -> None:
+    if begun.worker is not None:
+        begun.worker.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,21 +17,45 @@ from fastroai.steps import StepUsage
 
 @dataclass(slots=True)
 class BegunUnit:
-    """A step, or a visit to a node, that was started, in this process or an earlier one."""
+    """A step, or a visit to a node, that was started, in this process or an earlier one.
 
-    scope: Scope | None
-    """The scope of the unit; `None` once the unit has ended without spending, as most of a large run do."""
+    Its scope opens when somebody asks for it, in any thread. One that spends nothing needs no scope.
+    """
+
+    name: str
+    """The id of the step."""
+    visit: int
+    around: Scope | None
+    """The scope in which that of the unit opens; `None` for a packed unit, which has none."""
     started_ms: float
     """Milliseconds from the start of the run to the start of the unit."""
     duration_ms: float = 0.0
     """Wall time in milliseconds, retries included; 0 while the unit goes on."""
     attempt: int = 1
-    """Number of the last attempt, once the unit has ended."""
+    """Number of the present attempt, or of the last one."""
     degraded: bool = False
     """Whether something inside failed and the unit went on; known once the unit has ended."""
     is_over: bool = False
     error: BaseException | None = None
     """The exception with which the unit ended, if one did."""
+    opened: Scope | None = None
+    """The scope, if it is open. Most units of a large run end without one."""
+    worker: asyncio.Task[None] | None = None
+    """The task that runs the unit, while it does."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the unit, which opens now if it is not open; after the end, it is closed."""
+        if self.opened is not None:
+            return self.opened
+        around = self.around
+        assert around is not None
+        with around.tree.locked():
+            if self.opened is None:
+                scope = Scope("step", self.name, parent=around, ordinal=self.visit)
+                scope.attempt, scope.closed = self.attempt, self.is_over
+                self.opened = scope
+            return self.opened
 
     @property
     def finished_ms(self) -> float:
@@ -40,19 +65,19 @@ class BegunUnit:
     @property
     def usage(self) -> StepUsage:
         """The usage of the unit so far."""
-        if self.scope is None:
+        if self.opened is None:
             return StepUsage(processing_time_ms=self.duration_ms)
-        return StepUsage.of_scope(self.scope, self.duration_ms)
+        return StepUsage.of_scope(self.opened, self.duration_ms)
 
     def spent(self) -> Usage:
         """Return a snapshot of the usage so far."""
-        return Usage() if self.scope is None else self.scope.spent()
+        return Usage() if self.opened is None else self.opened.spent()
 
     @property
     def is_plain(self) -> bool:
         """Whether the unit is over, and only its times are worth keeping."""
         is_clean = self.error is None and not self.degraded and self.attempt == 1
-        return self.is_over and is_clean and self.scope is None
+        return self.is_over and is_clean and self.opened is None
 
 
 PACKED_AFTER: Final = 1_000
@@ -94,7 +119,8 @@ class BegunUnits:
     def _unpacked(self) -> Iterator[tuple[Unit, BegunUnit]]:
         names, times = [*self._steps], iter(self._times)
         for step, visit in zip(*self._packed, strict=True):
-            yield (names[step], visit), BegunUnit(None, next(times), next(times), is_over=True)
+            name = names[step]
+            yield (name, visit), BegunUnit(name, visit, None, next(times), next(times), is_over=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fastroai.runs.running.machine import Changed
 from fastroai.runs.running.units import BegunUnit
-from fastroai.runtime import RetriesUsed, Scope
+from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     QuestionAsked,
     StepCancelled,
@@ -31,8 +31,10 @@ class Work(Protocol):
         """The settings of units, by step id."""
         ...
 
-    def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
-        """Run a unit and return its output. `scope` is the current scope inside."""
+    def perform(
+        self, started: StepStarted, begun: BegunUnit, used: RetriesUsed
+    ) -> Coroutine[Any, Any, object]:
+        """Run a unit and return its output. The scope of the unit is the current one inside."""
         ...
 
     def finished(

@@ -229,14 +229,28 @@ class InLine(Generic[TermsT]):
 
 
 async def let_others_come(arrivals: Callable[[], int]) -> None:
-    """Wait until no request has come for a few turns of the event loop, since tasks begin one by one."""
+    """Wait until no request has come for a few turns of the event loop, since tasks begin one by one.
+
+    A callback counts the turns: to resume the task in each of them would run through all that awaits it.
+    """
+    loop = asyncio.get_running_loop()
+    all_are_here = loop.create_future()
+    turns, before = 0, arrivals()
     quiet = -1  # all requests count from the turn after the last one came, and so ask in order
-    for _ in range(MOST_TURNS):
-        before = arrivals()
-        await asyncio.sleep(0)
-        quiet = quiet + 1 if arrivals() == before else 0
-        if quiet == QUIET_TURNS:
+
+    def turn() -> None:
+        nonlocal turns, before, quiet
+        now = arrivals()
+        turns, quiet, before = turns + 1, quiet + 1 if now == before else 0, now
+        if all_are_here.done():  # the request has been cancelled
             return
+        if quiet == QUIET_TURNS or turns == MOST_TURNS:
+            all_are_here.set_result(None)
+        else:
+            loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    await all_are_here
 
 
 def open_accounts(scope: Scope) -> tuple[Account, ...]:

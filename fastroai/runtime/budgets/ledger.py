@@ -73,6 +73,7 @@ class Account:
         "budget",
         "closed",
         "contenders",
+        "goes_by_expectations",
         "ledger",
         "parent",
         "path",
@@ -91,6 +92,8 @@ class Account:
         """Open an account under `parent`. The scope that it belongs to counts its spending in `usage`."""
         self.budget, self.usage, self.parent, self.path = budget, usage, parent, path
         self.ledger: Ledger = Ledger() if parent is None else parent.ledger
+        self.goes_by_expectations = budget.admission == "expected"
+        """Whether the account reserves the expected use of requests instead of the most they can use."""
         self.reserved_usd = NOTHING
         self.reserved_tokens = 0
         self.reserved_requests = 0
@@ -141,11 +144,6 @@ class Account:
     def limits_only_money(self) -> bool:
         """Whether the budget limits neither tokens nor requests."""
         return self.budget.tokens is None and self.budget.requests is None
-
-    @property
-    def goes_by_expectations(self) -> bool:
-        """Whether the account reserves the expected use of requests instead of the most they can use."""
-        return self.budget.admission == "expected"
 
     def reserved_for(self, amounts: Amounts) -> Amounts:
         """Return the amounts to set aside in this account for a request with these amounts."""

@@ -10,22 +10,25 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def _nothing() -> None: ...
+async def in_context(coroutine: Coroutine[Any, Any, T], context: Context) -> T:
+    """Await a coroutine, whose context variables stay in `context`, as if it had a task of its own.
+
+    A task costs as much as a step that does nothing; this costs a fraction.
+    """
+    try:
+        waits_for = context.run(coroutine.send, None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return await going_on(coroutine, context.run, waits_for)
 
 
 @awaitable
-def in_context(
-    coroutine: Coroutine[Any, Any, T], context: Context, on_wait: Callable[[], None] = _nothing
+def going_on(
+    coroutine: Coroutine[Any, Any, T], run: Callable[..., Any], waits_for: object
 ) -> Generator[Any, Any, T]:
-    """Await a coroutine, whose context variables stay in `context`, as if it had a task of its own.
-
-    A task costs as much as a step that does nothing; this costs a fraction. `on_wait` is called when the
-    coroutine waits for something for the first time, before anything else can run.
-    """
-    run = context.run
+    """Await the rest of a coroutine that has begun, and waits for something. `run` is that of its context."""
     try:
-        waits_for = run(coroutine.send, None)
-        on_wait()
         while True:
             try:
                 sent = yield waits_for

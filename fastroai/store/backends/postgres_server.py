@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _SCRIPT: Final = "run_postgres.sql"
-_LAST_MADE: Final = "run_delete_v2"
+_LAST_MADE: Final = "run_index_anew_v1"
 """The function that the script makes last."""
 _LONGEST_NAME: Final = 63
 _CREATION: Final = 0x666173747261

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError, RunCorrupt
@@ -16,9 +17,26 @@ from fastroai.store.backends.kept_at import KeptAt
 from fastroai.store.backends.payload_stores import PayloadStore
 from fastroai.store.hints import UNHEARD, HintsChanges
 from fastroai.store.reading.reads_runs import ReadsRuns
+from fastroai.store.reading.run_index import (
+    Begun,
+    Dimension,
+    Doomed,
+    FoundRuns,
+    IndexesRuns,
+    SpendingFound,
+    indexes_runs,
+)
+from fastroai.store.reading.run_queries import Place, RunQuery
 from fastroai.store.record.checksums import REFERENCE
 from fastroai.store.record.headers import keys_with, run_of
-from fastroai.store.run_store import DeletesAtRevision, RunStore, RunStoreLike, StoredKey, StoredValues
+from fastroai.store.run_store import (
+    DeletesAtRevision,
+    LeavesOrphans,
+    RunStore,
+    RunStoreLike,
+    StoredKey,
+    StoredValues,
+)
 
 LARGE: Final = 256 * 2**10
 """Bytes above which a value is kept elsewhere."""
@@ -106,6 +124,48 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
             await cast("DeletesAtRevision", self.store).delete(key, revision=revision)
         await self._payloads.delete(_group_of(key))
 
+    # --- finding runs, if the store within does ---
+
+    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
+        """See `IndexesRuns`."""
+        return await self._index.find_runs(query, after=after, limit=limit)
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """See `IndexesRuns`."""
+        return await self._index.count_runs(query)
+
+    async def sum_spending(
+        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
+    ) -> SpendingFound:
+        """See `IndexesRuns`."""
+        return await self._index.sum_spending(since, until, by)
+
+    async def begin_run(self, begun: Begun) -> None:
+        """See `IndexesRuns`. Payloads are kept before the values that refer to them."""
+        key, log = begun.key, begun.log_key
+        entries = await asyncio.gather(*(self._kept(log, entry, self._above) for entry in begun.entries))
+        value = await self._kept(key, begun.value, None)
+        await self._index.begin_run(replace(begun, value=value, entries=entries))
+
+    async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
+        """See `IndexesRuns`. An interrupted delete can leave payloads: see `forget_orphans`."""
+        are_gone = await self._index.delete_runs(doomed)
+        for one in compress(doomed, are_gone):
+            for key in (one.key, *one.others):
+                await self._payloads.delete(_group_of(key))
+        return are_gone
+
+    async def index_anew(self) -> None:
+        """See `IndexesRuns`."""
+        await self._index.index_anew()
+
+    @property
+    def _index(self) -> IndexesRuns:
+        own = indexes_runs(self.store)
+        if own is None:
+            raise ConfigurationError("store", self.store, "a store that finds runs by itself")
+        return own
+
     # --- operations that only some stores have ---
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
@@ -130,6 +190,8 @@ class OffloadingRunStore(ReadsRuns, KeptAt):
                 old.discard(_group_of(found.key))
         for group in old:
             await self._payloads.delete(group)
+        if isinstance(self.store, LeavesOrphans):
+            await self.store.forget_orphans()
 
     # --- values ---
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC
+import json
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import RevisionConflict
@@ -18,8 +19,27 @@ from fastroai.store.backends.run_arguments import (
     check_values,
     key_bytes,
 )
+from fastroai.store.backends.sql_index import (
+    BEGINS_WITHIN,
+    HEADER_COLUMNS,
+    HEADERS,
+    SPENT_COLUMNS,
+    STALE_AT_ONCE,
+    Dialect,
+    IndexedHeader,
+    count,
+    find,
+    index_of,
+    keys_of_orphan,
+    spending_sum,
+    sums,
+    unread,
+    unreadable,
+)
 from fastroai.store.hints import Listener
 from fastroai.store.reading.reads_runs import ReadsRuns
+from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
+from fastroai.store.reading.run_queries import Place, RunQuery
 from fastroai.store.run_store import LARGEST_VALUE, StoredKey, StoredValues
 
 if TYPE_CHECKING:
@@ -43,6 +63,34 @@ _LIST: Final = """
     LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
     WHERE run_key.key >= %s AND run_key.key < %s ORDER BY run_key.key LIMIT %s
 """
+_STALE: Final = """
+    SELECT run_key.id, run_key.revision, run_key.key, run_id IS NOT NULL, coalesce(run_value.value, '')
+    FROM {schema}.run_header JOIN {schema}.run_key ON run_key.id = run_header.key_id
+    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
+    WHERE run_header.stale = 1 LIMIT %s
+"""
+_FOUND: Final = """
+    SELECT found.run_id, found.place, coalesce(run_value.value, ''), run_key.revision, clock_timestamp()
+    FROM ({found}) AS found JOIN {schema}.run_key ON run_key.id = found.id
+    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
+    ORDER BY found.place {way}, found.run_id
+"""
+_ORPHANS: Final = """
+    SELECT one.key, (SELECT value FROM {schema}.run_value WHERE key_id = one.id ORDER BY position LIMIT 1)
+    FROM {schema}.run_key AS one WHERE one.key >= 'log:' AND one.key < 'log;' AND NOT EXISTS (
+        SELECT FROM {schema}.run_key
+        WHERE key = 'run:'::bytea || substring(one.key FROM 5 FOR greatest(length(one.key) - 37, 0))
+    )
+"""
+_CATCH_UP: Final = """
+    SELECT {schema}.run_catch_up_v1(number, revision, header, spent)
+    FROM unnest(%s::bigint[], %s::bigint[], %s::json[], %s::json[]) AS one (number, revision, header, spent)
+"""
+_REPLACE_HEADER: Final = "SELECT {schema}.run_replace_header_v1(%s, %s, %s, %s::json, %s::json)"
+_BEGIN: Final = "SELECT {schema}.run_begin_v1(%s, %s, %s, %s::json, %s::json, %s, %s::bytea[])"
+_DELETE_RUNS: Final = (
+    "SELECT {schema}.run_delete_runs_v1(%s::bytea[], %s::bigint[], %s::bytea[], %s::bytea[])"
+)
 
 
 class PostgresRunStore(ReadsRuns, KeptAt):
@@ -82,6 +130,12 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         self._address = self._driver.address
         self.connections = Connections(self._driver, _CONNECTIONS)
         """Connections to where the store keeps its keys."""
+        self._dialect = Dialect(
+            "{schema}.run_header",
+            "{schema}.run_spent",
+            contains="position(?::bytea in {}) > 0",
+            is_lost="NOT EXISTS (SELECT FROM {schema}.run_value WHERE run_value.key_id = run_header.key_id)",
+        )
         self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 
     def __repr__(self) -> str:
@@ -107,8 +161,13 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         """See `RunStore`."""
         name = key_bytes(key)
         check_values([value], revision)
-        replace = "SELECT {schema}.run_replace_v1(%s, %s, %s)"
-        self._expect(key, revision, await self._query(replace, name, revision, value))
+        rows = index_of(key, value) if key.startswith(HEADERS) else None
+        if rows is None:
+            replace = "SELECT {schema}.run_replace_v1(%s, %s, %s)"
+            answer = await self._query(replace, name, revision, value)
+        else:
+            answer = await self._query(_REPLACE_HEADER, name, revision, value, *_as_json(rows))
+        self._expect(key, revision, answer)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
@@ -123,6 +182,96 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         answer = await self._query("SELECT {schema}.run_delete_v2(%s, %s::bigint)", key_bytes(key), revision)
         if revision is not None:
             self._expect(key, revision, answer)
+
+    # --- the index of runs ---
+
+    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
+        """See `IndexesRuns`."""
+        found = find(self._dialect, query, after, limit)
+        sql = _FOUND.replace("{found}", found.sql).replace("{way}", "" if query.ascending else "DESC")
+        (rows, now) = await self._ask_index((sql, found.parameters), ("SELECT clock_timestamp()", []))
+        runs = [
+            FoundRun(place=Place(order, run_id.decode()), value=value, revision=revision)
+            for run_id, order, value, revision, _ in rows
+        ]
+        return FoundRuns(runs=runs, now=now[0][0].astimezone(UTC))
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """See `IndexesRuns`."""
+        counted = count(self._dialect, query)
+        (rows,) = await self._ask_index((counted.sql, counted.parameters))
+        return int(rows[0][0])
+
+    async def sum_spending(
+        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
+    ) -> SpendingFound:
+        """See `IndexesRuns`."""
+        statements = (sums(self._dialect, since, until, by), *unread(self._dialect, since, until, by))
+        summed, *others = await self._ask_index(*((one.sql, one.parameters) for one in statements))
+        return SpendingFound(
+            sums=[spending_sum(by, row) for row in summed],
+            unread=[run_id.decode() for rows in others for (run_id,) in rows],
+        )
+
+    async def begin_run(self, begun: Begun) -> None:
+        """See `IndexesRuns`."""
+        header, log = key_bytes(begun.key), key_bytes(begun.log_key)
+        check_values([begun.value], begun.revision)
+        check_values(begun.entries, 0)
+        rows = index_of(begun.key, begun.value)
+        assert rows is not None
+        written = (header, begun.revision, begun.value, *_as_json(rows), log, [*begun.entries])
+        self._expect(begun.key, begun.revision, await self._query(_BEGIN, *written))
+
+    async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
+        """See `IndexesRuns`."""
+        keys = [one.key.encode() for one in doomed]
+        others = [(other.encode(), one.key.encode()) for one in doomed for other in one.others]
+        gone = await self._query(
+            _DELETE_RUNS,
+            keys,
+            [one.revision for one in doomed],
+            [other for other, _ in others],
+            [key for _, key in others],
+        )
+        known = {key for (key,) in gone}
+        return [key in known for key in keys]
+
+    async def index_anew(self) -> None:
+        """See `IndexesRuns`."""
+        await self._query("SELECT {schema}.run_index_anew_v1()")
+
+    async def forget_orphans(self) -> None:
+        """See `LeavesOrphans`. These are logs without a header, and what else there is of their runs."""
+        found = await self._query(_ORPHANS)
+        if found:
+            before = (await self._query("SELECT clock_timestamp()"))[0][0] - BEGINS_WITHIN
+            for key, entry in found:
+                for one in keys_of_orphan(key.decode(), entry, before):
+                    await self.delete(one)
+
+    async def _ask_index(self, *questions: tuple[str, Sequence[Any]]) -> Sequence[Sequence[tuple[Any, ...]]]:
+        """Ask the index several things, as of one moment."""
+        is_behind = self._statement("SELECT FROM {schema}.run_header WHERE stale = 1 LIMIT 1")
+        statements = [(self._statement(sql.replace("?", "%s")), values) for sql, values in questions]
+
+        def operation(connection: Connection[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...]]] | None:
+            with connection.transaction():
+                connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                if connection.execute(is_behind).fetchone() is not None:
+                    return None
+                return [connection.execute(sql, values, binary=True).fetchall() for sql, values in statements]
+
+        while (answers := await self.connections.run(operation)) is None:
+            await self._catch_up()
+        return answers
+
+    async def _catch_up(self) -> None:
+        """Read stale headers into the index."""
+        found = await self._query(_STALE, STALE_AT_ONCE)
+        if found:
+            read = ((number, revision, *_read_again(*others)) for number, revision, *others in found)
+            await self._query(_CATCH_UP, *([*column] for column in zip(*read, strict=True)))
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""
@@ -146,15 +295,40 @@ class PostgresRunStore(ReadsRuns, KeptAt):
         return _Notifications(connection)
 
     async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
-        statement = query.format(schema=f'"{self._driver.schema}"').encode()  # the schema is an identifier
+        statement = self._statement(query)
         return await self.connections.run(
             lambda connection: connection.execute(statement, parameters, binary=True).fetchall()
         )
+
+    def _statement(self, query: str) -> bytes:
+        return query.replace("{schema}", f'"{self._driver.schema}"').encode()  # the schema is an identifier
 
     @staticmethod
     def _expect(key: str, revision: int, answer: Sequence[tuple[Any, ...]]) -> None:
         if (in_the_way := answer[0][0]) is not None:
             raise RevisionConflict(key, revision, in_the_way)
+
+
+def _read_again(name: bytes, is_known: bool, value: bytes) -> tuple[str | None, str | None]:
+    """Return the rows of a stale header as JSON; `None` if it cannot be read, and stays where it was."""
+    key = name.decode()
+    rows = index_of(key, value)
+    if rows is None and not is_known:
+        rows = IndexedHeader(unreadable(key), ())
+    return (None, None) if rows is None else _as_json(rows)
+
+
+def _as_json(rows: IndexedHeader) -> tuple[str, str]:
+    """Return the rows of a run in the index as JSON, by column; texts as PostgreSQL reads bytes."""
+    header, *spent = (
+        {name: _hexadecimal(value) for name, value in zip(columns, row, strict=True)}
+        for columns, row in [(HEADER_COLUMNS, rows.header), *((SPENT_COLUMNS, row) for row in rows.spent)]
+    )
+    return json.dumps(header), json.dumps(spent)
+
+
+def _hexadecimal(value: bytes | int | None) -> str | int | None:
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else value
 
 
 class _Notifications:

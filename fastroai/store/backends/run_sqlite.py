@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from fastroai.errors import ConfigurationError, RevisionConflict
 from fastroai.records import Duration
@@ -20,10 +20,31 @@ from fastroai.store.backends.run_arguments import (
     check_values,
     key_bytes,
 )
+from fastroai.store.backends.sql_index import (
+    BEGINS_WITHIN,
+    HEADER_COLUMNS,
+    HEADERS,
+    SPENT_COLUMNS,
+    STALE_AT_ONCE,
+    Dialect,
+    IndexedHeader,
+    count,
+    find,
+    index_of,
+    keys_of_orphan,
+    spending_sum,
+    sums,
+    unread,
+    unreadable,
+)
 from fastroai.store.backends.sqlite_file import SQLiteFile, file_path
 from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.reading.reads_runs import ReadsRuns
+from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
+from fastroai.store.reading.run_queries import Place, RunQuery
 from fastroai.store.run_store import LARGEST_VALUE, LAST_POSITION, StoredKey, StoredValues
+
+T = TypeVar("T")
 
 # The place of a value is the number of its key, shifted by the bits of a position, plus its position. So the
 # values of a key are side by side, in order, without another index to write.
@@ -37,17 +58,74 @@ _SCHEMA: Final = (
 _MARK: Final = 0
 # The place of the last value of a key, even if that value is lost.
 _LAST_PLACE: Final = (
-    "(SELECT place - (typeof(value) = 'integer') FROM run_value "
-    "WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 ORDER BY place DESC LIMIT 1)"
+    "(SELECT run_value.place - (typeof(value) = 'integer') FROM run_value "
+    "WHERE run_value.place BETWEEN id << 32 AND (id << 32) + 4294967295 "
+    "ORDER BY run_value.place DESC LIMIT 1)"
 )
 # A key has a value from the first write on: without one, it had one at least.
 _KEY: Final = f"SELECT id, coalesce({_LAST_PLACE} & 4294967295, 1) FROM run_key WHERE key = ?"
+_KEYS: Final = f"SELECT id, key, coalesce({_LAST_PLACE} & 4294967295, 1) FROM run_key WHERE key IN"
+_MOST_NAMES: Final = 500
+"""Most names in one statement."""
 _VALUES: Final = "SELECT CAST(value AS BLOB) FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
 _LIST: Final = (
     "SELECT key, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
     f"FROM (SELECT key, {_LAST_PLACE} AS last FROM run_key WHERE key >= ? AND key < ? ORDER BY key LIMIT ?) "
     "LEFT JOIN run_value ON place = last ORDER BY key"
 )
+_DIALECT: Final = Dialect(
+    "run_header",
+    "run_spent",
+    contains="instr({}, ?) > 0",
+    is_lost="NOT EXISTS (SELECT 1 FROM run_value "
+    "WHERE place BETWEEN key_id << 32 AND (key_id << 32) + 4294967295 AND typeof(value) = 'blob')",
+)
+_IS_HEADER: Final = f"substr({{}}.key, 1, {len(HEADERS)}) = X'{HEADERS.encode().hex()}'"
+# A header without its columns is stale: its row is there because the file is from before there was an index,
+# or an earlier version of FastroAI uses it at the same time. It is read into the index before that is used.
+_INDEX: Final = (
+    f"CREATE TABLE IF NOT EXISTS run_header (key_id INTEGER PRIMARY KEY, {', '.join(HEADER_COLUMNS)})",
+    f"CREATE TABLE IF NOT EXISTS run_spent (key_id INTEGER, {', '.join(SPENT_COLUMNS)})",
+    "CREATE INDEX IF NOT EXISTS run_spent_of ON run_spent (key_id)",
+    "CREATE INDEX IF NOT EXISTS run_started ON run_header (started DESC, run_id)",
+    "CREATE INDEX IF NOT EXISTS run_status ON run_header (status, started DESC, run_id)",
+    "CREATE INDEX IF NOT EXISTS run_asks ON run_header (started DESC, run_id) WHERE questions > 0",
+    "CREATE INDEX IF NOT EXISTS run_due ON run_header (pipeline, due) WHERE due IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS run_stale ON run_header (key_id) WHERE stale = 1",
+    "INSERT OR IGNORE INTO run_header (key_id, stale) SELECT id, 1 FROM run_key "
+    f"WHERE key >= X'{HEADERS.encode().hex()}' AND {_IS_HEADER.format('run_key')}",
+    "CREATE TRIGGER IF NOT EXISTS run_header_changed AFTER INSERT ON run_value BEGIN "
+    "UPDATE run_header SET stale = 1 WHERE key_id = NEW.place >> 32; END",
+    "CREATE TRIGGER IF NOT EXISTS run_header_new AFTER INSERT ON run_key "
+    f"WHEN {_IS_HEADER.format('NEW')} BEGIN "
+    "INSERT INTO run_header (key_id, stale) VALUES (NEW.id, 1); END",
+    "CREATE TRIGGER IF NOT EXISTS run_header_gone AFTER DELETE ON run_key "
+    f"WHEN {_IS_HEADER.format('OLD')} BEGIN "
+    "DELETE FROM run_header WHERE key_id = OLD.id; DELETE FROM run_spent WHERE key_id = OLD.id; END",
+)
+_INDEXED: Final = (
+    f"UPDATE run_header SET {', '.join(f'{one} = ?' for one in HEADER_COLUMNS)} WHERE key_id = ?"
+)
+_SPENT: Final = f"INSERT INTO run_spent VALUES (?{', ?' * len(SPENT_COLUMNS)})"
+_STALE: Final = (
+    "SELECT id, key, run_id IS NOT NULL, CAST(coalesce(value, '') AS BLOB) FROM "
+    f"(SELECT id, key, run_id, {_LAST_PLACE} AS last FROM run_header JOIN run_key ON id = key_id "
+    "WHERE stale = 1 LIMIT ?) LEFT JOIN run_value ON run_value.place = last"
+)
+_FOUND: Final = (
+    "SELECT found.run_id, found.place, CAST(coalesce(value, '') AS BLOB), coalesce(last & 4294967295, 1) "
+    f"FROM (SELECT *, {_LAST_PLACE} AS last FROM ({{}}) AS ids) AS found "
+    "LEFT JOIN run_value ON run_value.place = last ORDER BY found.place{}, found.run_id"
+)
+_ORPHANS: Final = (
+    "SELECT key, (SELECT value FROM run_value "
+    "WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 ORDER BY place LIMIT 1) "
+    "FROM run_key AS one WHERE key >= X'6C6F673A' AND key < X'6C6F673B' "
+    "AND NOT EXISTS (SELECT 1 FROM run_key "
+    f"WHERE key = CAST('{HEADERS}' || substr(one.key, 5, length(one.key) - 37) AS BLOB))"
+)
+_MOST_WRITES: Final = 256
+"""Most writes of one transaction."""
 _SIGN: Final = 2**31
 """The number from which on SQLite takes the user version of a file for a negative one."""
 
@@ -91,8 +169,8 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self._driver = SQLiteFile(
             file_path(path, "MemoryRunStore(), and MemorySpendStore() for spend limits"),
             seconds_above_zero("timeout", timeout),
-            _SCHEMA,
-            "run_value",
+            (*_SCHEMA, *_INDEX),
+            "run_header_gone",
             synchronous="FULL" if fsync else "NORMAL",
         )
         # One connection, because SQLite has one writer at a time.
@@ -126,7 +204,8 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         """See `RunStore`."""
         name = key_bytes(key)
         check_values([value], revision)
-        await self._write(key, revision, lambda connection: _replace(connection, name, value, revision))
+        rows = index_of(key, value) if key.startswith(HEADERS) else None
+        await self._write(key, revision, lambda connection: _replace(connection, name, value, revision, rows))
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
@@ -143,6 +222,99 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         """See `DeletesAtRevision`."""
         name = key_bytes(key)
         await self._write(key, revision, lambda connection: _delete(connection, name, revision))
+
+    # --- the index of runs ---
+
+    async def find_runs(self, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
+        """See `IndexesRuns`."""
+        found = find(_DIALECT, query, after, limit)
+        sql = _FOUND.format(found.sql, "" if query.ascending else " DESC")
+        rows = await self._ask_index(lambda ask: ask(sql, found.parameters).fetchall())
+        runs = [
+            FoundRun(place=Place(order, run_id.decode()), value=value, revision=revision)
+            for run_id, order, value, revision in rows
+        ]
+        return FoundRuns(runs=runs, now=self._clock().astimezone(UTC))
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """See `IndexesRuns`."""
+        counted = count(_DIALECT, query)
+        return await self._ask_index(lambda ask: int(ask(counted.sql, counted.parameters).fetchone()[0]))
+
+    async def sum_spending(
+        self, since: datetime | None, until: datetime | None, by: Collection[Dimension]
+    ) -> SpendingFound:
+        """See `IndexesRuns`."""
+        summed = sums(_DIALECT, since, until, by)
+        others = unread(_DIALECT, since, until, by)
+
+        def operation(ask: Callable[..., sqlite3.Cursor]) -> SpendingFound:
+            rows = ask(summed.sql, summed.parameters).fetchall()
+            ids = [run_id.decode() for one in others for (run_id,) in ask(one.sql, one.parameters)]
+            return SpendingFound(sums=[spending_sum(by, row) for row in rows], unread=ids)
+
+        return await self._ask_index(operation)
+
+    async def begin_run(self, begun: Begun) -> None:
+        """See `IndexesRuns`."""
+        header, log = key_bytes(begun.key), key_bytes(begun.log_key)
+        check_values([begun.value], begun.revision)
+        check_values(begun.entries, 0)
+        rows = index_of(begun.key, begun.value)
+
+        def write(connection: sqlite3.Connection) -> int:
+            actual = _replace(connection, header, begun.value, begun.revision, rows)
+            if actual == begun.revision:
+                _append(connection, log, begun.entries, 0)
+            return actual
+
+        await self._write(begun.key, begun.revision, write)
+
+    async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
+        """See `IndexesRuns`."""
+
+        def operation(connection: sqlite3.Connection) -> Sequence[bool]:
+            with self._driver.transaction(connection):
+                return _delete_runs(connection, doomed)
+
+        return await self.connections.run(operation)
+
+    async def forget_orphans(self) -> None:
+        """See `LeavesOrphans`. These are logs without a header, and what else there is of their runs."""
+
+        def operation(connection: sqlite3.Connection) -> None:
+            with self._driver.transaction(connection):
+                before = self._clock().astimezone(UTC) - BEGINS_WITHIN
+                for key, entry in connection.execute(_ORPHANS).fetchall():
+                    for one in keys_of_orphan(key.decode(), entry, before):
+                        _delete(connection, one.encode(), None)
+
+        await self.connections.run(operation)
+
+    async def index_anew(self) -> None:
+        """See `IndexesRuns`."""
+
+        def operation(connection: sqlite3.Connection) -> None:
+            with self._driver.transaction(connection):
+                connection.execute("UPDATE run_header SET stale = 1")
+
+        await self.connections.run(operation)
+
+    async def _ask_index(self, question: Callable[[Callable[..., sqlite3.Cursor]], T]) -> T:
+        """Ask the index something, as of one moment."""
+
+        def look(connection: sqlite3.Connection) -> tuple[T] | None:
+            with self._driver.transaction(connection, "DEFERRED"):
+                is_behind = connection.execute("SELECT 1 FROM run_header WHERE stale = 1 LIMIT 1").fetchone()
+                return None if is_behind else (question(connection.execute),)
+
+        def catch_up(connection: sqlite3.Connection) -> None:
+            with self._driver.transaction(connection):
+                _index_stale(connection)
+
+        while (answer := await self.connections.run(look)) is None:
+            await self.connections.run(catch_up)
+        return answer[0]
 
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
@@ -177,26 +349,82 @@ def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes]
     return actual
 
 
-def _replace(connection: sqlite3.Connection, name: bytes, value: bytes, revision: int) -> int:
-    """Replace the values of a key, if it is at this revision. Return the revision that it had."""
+def _replace(
+    connection: sqlite3.Connection, name: bytes, value: bytes, revision: int, rows: IndexedHeader | None
+) -> int:
+    """Replace the values of a key, if it is at this revision. Return the revision that it had.
+
+    `rows` are those of the key in the index, if it is that of a header which can be read.
+    """
     first, actual = _find(connection, name)
     if actual == revision:
         _clear(connection, first)
         after = revision or _new_after(connection)
-        _insert(connection, first or _new_key(connection, name), [value], after)
+        first = first or _new_key(connection, name)
+        _insert(connection, first, [value], after)
+        if rows is not None:
+            _index(connection, first >> 32, rows)
     return actual
+
+
+def _index(connection: sqlite3.Connection, number: int, rows: IndexedHeader) -> None:
+    """Put a header into the index."""
+    connection.execute(_INDEXED, (*rows.header, number))
+    connection.execute("DELETE FROM run_spent WHERE key_id = ?", (number,))
+    connection.executemany(_SPENT, [(number, *row) for row in rows.spent])
+
+
+def _index_stale(connection: sqlite3.Connection) -> int:
+    """Put stale headers into the index, and return how many there were."""
+    found = connection.execute(_STALE, (STALE_AT_ONCE,)).fetchall()
+    for number, key, is_known, value in found:
+        rows = index_of(key.decode(), value)
+        if rows is not None:
+            _index(connection, number, rows)
+        elif is_known:  # it stays where it was when it could be read
+            connection.execute("UPDATE run_header SET stale = 0, readable = 0 WHERE key_id = ?", (number,))
+        else:
+            connection.execute(_INDEXED, (*unreadable(key.decode()), number))
+    return len(found)
 
 
 def _delete(connection: sqlite3.Connection, name: bytes, revision: int | None) -> int:
     """Delete a key, if it is at this revision, or whatever it is at. Return the revision that it had."""
     first, actual = _find(connection, name)
     if revision in (None, actual):
-        if revision is not None and revision > _new_after(connection):
-            signed = revision if revision < _SIGN else revision - 2 * _SIGN
-            connection.execute(f"PRAGMA user_version = {signed}")
+        if revision is not None:
+            _note_deleted(connection, revision)
         _clear(connection, first)
         connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
     return actual
+
+
+def _delete_runs(connection: sqlite3.Connection, doomed: Sequence[Doomed]) -> Sequence[bool]:
+    """Delete the runs whose headers are at these revisions. Return which of them are."""
+    headers = {one.key.encode(): one for one in doomed}
+    revisions = {name: revision for _, name, revision in _known(connection, [*headers])}
+    gone = {name: one for name, one in headers.items() if revisions.get(name) == one.revision}
+    _note_deleted(connection, max((one.revision for one in gone.values()), default=0))
+    names = [*gone, *(other.encode() for one in gone.values() for other in one.others)]
+    numbers = [number for number, _, _ in _known(connection, names)]
+    places = [(number << 32, (number << 32) + LAST_POSITION) for number in numbers]
+    connection.executemany("DELETE FROM run_value WHERE place BETWEEN ? AND ?", places)
+    connection.executemany("DELETE FROM run_key WHERE id = ?", [(number,) for number in numbers])
+    return [one.key.encode() in gone for one in doomed]
+
+
+def _known(connection: sqlite3.Connection, names: Sequence[bytes]) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the numbers, names and revisions of those keys that there are."""
+    for first in range(0, len(names), _MOST_NAMES):
+        some = names[first : first + _MOST_NAMES]
+        yield from connection.execute(f"{_KEYS} ({', '.join('?' * len(some))})", some)
+
+
+def _note_deleted(connection: sqlite3.Connection, revision: int) -> None:
+    """Let new keys begin after a revision at which a key is deleted."""
+    if revision > _new_after(connection):
+        signed = revision if revision < _SIGN else revision - 2 * _SIGN
+        connection.execute(f"PRAGMA user_version = {signed}")
 
 
 def _new_after(connection: sqlite3.Connection) -> int:

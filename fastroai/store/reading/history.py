@@ -7,14 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import compress
 from typing import TYPE_CHECKING, Final, get_args
 
 from fastroai.errors import (
     ConfigurationError,
     RevisionConflict,
-    RunCorrupt,
-    RunFromNewerVersion,
-    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
@@ -26,18 +24,22 @@ from fastroai.store.clock import ago
 from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.reading.index import PREFIX as INDEX
 from fastroai.store.reading.index import (
-    Find,
     Indexed,
     add_to_index,
+    count_runs,
     due_runs,
-    held_run,
+    every_run,
     index_keys,
     indexed,
     run_in_index,
+    store_time,
 )
 from fastroai.store.reading.reads_runs import read_trace
-from fastroai.store.record.entries import RunHeader
+from fastroai.store.reading.run_index import Doomed, FoundRun, indexes_runs
+from fastroai.store.reading.run_queries import PAGE, Cursor, Page, Place, RunQuery, check_page, check_state
+from fastroai.store.record.entries import RunHeader, RunState
 from fastroai.store.record.headers import (
+    UNREADABLE,
     FoundHeader,
     check_run_id,
     decode_header,
@@ -49,17 +51,19 @@ from fastroai.store.record.headers import (
     read_header,
 )
 from fastroai.store.record.payloads import PayloadCodec, check_codec, masked, unseal_text
-from fastroai.store.record.snapshot import RunSnapshot, RunState
+from fastroai.store.record.snapshot import RunSnapshot
 from fastroai.store.run_store import LeavesOrphans, RunStoreLike, deletes_at_revision
 
 if TYPE_CHECKING:
     from fastroai.store.reading.following import FollowedRun
-    from fastroai.store.reading.spending import Dimension, SpendingRow
+    from fastroai.store.reading.run_index import Dimension
+    from fastroai.store.reading.spending import SpendingRow
     from fastroai.store.reading.trace import RunTrace
 
-_STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
-_UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
+EVERY_RUN: Final = RunQuery()
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DELETED_AT_ONCE: Final = 200
 _TRIES: Final = 10
 """Times that a delete starts over because the run has changed meanwhile."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
@@ -91,6 +95,9 @@ class RunSummary:
     tenant: str | None = None
     due_at: datetime | None = None
     """Time from which `wake` takes up a paused run; `None` if it waits for somebody to resume it."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    """Tokens that requests used, as of `updated_at`."""
 
     @classmethod
     def of(cls, found: FoundHeader) -> RunSummary:
@@ -99,7 +106,7 @@ class RunSummary:
         return cls(
             run_id=header.run_id,
             pipeline=header.pipeline,
-            status="interrupted" if found.is_interrupted else header.status,
+            status=found.state,
             started_at=header.started_at,
             updated_at=header.updated_at,
             requests=header.requests,
@@ -112,7 +119,16 @@ class RunSummary:
             tags=header.tags,
             tenant=header.tenant,
             due_at=header.due_at,
+            input_tokens=header.input_tokens,
+            output_tokens=header.output_tokens,
         )
+
+    @property
+    def duration(self) -> timedelta | None:
+        """The time from the start to `updated_at`: of a run that has ended, to its end."""
+        if self.started_at is None or self.updated_at is None:
+            return None
+        return max(self.updated_at - self.started_at, timedelta(0))
 
 
 class RunHistory:
@@ -166,22 +182,62 @@ class RunHistory:
                 1 or more.
             RunStoreUnavailable: the store could not be read.
         """
-        _check_status(status)
-        check_filters(pipeline, tag, tenant, limit)
-        if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
-            # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
-            runs = [run async for run in self._every_run()]
-            runs.sort(key=lambda run: run.run_id)
-            runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
-            return tuple(runs)
-        of_status = None if status == "unreadable" else "running" if status == "interrupted" else status
+        check_count("limit", limit, least=1)
+        query = RunQuery(status=status, pipeline=pipeline, tag=tag, tenant=tenant)
         found, unreadable = list[RunSummary](), list[RunSummary]()
-        async for _, run in self._indexed(Find(of_status, pipeline, tag, tenant)):
-            if run is not None and status in (None, run.status):
-                (unreadable if run.status == "unreadable" else found).append(run)
+        async for _, run in self._found(query, at_once=limit):
+            (unreadable if run.status == "unreadable" else found).append(run)
             if len(found) == limit:
                 break
         return (*found, *unreadable)[:limit]
+
+    async def page(
+        self, query: RunQuery = EVERY_RUN, *, limit: int = PAGE, after: str | None = None
+    ) -> Page[RunSummary]:
+        """Return a page of the runs that match a query, in its order.
+
+            query = RunQuery(tenant="acme", search="invoice", sort="cost")
+            page = await history.page(query)
+            while page.next is not None:
+                page = await history.page(query, after=page.next)
+
+        SQLite and PostgreSQL find a page in their index, however many runs there are. Other stores read the
+        headers of all runs for it, unless the newest runs are wanted first.
+
+        Args:
+            query: Which runs, and in which order; by default all, newest first.
+            limit: Most runs of the page.
+            after: `Page.next` of the page before. Runs that were added, changed or deleted since then are
+                seen where they belong: none is shown twice that stays where it is.
+
+        Raises:
+            ConfigurationError: `limit` is not from 1 to 1,000, or `after` is not from a page of such a query.
+            RunStoreUnavailable: the store could not be read.
+        """
+        check_page(limit)
+        place = None if after is None else Cursor.of(query, after).place
+        found = list[tuple[FoundRun, RunSummary]]()
+        async for one in self._found(query, after=place, at_once=limit + 1):
+            found.append(one)
+            if len(found) > limit:
+                break
+        is_last = len(found) <= limit
+        return Page(
+            items=tuple(run for _, run in found[:limit]),
+            next=None if is_last else Cursor(found[limit - 1][0].place).text(query),
+        )
+
+    async def count(self, query: RunQuery = EVERY_RUN) -> int:
+        """Return how many runs match a query.
+
+        Of runs that are `running` or `interrupted`, all headers are read: only these say which it is.
+
+        Raises:
+            RunStoreUnavailable: the store could not be read.
+        """
+        if query.status in ("running", "interrupted"):
+            return len([run async for _, run in self._found(query)])
+        return await count_runs(self._store, query)
 
     async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
@@ -191,16 +247,12 @@ class RunHistory:
         for a window of a spend limit, those that have waited longest. A run that is due by its entry in the
         index, and whose header cannot be read, is one of them: its status is `unreadable`.
         """
-        now, found = await self._now(), list[RunSummary]()
-        async for entry in due_runs(self._store, pipeline, now):
-            try:
-                held = await held_run(self._store, entry)
-            except _UNREADABLE as error:
-                found.append(_unreadable(entry.run_id, error))
-            else:
-                if held is not None and held.is_due and entry.key in index_keys(held.header):
-                    found.append(self._summary(held))
-        return tuple(sorted(found, key=_due_since))
+        runs, now = await due_runs(self._store, pipeline)
+        found = [run for one in runs for run in [self._summary_of(one, now)]]
+        is_due = (
+            run.status == "unreadable" or (run.due_at is not None and run.due_at <= now) for run in found
+        )
+        return tuple(sorted(compress(found, is_due), key=_due_since))
 
     async def interrupted(self, pipeline: str) -> tuple[RunSummary, ...]:
         """Return the runs of a pipeline or graph whose processes died, which `recover` resumes, newest first.
@@ -208,7 +260,8 @@ class RunHistory:
         A run that has not ended by its entry in the index, and whose header cannot be read, is one of them:
         its status is `unreadable`.
         """
-        runs = [run async for _, run in self._indexed(Find("running", pipeline)) if run is not None]
+        unended = every_run(self._store, RunQuery(status="running", pipeline=pipeline))
+        runs = [self._summary_of(found, now) async for found, now in unended]
         return tuple(run for run in runs if run.status in ("interrupted", "unreadable"))
 
     async def summary(self, run_id: str) -> RunSummary:
@@ -338,7 +391,7 @@ class RunHistory:
         for _ in range(_TRIES):
             try:
                 found = await read_header(self._store, run_id)
-            except _UNREADABLE:
+            except UNREADABLE:
                 if not force:
                     raise
                 await self._delete_unreadable(run_id)
@@ -348,14 +401,8 @@ class RunHistory:
             if not force:
                 found.check_not_running()
             epoch = found.header.epoch
-            try:
-                await self._delete_header(found)
-            except RevisionConflict:
-                continue  # somebody has written: look again
-            # The index by start is the last one, because a purge reads it.
-            for key in (*keys_of(found.header), *reversed(index_keys(found.header))):
-                await self._store.delete(key)
-            return
+            if await self._delete_found(found):
+                return  # otherwise somebody has written: look again
         reason = f"the header of run {run_id!r} changes faster than it can be read"
         raise RunStoreUnavailable(repr(self._store), reason)
 
@@ -385,72 +432,87 @@ class RunHistory:
         is_several = isinstance(status, Iterable) and not isinstance(status, str)
         wanted = None if status is None else tuple(status) if is_several else (status,)
         for one in wanted or ():
-            _check_status(one)
+            check_state(one)
         if not isinstance(older_than, timedelta) or older_than < timedelta(0):
             raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
-        deleted = []
         now = await self._now()
-        end = ago(now, older_than)
-        async for entry, run in self._indexed(Find(), until=end):
-            if run is None:
-                if not dry_run and entry.started_at < now - _BEGINS_WITHIN:
-                    await self._forget_remains(entry)
-                continue
-            is_old = run.updated_at is not None and run.updated_at <= end
-            is_held = run.status == "running" and run.owner is not None
-            is_wanted = not is_held and (wanted is None or run.status in wanted)
-            if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
-                deleted.append(run.run_id)
-        if not dry_run and isinstance(self._store, LeavesOrphans):
-            await self._store.forget_orphans()
+        before = ago(now, older_than) + _MICROSECOND
+        old = RunQuery(started_until=before, updated_until=before)
+        deleted, doomed, seen = list[str](), list[FoundHeader](), set[str]()
+        async for found, read_at in every_run(self._store, old):
+            run_id = found.place.run_id
+            seen.add(run_id)
+            with suppress(*UNREADABLE):
+                header = decode_header(run_id, found.value)
+                held = FoundHeader(header=header, revision=found.revision, now=read_at)
+                is_held = held.state == "running" and header.owner is not None
+                if not is_held and (wanted is None or held.state in wanted):
+                    doomed.append(held)
+            if len(doomed) >= _DELETED_AT_ONCE:
+                deleted += await self._purge(doomed, dry_run=dry_run)
+                doomed = []
+        deleted += await self._purge(doomed, dry_run=dry_run)
+        if not dry_run:
+            await self._forget_all_remains(seen, old, now)
+            if isinstance(self._store, LeavesOrphans):
+                await self._store.forget_orphans()
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:
         """Rebuild the indexes from the headers of runs, for a store from which somebody has removed keys.
 
-        This reads every run. Runs can go on meanwhile.
+        This reads every run. Runs can go on meanwhile. In SQLite and PostgreSQL, it also removes the entries
+        with which earlier versions of FastroAI found runs.
         """
-        async for found in keys_with(self._store, header_key("")):
-            with suppress(*_UNREADABLE):
-                header = decode_header(found.key.removeprefix(header_key("")), found.value)
-                await add_to_index(self._store, header)
+        own = indexes_runs(self._store)
+        if own is not None:
+            await own.index_anew()
+        else:
+            async for found in keys_with(self._store, header_key("")):
+                with suppress(*UNREADABLE):
+                    header = decode_header(found.key.removeprefix(header_key("")), found.value)
+                    await add_to_index(self._store, header)
         before = await self._now() - _BEGINS_WITHIN
         async for found in keys_with(self._store, INDEX):
             entry = run_in_index(found.key)
-            with suppress(*_UNREADABLE):
-                held = await held_run(self._store, entry)
+            with suppress(*UNREADABLE):
+                held = await self._held(entry)
                 if held is None and entry.started_at < before:
                     await self._forget_remains(entry)
-                elif held and held.header.owner is None and found.key not in index_keys(held.header):
+                is_kept = own is None and held is not None and held.header.owner is not None
+                if own is not None or (held and not is_kept and found.key not in index_keys(held.header)):
                     await self._store.delete(found.key)
 
     # --- reading ---
 
-    async def _every_run(self) -> AsyncIterator[RunSummary]:
-        prefix, now = header_key(""), await self._now()
-        async for found in keys_with(self._store, prefix):
-            run_id = found.key.removeprefix(prefix)
-            try:
-                header = decode_header(run_id, found.value)
-                yield self._summary(FoundHeader(header=header, revision=found.revision, now=now))
-            except _UNREADABLE as error:
-                yield _unreadable(run_id, error)
+    async def _found(
+        self, query: RunQuery, *, after: Place | None = None, at_once: int | None = None
+    ) -> AsyncIterator[tuple[FoundRun, RunSummary]]:
+        """Yield the runs that match, in order, after a place. `at_once` is as for `every_run`."""
+        async for found, now in every_run(self._store, query, after=after, at_once=at_once):
+            run = self._summary_of(found, now)
+            if query.status in (None, run.status):
+                yield found, run
 
-    async def _indexed(
-        self, find: Find, *, until: datetime | None = None
-    ) -> AsyncIterator[tuple[Indexed, RunSummary | None]]:
-        """Yield index entries and their runs, newest first; `None` if a run is gone or no longer fits."""
-        async for entry in indexed(self._store, find, until=until):
-            try:
-                held = await held_run(self._store, entry)
-            except _UNREADABLE as error:
-                yield entry, _unreadable(entry.run_id, error)
-            else:
-                fits = held is not None and entry.key in index_keys(held.header)
-                yield entry, self._summary(held) if held is not None and fits else None
+    def _summary_of(self, found: FoundRun, now: datetime) -> RunSummary:
+        """Return a run that was found at a glance, even if its header cannot be read."""
+        run_id = found.place.run_id
+        try:
+            header = decode_header(run_id, found.value)
+        except UNREADABLE as error:
+            return _unreadable(run_id, error)
+        return self._summary(FoundHeader(header=header, revision=found.revision, now=now))
+
+    async def _held(self, entry: Indexed) -> FoundHeader | None:
+        """Return the header of the run of an index entry; `None` if the run is gone."""
+        try:
+            held = await read_header(self._store, entry.run_id)
+        except RunNotFound:
+            return None
+        return held if held.header.epoch == entry.epoch else None
 
     async def _now(self) -> datetime:
-        return (await self._store.read(header_key(""))).now
+        return await store_time(self._store)
 
     def _summary(self, found: FoundHeader) -> RunSummary:
         summary = RunSummary.of(found)
@@ -460,6 +522,21 @@ class RunHistory:
         return replace(summary, error=f"{error_type}{colon}{masked(unseal_text(message, self._codec))}")
 
     # --- forgetting ---
+
+    async def _delete_found(self, found: FoundHeader) -> bool:
+        """Delete a run, unless its header was written since it was found. Return whether the run is gone."""
+        own = indexes_runs(self._store)
+        if own is not None and own is self._store:
+            (is_gone,) = await own.delete_runs([_doomed(found)])
+            return is_gone or not (await self._store.read(header_key(found.header.run_id))).revision
+        try:
+            await self._delete_header(found)
+        except RevisionConflict:
+            return False
+        # The index by start is the last one, because a purge reads it.
+        for key in (*keys_of(found.header), *reversed(index_keys(found.header))):
+            await self._store.delete(key)
+        return True
 
     async def _delete_header(self, found: FoundHeader) -> None:
         """Delete a header, unless somebody has written it since. Raises `RevisionConflict`."""
@@ -481,19 +558,36 @@ class RunHistory:
         for key in (header_key(run_id), *await keys_of_id(self._store, run_id), *of_id):
             await self._store.delete(key)
 
-    async def _purge(self, run_id: str) -> bool:
-        try:
-            await self.delete(run_id)
-        except (RunInProgress, RunNotFound):
-            return False  # it was taken up, or deleted, meanwhile
-        return True
+    async def _purge(self, doomed: Sequence[FoundHeader], *, dry_run: bool) -> Sequence[str]:
+        """Delete runs that nobody has taken up or deleted meanwhile, and return their ids."""
+        ids = [found.header.run_id for found in doomed]
+        own = indexes_runs(self._store)
+        if dry_run or not doomed:
+            return ids
+        if own is not None and own is self._store:
+            return tuple(compress(ids, await own.delete_runs([_doomed(found) for found in doomed])))
+        deleted = list[str]()
+        for run_id in ids:
+            with suppress(RunInProgress, RunNotFound):
+                await self.delete(run_id)
+                deleted.append(run_id)
+        return deleted
+
+    async def _forget_all_remains(self, seen: Collection[str], old: RunQuery, now: datetime) -> None:
+        """Remove what is left of runs without a header, where index entries name them."""
+        if indexes_runs(self._store) is None:
+            async for entry in indexed(self._store, RunQuery(started_until=old.started_until)):
+                if entry.run_id not in seen and entry.started_at < now - _BEGINS_WITHIN:
+                    with suppress(*UNREADABLE):
+                        if await self._held(entry) is None:
+                            await self._forget_remains(entry)
 
     async def _forget_remains(self, entry: Indexed) -> None:
         """Remove the keys of a run without a header, whose start or deletion was interrupted."""
         stored = (await self._store.read(entry.key)).values
         try:
             begun = decode_header(entry.run_id, stored[-1] if stored else b"")
-        except _UNREADABLE:  # nobody knows more of the run than this entry
+        except UNREADABLE:  # nobody knows more of the run than this entry
             await self._store.delete(entry.key)
             return
         keys = {key for one in get_args(RunStatus) for key in index_keys(replace(begun, status=one))}
@@ -512,17 +606,9 @@ def _unreadable(run_id: str, error: Exception) -> RunSummary:
     )
 
 
-def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
-    """Refuse invalid filters. Raises `ConfigurationError`."""
-    for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
-        if name is not None and not isinstance(name, str):
-            raise ConfigurationError(option, name, f"the name of a {option}, as text")
-    check_count("limit", limit, least=1)
-
-
-def _check_status(status: object) -> None:
-    if status is not None and status not in _STATES:
-        raise ConfigurationError("status", status, f"one of {', '.join(_STATES)}")
+def _doomed(found: FoundHeader) -> Doomed:
+    header = found.header
+    return Doomed(key=header_key(header.run_id), revision=found.revision, others=keys_of(header))
 
 
 def _due_since(run: RunSummary) -> tuple[datetime, datetime]:

@@ -1,7 +1,8 @@
-"""Index entries of runs, by which runs are found without reading all of them.
+"""Index entries of runs, by which runs are found without reading all of them, in stores without an index.
 
-There are indexes by start, status, pipeline, tag, tenant and day, one of runs that wait for an answer, and
-one by the time from which paused runs can go on.
+A store that finds runs by itself (`IndexesRuns`) has no entries. In others, there are indexes by start,
+status, pipeline, tag, tenant and day, one of runs that wait for an answer, and one by the time from which
+paused runs can go on.
 
 An entry is a key beside the header of a run, and the header stays the truth. Entries are written before the
 header and removed after it, so a process that dies leaves an entry too many, never one too few. A reader
@@ -17,14 +18,15 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from fastroai.errors import RevisionConflict, RunNotFound
-from fastroai.runtime.facts import RunStatus
+from fastroai.errors import RevisionConflict
+from fastroai.store.reading.run_index import FoundRun, FoundRuns, indexes_runs
+from fastroai.store.reading.run_queries import Place, RunQuery, microseconds
 from fastroai.store.record.entries import RunHeader
-from fastroai.store.record.headers import FoundHeader, encode_header, keys_with, read_header
+from fastroai.store.record.headers import UNREADABLE, decode_header, encode_header, header_key, keys_with
 from fastroai.store.run_store import RunStore, StoredKey
 
 PREFIX: Final = "index:"
@@ -37,37 +39,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
 """More microseconds than any `datetime` has."""
 _PAGE: Final = 100
+_MANY: Final = 500
+"""Runs that are looked for at once where all are wanted."""
 
 logger = logging.getLogger("fastroai.store")
-
-
-@dataclass(frozen=True, slots=True)
-class Find:
-    """The runs to look for. A run must match every field that is set."""
-
-    status: RunStatus | None = None
-    pipeline: str | None = None
-    tag: str | None = None
-    tenant: str | None = None
-    asks: bool = False
-    """Whether only runs are wanted that wait for an answer."""
-
-    def prefixes(self) -> list[str]:
-        """Return the key prefixes of the indexes to read, one for each field that is indexed."""
-        parts = (
-            ("status", None if self.status == "finished" else self.status),
-            ("pipeline", self.pipeline),
-            ("tag", self.tag),
-            ("tenant", self.tenant),
-            ("asks", "" if self.asks else None),
-        )
-        known = [_prefix(what, value) for what, value in parts if value is not None]
-        return known or [_prefix("started", "")]
-
-    def matches(self, header: RunHeader) -> bool:
-        """Return whether the run with this header is one of them."""
-        keys = index_keys(header)
-        return all(any(key.startswith(prefix) for key in keys) for prefix in self.prefixes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +79,10 @@ def run_in_index(key: str) -> Indexed:
     return Indexed(key, run_id, epoch, started_at)
 
 
-async def held_run(store: RunStore, entry: Indexed) -> FoundHeader | None:
-    """Return the header of the run of an index entry; `None` if the run is gone. Raises as `read_header`."""
-    try:
-        held = await read_header(store, entry.run_id)
-    except RunNotFound:
-        return None
-    return held if held.header.epoch == entry.epoch else None
-
-
 async def add_to_index(store: RunStore, header: RunHeader, *, before: RunHeader | None = None) -> None:
     """Write the entries that the run did not have `before`. Their value is the current header."""
+    if indexes_runs(store) is not None:
+        return
     known = () if before is None else index_keys(before)
     value = encode_header(header)
     await in_any_order(_add(store, key, value) for key in index_keys(header) if key not in known)
@@ -122,6 +90,8 @@ async def add_to_index(store: RunStore, header: RunHeader, *, before: RunHeader 
 
 async def remove_from_index(store: RunStore, header: RunHeader, *, now: RunHeader | None = None) -> None:
     """Remove the entries that the run does not have any more `now`."""
+    if indexes_runs(store) is not None:
+        return
     kept = () if now is None else index_keys(now)
     await in_any_order(store.delete(key) for key in index_keys(header) if key not in kept)
 
@@ -134,10 +104,123 @@ async def leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> Non
         logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
 
 
-async def indexed(store: RunStore, find: Find, *, until: datetime | None = None) -> AsyncIterator[Indexed]:
-    """Yield runs that may match, newest first; if a time is given, only runs that started until then."""
-    cursors = [_Cursor(store, prefix) for prefix in find.prefixes()]
-    place = "" if until is None else _newest_first(until)
+# --- finding runs ---
+
+
+async def find_runs(store: RunStore, query: RunQuery, *, after: Place | None, limit: int) -> FoundRuns:
+    """Return at most `limit` runs whose headers match, after a place in the order of the query.
+
+    A header that has become unreadable is among them if nothing else speaks against it.
+    """
+    own = indexes_runs(store)
+    if own is not None:
+        return await own.find_runs(query, after=after, limit=limit)
+    if query.sort != "started" or query.ascending or query.status == "unreadable":
+        return FoundRuns(
+            runs=(await _sorted_headers(store, query, after))[:limit], now=await store_time(store)
+        )
+    now, runs = None, list[FoundRun]()
+    async for entry in indexed(store, query, after=after):
+        found, now = await held_run(store, entry, query)
+        if found is not None:
+            runs.append(found)
+        if len(runs) == limit:
+            break
+    return FoundRuns(runs=runs, now=now or await store_time(store))
+
+
+async def every_run(
+    store: RunStore, query: RunQuery, *, after: Place | None = None, at_once: int | None = None
+) -> AsyncIterator[tuple[FoundRun, datetime]]:
+    """Yield all runs whose headers match, in the order of the query, with the time by the store's clock.
+
+    `at_once` is the number of runs that are wanted, as far as the caller knows.
+    """
+    if query == RunQuery() and at_once is None and indexes_runs(store) is None:
+        # Reading whole pages of headers is faster than reading them one by one.
+        now = await store_time(store)
+        for one in await _sorted_headers(store, query, after):
+            yield one, now
+        return
+    limit = min(at_once or _MANY, _MANY)
+    while True:
+        found = await find_runs(store, query, after=after, limit=limit)
+        for one in found.runs:
+            yield one, found.now
+        if len(found.runs) < limit:
+            return
+        after = found.runs[-1].place
+
+
+async def count_runs(store: RunStore, query: RunQuery) -> int:
+    """Return the number of runs whose headers match."""
+    own = indexes_runs(store)
+    return len(await _sorted_headers(store, query, None)) if own is None else await own.count_runs(query)
+
+
+async def due_runs(store: RunStore, pipeline: str) -> tuple[Sequence[FoundRun], datetime]:
+    """Return the runs of a pipeline or graph that are due by now, and the time by the store's clock."""
+    now = await store_time(store)
+    if indexes_runs(store) is not None:
+        due = RunQuery(status="paused", pipeline=pipeline, due_until=now + _MICROSECOND)
+        return [one async for one, _ in every_run(store, due)], now
+    runs = list[FoundRun]()
+    async for found in keys_with(store, _due_prefix(pipeline)):
+        if found.key > f"{_due_until(pipeline, now)};":
+            break
+        held, _ = await held_run(store, run_in_index(found.key), RunQuery())
+        if held is not None:
+            runs.append(held)
+    return runs, now
+
+
+async def _sorted_headers(store: RunStore, query: RunQuery, after: Place | None) -> list[FoundRun]:
+    """Return all runs whose headers match, after a place. This reads all headers, in pages."""
+    runs, prefix = list[FoundRun](), header_key("")
+    same_order = RunQuery(sort=query.sort, ascending=query.ascending)
+    takes_unreadable = query in (same_order, replace(same_order, status="unreadable"))
+    async for found in keys_with(store, prefix):
+        run_id = found.key.removeprefix(prefix)
+        header: RunHeader | None = None
+        matches = takes_unreadable
+        with suppress(*UNREADABLE):
+            header = decode_header(run_id, found.value)
+            matches = query.status != "unreadable" and query.matches(header)
+        if matches:
+            place = query.place(header, run_id)
+            runs.append(FoundRun(place=place, value=found.value, revision=found.revision))
+    runs.sort(key=lambda one: query.rank(one.place))
+    return [one for one in runs if after is None or query.rank(one.place) > query.rank(after)]
+
+
+async def held_run(store: RunStore, entry: Indexed, query: RunQuery) -> tuple[FoundRun | None, datetime]:
+    """Return the run of an index entry, and the time by the store's clock.
+
+    `None` means that the run is gone, has no such entry any more, or does not match.
+    """
+    found = await store.read(header_key(entry.run_id))
+    if not found.revision:
+        return None, found.now
+    value = found.values[-1] if found.values else b""
+    with suppress(*UNREADABLE):
+        header = decode_header(entry.run_id, value)
+        if entry.key not in index_keys(header) or not query.matches(header):
+            return None, found.now
+    place = Place(microseconds(entry.started_at), entry.run_id)
+    return FoundRun(place=place, value=value, revision=found.revision), found.now
+
+
+async def store_time(store: RunStore) -> datetime:
+    """Return the time by the store's own clock."""
+    return (await store.read(header_key(""))).now
+
+
+async def indexed(store: RunStore, query: RunQuery, *, after: Place | None = None) -> AsyncIterator[Indexed]:
+    """Yield runs that may match, newest first, after a place in this order."""
+    cursors = [_Cursor(store, prefix) for prefix in _prefixes(query)]
+    place = "" if query.started_until is None else _newest_first(query.started_until - _MICROSECOND)
+    if after is not None:
+        place = max(place, f"{_LAST - after.order:018}:{after.run_id}:g")  # an epoch has no letter after f
     while True:
         # All indexes have the same order, so each advances to the position that the others have reached.
         for cursor in cursors:
@@ -146,7 +229,10 @@ async def indexed(store: RunStore, find: Find, *, until: datetime | None = None)
                 return
             place = max(place, found)
         if all(cursor.place == place for cursor in cursors):
-            yield run_in_index(cursors[0].prefix + place)
+            entry = run_in_index(cursors[0].prefix + place)
+            if query.started_since is not None and entry.started_at < query.started_since:
+                return
+            yield entry
             place += "\x01"  # comes right after it
 
 
@@ -158,12 +244,18 @@ async def held_later(store: RunStore, first: date, last: date) -> AsyncIterator[
         yield run_in_index(found.key)
 
 
-async def due_runs(store: RunStore, pipeline: str, now: datetime) -> AsyncIterator[Indexed]:
-    """Yield the runs of a pipeline or graph that are due by now, those that are due for longest first."""
-    async for found in keys_with(store, _due_prefix(pipeline)):
-        if found.key > f"{_due_until(pipeline, now)};":
-            return
-        yield run_in_index(found.key)
+def _prefixes(query: RunQuery) -> list[str]:
+    """Return the key prefixes of the indexes to read, one for each field that is indexed."""
+    status = query.recorded_status
+    parts = (
+        ("status", None if status == "finished" else status),
+        ("pipeline", query.pipeline),
+        ("tag", query.tag),
+        ("tenant", query.tenant),
+        ("asks", "" if query.asks else None),
+    )
+    known = [_prefix(what, value) for what, value in parts if value is not None]
+    return known or [_prefix("started", "")]
 
 
 class _Cursor:
@@ -202,16 +294,12 @@ def _due_prefix(pipeline: str) -> str:
 
 
 def _due_until(pipeline: str, at: datetime) -> str:
-    return f"{_due_prefix(pipeline)}{_microseconds(at):018}:"
+    return f"{_due_prefix(pipeline)}{microseconds(at):018}:"
 
 
 def _newest_first(at: datetime) -> str:
     """Return a time as text that sorts later times first."""
-    return f"{_LAST - _microseconds(at):018}"
-
-
-def _microseconds(at: datetime) -> int:
-    return max((at - _BEGINNING) // _MICROSECOND, 0)
+    return f"{_LAST - microseconds(at):018}"
 
 
 async def _add(store: RunStore, key: str, value: bytes) -> None:

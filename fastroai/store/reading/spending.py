@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import product
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
-from fastroai.store.reading.index import Find, Indexed, held_later, held_run, indexed
-from fastroai.store.record.attempts import Attempts
-from fastroai.store.record.entries import RunHeader
-from fastroai.store.record.headers import header_key, read_log, utc_day
-from fastroai.store.record.memo import ChargeOnRecord
+from fastroai.store.reading.index import Indexed, held_later, indexed, store_time
+from fastroai.store.reading.run_index import Dimension, SpendingSum, indexes_runs
+from fastroai.store.reading.run_queries import RunQuery, check_time
+from fastroai.store.reading.run_spending import SpendingOnRecord, Spent, SpentPart
+from fastroai.store.record.headers import read_header, read_log, utc_day
 from fastroai.store.run_store import RunStore
-from fastroai.usage.reports.report_rows import model_of
-
-Dimension: TypeAlias = Literal["day", "pipeline", "model", "tenant", "tag"]
-"""Field by which spending can be broken down."""
 
 _DIMENSIONS: Final = get_args(Dimension)
 _EARLIEST: Final = datetime(1970, 1, 2, tzinfo=UTC)
@@ -36,6 +32,8 @@ class SpendingRow:
     """The day in UTC."""
     pipeline: str | None = None
     """The name of the outermost pipeline or graph."""
+    step: str | None = None
+    """Id of the step or node that spent it; `None` for spending outside of steps."""
     model: str | None = None
     """`provider:model`, or the name that `record_usage` or `spend` was given."""
     tenant: str | None = None
@@ -47,8 +45,7 @@ class SpendingRow:
 def check_period(since: object, until: object, by: object) -> None:
     """Raise `ConfigurationError` for an invalid period or an invalid breakdown."""
     for option, at in (("since", since), ("until", until)):
-        if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
-            raise ConfigurationError(option, at, "a time with a time zone: datetime(2026, 3, 1, tzinfo=UTC)")
+        check_time(option, at)
     if isinstance(since, datetime) and isinstance(until, datetime) and since > until:
         raise ConfigurationError("until", until, f"a time after since, {since}")
     known = [one for one in _DIMENSIONS if isinstance(by, Sequence) and one in by]
@@ -62,43 +59,96 @@ async def spending(
     store: RunStore, since: datetime | None, until: datetime | None, by: Sequence[Dimension]
 ) -> tuple[SpendingRow, ...]:
     """Return the spending in a period. The arguments are checked already. See `RunHistory.spending`."""
-    usages: dict[tuple[Any, ...], Usage] = {}
-    async for entry in _active(store, since, until):
-        held = await held_run(store, entry)
-        if held is None or (since is not None and held.header.updated_at + _CLOCKS_DIFFER < since):
-            continue  # the run is gone, or ended before the period
-        try:
-            entries = await read_log(store, held.header)
-        except RunNotFound:
-            continue  # it was deleted meanwhile
-        for spent in Attempts(entries).spent:
-            if (since is None or since <= spent.begins.at) and (until is None or spent.begins.at < until):
-                for key in _keys(held.header, spent, by):
-                    usages.setdefault(key, Usage()).add(spent.record)
-    in_order = sorted(usages, key=lambda key: [("" if one is None else str(one)) for one in key])
-    return tuple(
-        SpendingRow(usage=usages[key], **dict[str, Any](zip(by, key, strict=True))) for key in in_order
-    )
+    rows = _Rows(by)
+    own = indexes_runs(store)
+    if own is None:
+        async for entry in _active(store, since, until):
+            await _read_run(store, entry.run_id, entry.epoch, since, until, rows)
+    else:
+        found = await own.sum_spending(since, until, by)
+        for one in found.sums:
+            rows.add(one)
+        for run_id in found.unread:
+            await _read_run(store, run_id, None, since, until, rows)
+    return rows.in_order()
 
 
-def _keys(header: RunHeader, spent: ChargeOnRecord, by: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
-    values: dict[Dimension, Sequence[Any]] = {
-        "day": (utc_day(spent.begins.at),),
-        "pipeline": (header.pipeline,),
-        "model": (model_of(spent.record),),
-        "tenant": (spent.record.tenant or header.tenant,),
-        "tag": spent.record.tags or header.tags or (None,),
-    }
-    return product(*(values[one] for one in by))
+async def _read_run(
+    store: RunStore,
+    run_id: str,
+    epoch: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    rows: _Rows,
+) -> None:
+    """Add what a run has spent in a period. A run that is gone, or has another epoch by now, adds nothing."""
+    try:
+        header = (await read_header(store, run_id)).header
+        if epoch not in (None, header.epoch) or (since and header.updated_at + _CLOCKS_DIFFER < since):
+            return  # it is another run, or ended before the period
+        parts = _parts_in(header.spent, since, until, with_steps="step" in rows.by)
+        if parts is None:
+            on_record = SpendingOnRecord(await read_log(store, header))
+            parts = on_record.parts(tenant=header.tenant, tags=header.tags, since=since, until=until)
+    except RunNotFound:
+        return
+    for part in parts:
+        rows.add(
+            SpendingSum(
+                day=part.day,
+                pipeline=header.pipeline,
+                step=part.step,
+                model=part.model,
+                tenant=part.tenant,
+                tags=part.tags,
+                usage=part.usage,
+            )
+        )
+
+
+def _parts_in(
+    spent: Spent | None, since: datetime | None, until: datetime | None, *, with_steps: bool
+) -> Sequence[SpentPart] | None:
+    """Return what a run has spent in a period, if its header says so much; `None` if only its log does."""
+    if spent is None or (with_steps and not spent.has_steps):
+        return None
+    if spent.since is None or spent.until is None:
+        return ()
+    first, last = since or spent.since, until or datetime.max.replace(tzinfo=UTC)
+    if spent.until < first or spent.since >= last:
+        return ()
+    return spent.parts if first <= spent.since and spent.until < last else None
+
+
+class _Rows:
+    """Sums, by the fields that were asked for."""
+
+    def __init__(self, by: Sequence[Dimension]) -> None:
+        self.by = by
+        self._usages: dict[tuple[Any, ...], Usage] = {}
+
+    def add(self, one: SpendingSum) -> None:
+        """Add a sum to the row that has its fields; to that of each tag, if tags were asked for."""
+        values = ((one.tags or (None,)) if name == "tag" else (getattr(one, name),) for name in self.by)
+        for key in product(*values):
+            self._usages[key] = self._usages[key] + one.usage if key in self._usages else one.usage
+
+    def in_order(self) -> tuple[SpendingRow, ...]:
+        """Return the rows, sorted by their fields."""
+        in_order = sorted(self._usages, key=lambda key: ["" if one is None else str(one) for one in key])
+        return tuple(
+            SpendingRow(usage=self._usages[key], **dict[str, Any](zip(self.by, key, strict=True)))
+            for key in in_order
+        )
 
 
 async def _active(store: RunStore, since: datetime | None, until: datetime | None) -> AsyncIterator[Indexed]:
     """Yield each run that a process had on a day of the period, once."""
-    now = (await store.read(header_key(""))).now
+    now = await store_time(store)
     latest = (now if until is None else min(until, now)) + _CLOCKS_DIFFER
     first = utc_day(_EARLIEST if since is None else max(since, _EARLIEST) - _CLOCKS_DIFFER)
     known: set[tuple[str, str]] = set()
-    async for entry in indexed(store, Find(), until=latest):
+    async for entry in indexed(store, RunQuery(started_until=latest)):
         if utc_day(entry.started_at) < first:
             break
         known.add((entry.run_id, entry.epoch))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
@@ -15,8 +15,16 @@ from pydantic_core import from_json, to_json
 from fastroai.errors import RunCorrupt
 from fastroai.runtime.facts import FORMAT, Fact, Part, RunStarted, RunStatus, UnknownFact
 from fastroai.runtime.kinds import fact_class
+from fastroai.store.reading.run_spending import Spent
 from fastroai.store.record.checksums import with_checksum, without_checksum
 from fastroai.store.record.formats import check_format_in, in_this_format
+
+RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
+"""Status of a run, as seen from outside.
+
+`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its header is damaged,
+or another version of FastroAI wrote it.
+"""
 
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
 
@@ -66,7 +74,8 @@ def decode_entry(run_id: str, position: int, text: bytes) -> Fact:
             )
         return UnknownFact(part=Part(place=place), timestamp=at, kind=kind, fields=raw)
     try:
-        fact: Fact = _adapter(kind).validate_python(raw)
+        # The validator itself, as the method of the adapter takes as long again before it calls it.
+        fact: Fact = _adapter(kind).validator.validate_python(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -125,8 +134,12 @@ class RunHeader:
     """End of the lease by the steady clock of the owner's machine, for other processes on that machine."""
     requests: int = 0
     failed_requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
     """Known cost so far, in US dollars, as of `updated_at`."""
+    spent: Spent | None = None
+    """All that the run has spent, part by part; `None` while it goes on, and if only the log has that."""
     error: str | None = None
     forked_from: str | None = None
     tags: tuple[str, ...] = ()

@@ -12,15 +12,25 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from fastroai.errors import ConfigurationError, RevisionConflict, RunCorrupt, RunInProgress, RunNotFound
+from fastroai.errors import (
+    ConfigurationError,
+    RevisionConflict,
+    RunCorrupt,
+    RunFromNewerVersion,
+    RunFromOlderVersion,
+    RunInProgress,
+    RunNotFound,
+)
 from fastroai.records import Usage
 from fastroai.runtime.facts import FORMAT, Fact
 from fastroai.runtime.owner import is_dead, shares_steady_clock, steady_seconds
 from fastroai.store.record.checksums import with_checksum, without_checksum
-from fastroai.store.record.entries import RunHeader, entry_in_store, located
+from fastroai.store.record.entries import RunHeader, RunState, entry_in_store, located
 from fastroai.store.record.formats import check_format, check_format_in
 from fastroai.store.run_store import RunStore, StoredKey, StoredValues
 
+UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
+"""The errors of a header, or of an entry, that cannot be read."""
 _PAGE: Final = 500
 _EPOCH: Final = re.compile("[0-9a-f]{32}")
 _NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
@@ -112,13 +122,18 @@ def spending_of(usage: Usage) -> dict[str, Any]:
     return {
         "requests": usage.request_count,
         "failed_requests": usage.failed_requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
         "cost_usd": usage.cost_usd,
     }
 
 
 def encode_header(header: RunHeader) -> bytes:
-    """Return a header as it is stored."""
-    return with_checksum(_headers().dump_json(header))
+    """Return a header as it is stored: the fields that have another value than by default, and its format."""
+    fields = _headers().dump_json(header, exclude_defaults=True)
+    if header.format == FORMAT:
+        fields = b'{"format":%d,%b' % (FORMAT, fields[1:])
+    return with_checksum(fields)
 
 
 def decode_header(run_id: str, stored: bytes) -> RunHeader:
@@ -141,6 +156,8 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
     except ValueError as error:
         check_format_in(run_id, stored)  # format 1 had no checksums
         raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error
+    if header.format == FORMAT:
+        return header
     check_format(run_id, header.format)
     return replace(header, format=FORMAT)  # whoever writes it again writes entries of this format, too
 
@@ -175,6 +192,11 @@ class FoundHeader:
         """Whether the process of the run has died."""
         header = self.header
         return header.status == "running" and header.owner is not None and not is_running(header, self.now)
+
+    @property
+    def state(self) -> RunState:
+        """The status of the run, as seen from outside."""
+        return "interrupted" if self.is_interrupted else self.header.status
 
     @property
     def is_due(self) -> bool:

@@ -20,6 +20,7 @@ from fastroai.runtime import backoff_delay
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.concurrency.wakeup import running_loop
 from fastroai.runtime.facts import Fact, QuestionAsked, WaitStarted
+from fastroai.store.reading.run_spending import SpendingOnRecord
 from fastroai.store.record.entry_sizes import entry_for
 from fastroai.store.record.packed import PackedFacts
 from fastroai.store.record.payloads import PayloadCodec
@@ -56,16 +57,24 @@ class Journal:
         revision: int,
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
+        spending: SpendingOnRecord | None = None,
     ) -> None:
-        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already."""
+        """`key` is the key of the log. `codec` seals texts and names here; payloads are sealed already.
+
+        `spending` is that of the entries before.
+        """
         self._store, self._run_id, self._key = store, run_id, key
         self._largest = largest_value(store)
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries = PackedFacts()
         """The facts that this process has added."""
+        self.spending = SpendingOnRecord() if spending is None else spending
+        """All spending of the run: of these facts, and of those before."""
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
         """The questions and waits of steps among these facts, each by its number among them, from 1."""
+        self._checked: tuple[Fact, bytes] | None = None
+        """The entry that was checked last, as it is stored: most are added next."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -112,11 +121,13 @@ class Journal:
     def check(self, entry: Fact) -> None:
         """Make sure that an entry is not too large, before anything depends on it. From any thread.
 
+        The entry does not change any more.
+
         Raises:
             ValueNotStorable: it is larger than the store takes.
             RunStoreUnavailable: the codec fails.
         """
-        self._encoded(entry)
+        self._checked = entry, self._encoded(entry)
 
     def _encoded(self, entry: Fact) -> bytes:
         return entry_for(self._largest, entry, self._codec)
@@ -193,14 +204,17 @@ class Journal:
             self._tell()
 
     def _add(self, entry: Fact) -> None:
+        checked, self._checked = self._checked, None
         try:
-            stored = self._encoded(entry)
+            is_checked = checked is not None and checked[0] is entry
+            stored = checked[1] if checked and is_checked else self._encoded(entry)
         except RunStoreUnavailable as error:  # the codec failed
             self._failure = error
             self._tell()
             return
         self._waiting.append(stored)
         self.entries.append(entry)
+        self.spending.read(entry)
         self._added += 1
         if isinstance(entry, QuestionAsked | WaitStarted):
             self.halting[self._added] = entry

@@ -142,20 +142,21 @@ class Memo:
                 raise RunCorrupt(self.opened.run_id, len(self.entries), reason) from error
 
     def _read(self, entry: facts.Fact) -> None:
-        self._about[entry.about].append(entry)
+        about = entry.about
+        self._about[about].append(entry)
         match entry:
             case facts.StepFinished(conversation="incomplete"):
                 if not self._runs_pipeline(entry.place):
-                    self._used[entry.about] = RetriesUsed(attempt=entry.attempt + 1)
+                    self._used[about] = RetriesUsed(attempt=entry.attempt + 1)
             case facts.StepFinished():
-                self._used.pop(entry.about, None)
+                self._used.pop(about, None)
             case facts.StepRetried():
-                self._used[entry.about] = entry.used
-                self.mark(entry.about, entry.attempt, "retried")
+                self._used[about] = entry.used
+                self.mark(about, entry.attempt, "retried")
             case facts.StepFailed():
                 # A step that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._goes_on(entry):
-                    self._ask_anew(entry.about, entry.attempt)
+                    self._ask_anew(about, entry.attempt)
             case facts.RunResumed():
                 self.resumptions.append((len(self.entries), entry))
                 self.ended = None
@@ -176,7 +177,7 @@ class Memo:
             case facts.CallChanged(answer="asked_anew"):
                 self._ask_changed(entry, len(self.entries))
             case facts.CallLeftOver():
-                self._given[entry.about] += 1
+                self._given[about] += 1
             case _:
                 pass
 

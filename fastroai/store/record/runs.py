@@ -34,6 +34,8 @@ from fastroai.store.mailbox import Message, messages_in
 from fastroai.store.open_questions import positions_of
 from fastroai.store.reading.as_json import as_told
 from fastroai.store.reading.index import add_to_index, in_any_order, leave_index, remove_from_index
+from fastroai.store.reading.run_index import Begun, IndexesRuns, indexes_runs
+from fastroai.store.reading.run_spending import SpendingOnRecord, Spent
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.entries import (
     RunHeader,
@@ -43,6 +45,7 @@ from fastroai.store.record.entry_sizes import entry_for
 from fastroai.store.record.headers import (
     FoundHeader,
     check_whole,
+    encode_header,
     first_due,
     header_in,
     header_key,
@@ -118,6 +121,10 @@ class DurableRun:
         """Return the fields of the header that say how far the run is."""
         return {**spending_of(usage), "log_revision": self.journal.revision}
 
+    def _spent(self) -> Spent | None:
+        """Return all that the run has spent by what is on record, here and in earlier processes."""
+        return self.journal.spending.spent(tenant=self.header.tenant, tags=self.header.tags)
+
     async def check_held(self) -> None:
         """Make sure that this process still has the run, before anything happens outside of it.
 
@@ -184,7 +191,7 @@ class DurableRun:
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(terms.lease(header, now, began)) as header:
             await begin_record(store, header, entries, codec, replacing=replacing)
-            journal = _journal(store, header, len(entries), durability, codec)
+            journal = _journal(store, header, recorded, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec, terms)
 
     @classmethod
@@ -258,7 +265,7 @@ class DurableRun:
                 raise await _taken(store, header)
             await leave_index(store, held.header, header)
             recorded.add(new)
-            journal = _journal(store, header, position + len(new), durability, codec)
+            journal = _journal(store, header, recorded, position + len(new), durability, codec)
             return cls(store, header, journal, recorded, codec, terms)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
@@ -286,6 +293,7 @@ class DurableRun:
                 owner=None,
                 lease_until=None,
                 **self._progress(usage),
+                spent=self._spent(),
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 **waits,
             )
@@ -445,9 +453,14 @@ async def begin_record(
     """
     # The header comes last, because nobody sees the other keys before it.
     stored = [entry_for(largest_value(store), entry, codec) for entry in entries]
-    await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
+    revision = 0 if replacing is None else replacing.revision
+    own = indexes_runs(store)
     try:
-        await replace_header(store, header, 0 if replacing is None else replacing.revision)
+        if own is not None and own is store:
+            await _begin(own, header, stored, revision)
+        else:
+            await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
+            await replace_header(store, header, revision)
     except RevisionConflict:
         with suppress(Exception):  # a purge would remove them, too
             await store.delete(log_key(header))
@@ -455,6 +468,17 @@ async def begin_record(
         raise RunExists(header.run_id, "running") from None
     if replacing is not None:
         await _forget(store, replacing.header)
+
+
+async def _begin(store: IndexesRuns, header: RunHeader, entries: Sequence[bytes], revision: int) -> None:
+    """Write a new run in one transaction, even if the answer to an earlier attempt was lost."""
+    key, value = header_key(header.run_id), encode_header(header)
+    begun = Begun(key=key, value=value, revision=revision, log_key=log_key(header), entries=entries)
+    try:
+        await store.begin_run(begun)
+    except RevisionConflict:
+        if (await store.read(key)).values != (value,):
+            raise
 
 
 async def _forget(store: RunStore, replaced: RunHeader) -> None:
@@ -493,15 +517,27 @@ async def foresee(store: RunStore, found: FoundHeader) -> None:
 
 
 def halted_no_longer(header: RunHeader) -> RunHeader:
-    """Return a header without waits, for a paused run that goes on."""
-    return replace(header, status="running", error=None, questions=(), receives=(), due_at=None)
+    """Return a header without waits and without a sum, for a paused run that goes on."""
+    return replace(header, status="running", error=None, questions=(), receives=(), due_at=None, spent=None)
 
 
 def _journal(
-    store: RunStore, header: RunHeader, revision: int, durability: Durability, codec: PayloadCodec | None
+    store: RunStore,
+    header: RunHeader,
+    recorded: Memo,
+    revision: int,
+    durability: Durability,
+    codec: PayloadCodec | None,
 ) -> Journal:
-    key = log_key(header)
-    return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
+    return Journal(
+        store,
+        header.run_id,
+        log_key(header),
+        revision=revision,
+        durability=durability,
+        codec=codec,
+        spending=SpendingOnRecord(recorded.entries),
+    )
 
 
 async def _read_answers(

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from fastroai.runtime.facts import RunFinished, RunStatus, Wait, first_until
+from fastroai.runtime.facts import RunFinished, Wait, first_until
+from fastroai.store.record.entries import RunState
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
     from fastroai.store.reading.trace import RunTrace
-
-RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
-"""Status of a run, as seen from outside.
-
-`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its header is damaged,
-or another version of FastroAI wrote it.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ What the data in a field of a fact is, its annotation says: see `fastroai.data_k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from fastroai.data_kinds import DataKind, changed
+from fastroai.data_kinds import Changes, DataKind, changed
 from fastroai.errors import RunCorrupt, RunStoreUnavailable, UnknownFactKind
 from fastroai.runtime import facts
 from fastroai.store.record.definitions import steps_in
@@ -119,14 +119,20 @@ def seal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:
     Raises:
         RunStoreUnavailable: the codec fails on a name, or would decode it to another one.
     """
-    return changed(
-        entry if codec is None else entry.detached(),
-        {
-            DataKind.TEXT: lambda text: seal_text(text, codec),
-            DataKind.NAME: lambda name: seal_name(name, codec),
-            DataKind.DEFINITION: lambda definition: seal_definition(definition, codec),
-        },
-    )
+    if codec is None:
+        return changed(entry, _SEALED_WITHOUT_CODEC)
+    return changed(entry.detached(), _seals(codec))
+
+
+def _seals(codec: PayloadCodec | None) -> Changes:
+    return {
+        DataKind.TEXT: lambda text: seal_text(text, codec),
+        DataKind.NAME: lambda name: seal_name(name, codec),
+        DataKind.DEFINITION: lambda definition: seal_definition(definition, codec),
+    }
+
+
+_SEALED_WITHOUT_CODEC: Final = _seals(None)
 
 
 def unseal_texts(entry: FactT, codec: PayloadCodec | None) -> FactT:

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pydantic_ai.messages import BinaryContent, CachePoint, FileUrl
 from pydantic_ai.models.wrapper import WrapperModel
@@ -28,9 +28,9 @@ from pydantic_ai.native_tools import WebSearchTool
 
 from fastroai.pydantic_ai_private import sent_instructions
 from fastroai.records import EXACT
-from fastroai.usage.bounding.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.bounding.input_bounds import InputBound, InputRules, hears, most_input, unknown_input
 from fastroai.usage.bounding.input_parts import InputPart, input_parts
-from fastroai.usage.bounding.known_inputs import KNOWN_INPUTS, separated
+from fastroai.usage.bounding.known_inputs import KNOWN_INPUTS, beginnings, separated
 from fastroai.usage.bounding.output_bounds import output_limit, thinks_besides
 from fastroai.usage.bounding.pdf_sizes import PDF_SIZES
 from fastroai.usage.bounding.pieces import Piece, pieces
@@ -69,15 +69,7 @@ if TYPE_CHECKING:
     from fastroai.usage.prices.hosts import Host
     from fastroai.usage.prices.pricing import CostCalculator
 
-__all__ = [
-    "base_url_of",
-    "input_besides",
-    "most_by_count",
-    "note_input",
-    "parts_of_input",
-    "prepare_bound",
-    "request_bound",
-]
+__all__ = ["AskedRequest", "base_url_of", "prepare_bound", "request_bound"]
 
 
 def request_bound(
@@ -95,95 +87,213 @@ def request_bound(
 
     `added_input` is the most tokens that are sent or added to the input besides these arguments, and makes it
     another request. `besides` is the most tokens that the model adds to the same request. `most_counted` is
-    the most input tokens by the provider's own count (`most_by_count`).
+    the most input tokens by the provider's own count (`AskedRequest.most_by_count`).
 
     Most native tools, `extra_body`, beta headers and unusual settings have no bound: their bill can exceed
     any count of tokens. If the input has more than text and images in the body, the model's context window
     bounds it, if that is known. `prepare_bound` makes the bound tight.
     """
-    model = _leaf(model)
-    host = calculator.host(model)
-    name, provider, url = model.model_name, host.provider, host.url
-    if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
-        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
-    if (refused := refusal()) is not None:
-        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
-    asked_settings, asked_parameters = settings, parameters
-    given, parameters = _as_sent(model, messages, settings, parameters)
-    more = _more_than_tokens(provider, given)
-    if more is not None:
-        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
-    rules, window = InputRules.of(host, _count_of(host), PDF_SIZES.size, given), host.window
-    counted = most_input(rules, messages, given, parameters)
-    conditions = _price_conditions(host, messages, given)
-    if parameters.native_tools:
-        asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
-        return _bound_of_searches(
-            calculator, host, model, given, parameters, _least(_sum(counted.tokens, besides), window), asked
-        )
-    known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
-    if known is not None and not added_input:
-        continued = most_input(rules, separated(messages), given, parameters, known)
-        if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
-            counted = continued
-    if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
-        counted = InputBound(most_counted)
-    most = counted.tokens
-    input_tokens = _least(_sum(most, added_input + besides), window)
-    limit = output_limit(host, model, given, parameters)
-    prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
-    cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
-    return RequestBound(
-        input_tokens=input_tokens,
-        output_tokens=limit.tokens,
-        cost_usd=cost,
-        prices=prices,
-        least_output_tokens=limit.floor,
-        most_output_tokens=host.longest_answer_by_name,
-        why=_why(host, model, given, parameters, counted, limit.tokens, prices),
-    )
+    asked = AskedRequest(calculator, model, messages, settings, parameters)
+    return asked.bound(added_input=added_input, besides=besides, most_counted=most_counted)
 
 
-def _as_sent(
-    model: Model,
-    messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-) -> tuple[dict[str, object], ModelRequestParameters]:
-    """Return the settings and parameters that PydanticAI makes of those of a request before it sends it."""
-    prepared, parameters = model.prepare_request(settings, parameters)
-    if (instructions := sent_instructions(model, messages, parameters)) is not None:
-        parameters = replace(parameters, instruction_parts=instructions)
-    return {name: value for name, value in (prepared or {}).items() if value is not None}, parameters
-
-
-def input_besides(
+async def prepare_bound(
     calculator: CostCalculator,
     model: Model,
     messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
     parameters: ModelRequestParameters,
-    body: object,
-) -> Unseen:
-    """Return the input in the decoded body of a request that `request_bound` has not counted.
+) -> None:
+    """Do in a thread, beforehand, the work that would block the event loop in `request_bound`.
 
-    If the context window bounds the request, all that fits into it is counted.
+    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without this call, bounds hold as
+    well, but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones
+    that it has not seen), and a PDF counts as the largest that the provider takes.
     """
-    model = _leaf(model)
-    host = calculator.host(model)
-    given, parameters = _as_sent(model, messages, settings, parameters)
-    texts, rendered = _Collected(), _Collected()
-    rules = replace(InputRules.of(host, texts.add, PDF_SIZES.size, given), render=rendered.add)
-    if most_input(rules, messages, given, parameters).tokens is None:
-        return NOTHING_UNSEEN
-    sizes: list[int | None] = []
-    for piece in pieces(messages):
-        if isinstance(piece.item, BinaryContent):
-            sizes.append(len(piece.item.data))
-        elif isinstance(piece.item, FileUrl):
-            sizes.append(None)
-            texts.append(piece.item.url)
-    return unseen_input(body, texts, rendered, sizes, _count_of(host), rules.allowances.message)
+    await AskedRequest(calculator, model, messages, None, parameters).prepare()
+
+
+class AskedRequest:
+    """A request to a model of one provider, and what its bounds are made of: each is found once, when read.
+
+    Takes the arguments of `Model.request`, which must not change as long as it is used.
+    """
+
+    def __init__(
+        self,
+        calculator: CostCalculator,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> None:
+        self.calculator, self.model = calculator, _leaf(model)
+        self.messages, self.settings, self.parameters = messages, settings, parameters
+
+    @cached_property
+    def host(self) -> Host:
+        """The host that serves the model."""
+        return self.calculator.host(self.model)
+
+    @cached_property
+    def pieces(self) -> Sequence[Piece]:
+        """The pieces of its messages."""
+        return tuple(pieces(self.messages))
+
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """The names of everything in it that the account does not understand, each once."""
+        return unknown_input(self.pieces, self.parameters)
+
+    @cached_property
+    def _sent(self) -> tuple[dict[str, object], ModelRequestParameters]:
+        """The settings and parameters that PydanticAI makes of its own before it sends it."""
+        prepared, parameters = self.model.prepare_request(self.settings, self.parameters)
+        if (instructions := sent_instructions(self.model, self.messages, parameters)) is not None:
+            parameters = replace(parameters, instruction_parts=instructions)
+        return {name: value for name, value in (prepared or {}).items() if value is not None}, parameters
+
+    @property
+    def _rules(self) -> InputRules:
+        """The rules that count its input: by the tokenizer if `prepare` has loaded it, else by bytes."""
+        return InputRules.of(self.host, _count_of(self.host), PDF_SIZES.size, self._sent[0])
+
+    @cached_property
+    def _beginnings(self) -> Sequence[bytes]:
+        return tuple(beginnings(self.host, self.model, self.messages, self.settings, self.parameters))
+
+    @cached_property
+    def _counted(self) -> _Counted:
+        """What is counted of its input."""
+        given, parameters = self._sent
+        texts, rendered = _Collected(), _Collected()
+        rules = InputRules.of(self.host, texts.add, PDF_SIZES.size, given)
+        unknown = unknown_input(self.pieces, parameters)
+        most = most_input(
+            replace(rules, render=rendered.add), self.messages, given, parameters, unknown=unknown
+        )
+        return _Counted(texts, rendered, is_all=most.tokens is not None)
+
+    async def prepare(self) -> None:
+        """Do in a thread the work that would block the event loop in `bound`, as `prepare_bound` says."""
+        if self.host.facts is not None and self.host.facts.pdf is not None:
+            for piece in self.pieces:
+                if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
+                    await _read(piece.item.data)
+        tokenizer = await _tokenizer_of(self.host)
+        if tokenizer is not None and tokenizer.is_long(self._counted.texts):
+            await in_bounding_thread(partial(tokenizer.prepare, self._counted.texts))
+
+    def bound(
+        self, *, added_input: int = 0, besides: int = 0, most_counted: int | None = None
+    ) -> RequestBound:
+        """Return the most that the request can use and cost, as `request_bound` says."""
+        calculator, model, host = self.calculator, self.model, self.host
+        name, provider, url = model.model_name, host.provider, host.url
+        if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
+            return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
+        if (refused := refusal()) is not None:
+            return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=refused)
+        given, parameters = self._sent
+        more = _more_than_tokens(provider, given)
+        if more is not None:
+            return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
+        rules, window = self._rules, host.window
+        unknown = unknown_input(self.pieces, parameters)
+        counted = most_input(rules, self.messages, given, parameters, unknown=unknown)
+        conditions = _price_conditions(host, self.pieces, given)
+        if parameters.native_tools:
+            asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
+            return _bound_of_searches(
+                calculator,
+                host,
+                model,
+                given,
+                parameters,
+                _least(_sum(counted.tokens, besides), window),
+                asked,
+            )
+        known = KNOWN_INPUTS.longest(self._beginnings) if KNOWN_INPUTS else None
+        if known is not None and not added_input:
+            continued = most_input(rules, separated(self.messages), given, parameters, known, unknown=unknown)
+            if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
+                counted = continued
+        if most_counted is not None and (counted.tokens is None or most_counted < counted.tokens):
+            counted = InputBound(most_counted)
+        input_tokens = _least(_sum(counted.tokens, added_input + besides), window)
+        limit = output_limit(host, model, given, parameters)
+        prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
+        cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
+        return RequestBound(
+            input_tokens=input_tokens,
+            output_tokens=limit.tokens,
+            cost_usd=cost,
+            prices=prices,
+            least_output_tokens=limit.floor,
+            most_output_tokens=host.longest_answer_by_name,
+            why=_why(host, model, given, parameters, counted, limit.tokens, prices),
+        )
+
+    def input_besides(self, body: object) -> Unseen:
+        """Return the input in the decoded body of the request that `bound` has not counted.
+
+        If the context window bounds the request, all that fits into it is counted.
+        """
+        if not self._counted.is_all:
+            return NOTHING_UNSEEN
+        sizes: list[int | None] = []
+        urls: list[str] = []
+        for piece in self.pieces:
+            if isinstance(piece.item, BinaryContent):
+                sizes.append(len(piece.item.data))
+            elif isinstance(piece.item, FileUrl):
+                sizes.append(None)
+                urls.append(piece.item.url)
+        return unseen_input(
+            body,
+            [*self._counted.texts, *urls],
+            self._counted.rendered,
+            sizes,
+            _count_of(self.host),
+            self.host.allowances.message,
+        )
+
+    @property
+    def input_parts(self) -> tuple[InputPart, ...]:
+        """What its input consists of: what is asked, largest first, and what is added."""
+        parts = input_parts(self._rules, self.messages, self._sent[1])
+        return *parts, *_additions(self.host), *_searches(self._sent[1])
+
+    def most_by_count(self, counted: int, parts: Sequence[InputPart]) -> int | None:
+        """Return the most input tokens, as the provider has counted so many, with a margin.
+
+        The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`),
+        and the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or
+        if the host has no endpoint whose counts are documented.
+        """
+        endpoint = self.host.count_endpoint
+        if endpoint is None:
+            return None
+        most = ceil(EXACT.multiply(counted, endpoint.margin)) + self.host.allowances.request
+        for part in parts:
+            if part.kind in endpoint.leaves_out:
+                if part.tokens is None:
+                    return None
+                most += part.tokens
+        return most
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember the input tokens that the provider reported: they bound requests that begin alike."""
+        KNOWN_INPUTS.note(self.messages, self._beginnings, input_tokens)
+
+
+class _Counted(NamedTuple):
+    """The texts of a request that are counted."""
+
+    texts: Sequence[str]
+    rendered: Sequence[str]
+    """The texts that PydanticAI renders in its own way, or whose tokens are not known."""
+    is_all: bool
+    """Whether everything is counted; else the context window bounds the request."""
 
 
 class _Collected(list[str]):
@@ -193,25 +303,6 @@ class _Collected(list[str]):
         """Collect a text in place of counting it."""
         self.append(text)
         return 0
-
-
-def parts_of_input(
-    calculator: CostCalculator,
-    model: Model,
-    messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-) -> tuple[InputPart, ...]:
-    """Return what the input of a request consists of: what is asked, largest first, and what is added.
-
-    Takes the arguments of a request.
-    """
-    model = _leaf(model)
-    host = calculator.host(model)
-    given, parameters = _as_sent(model, messages, settings, parameters)
-    rules = InputRules.of(host, _count_of(host), PDF_SIZES.size, given)
-    parts = input_parts(rules, messages, parameters)
-    return *parts, *_additions(host), *_searches(parameters)
 
 
 def _additions(host: Host) -> Iterator[InputPart]:
@@ -227,44 +318,6 @@ def _additions(host: Host) -> Iterator[InputPart]:
 def _searches(parameters: ModelRequestParameters) -> Iterator[InputPart]:
     if parameters.native_tools:
         yield InputPart(kind="searches", tokens=None)
-
-
-def most_by_count(
-    calculator: CostCalculator, model: Model, counted: int, parts: Sequence[InputPart]
-) -> int | None:
-    """Return the most input tokens of a request whose input the provider has counted, with a margin.
-
-    The count is an estimate by some providers' own words, so a margin is added (`CountEndpoint.margin`), and
-    the bounds of those parts that the endpoint does not count. `None` if such a part has no bound, or if the
-    host has no endpoint whose counts are documented.
-    """
-    host = calculator.host(_leaf(model))
-    endpoint = host.count_endpoint
-    if endpoint is None:
-        return None
-    most = ceil(EXACT.multiply(counted, endpoint.margin)) + host.allowances.request
-    for part in parts:
-        if part.kind in endpoint.leaves_out:
-            if part.tokens is None:
-                return None
-            most += part.tokens
-    return most
-
-
-def note_input(
-    calculator: CostCalculator,
-    model: Model,
-    messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-    input_tokens: int,
-) -> None:
-    """Remember the input tokens that a provider reported: they bound later requests that begin alike.
-
-    The other arguments are those of `request_bound`.
-    """
-    model = _leaf(model)
-    KNOWN_INPUTS.note(calculator.host(model), model, messages, settings, parameters, input_tokens)
 
 
 def _why(
@@ -296,32 +349,6 @@ def _why(
     elif output_tokens is None:
         reasons.append("nothing limits the answer: set max_tokens")
     return "; ".join(reasons) or None
-
-
-async def prepare_bound(
-    calculator: CostCalculator,
-    model: Model,
-    messages: Sequence[ModelMessage],
-    parameters: ModelRequestParameters,
-) -> None:
-    """Do in a thread, beforehand, the work that would block the event loop in `request_bound`.
-
-    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without this call, bounds hold as
-    well, but are larger: texts count as bytes (all of them before the tokenizer is loaded, then the long ones
-    that it has not seen), and a PDF counts as the largest that the provider takes.
-    """
-    host = calculator.host(_leaf(model))
-    if host.facts is not None and host.facts.pdf is not None:
-        for piece in pieces(messages):
-            if isinstance(piece.item, BinaryContent) and piece.item.media_type == "application/pdf":
-                await _read(piece.item.data)
-    tokenizer = await _tokenizer_of(host)
-    if tokenizer is None:
-        return
-    texts = _Collected()
-    most_input(InputRules.of(host, texts.add, PDF_SIZES.size), messages, {}, parameters)
-    if tokenizer.is_long(texts):
-        await in_bounding_thread(partial(tokenizer.prepare, texts))
 
 
 async def _read(pdf: bytes) -> None:
@@ -426,11 +453,8 @@ def _most_searches(parameters: ModelRequestParameters) -> int | None:
     return searches
 
 
-def _price_conditions(
-    host: Host, messages: Sequence[ModelMessage], settings: Mapping[str, object]
-) -> PriceConditions:
+def _price_conditions(host: Host, given: Sequence[Piece], settings: Mapping[str, object]) -> PriceConditions:
     """Return the conditions with which the request and the owner of the host rule out prices of the model."""
-    given = list(pieces(messages))
     audio, tiers = hears(given, settings), _possible_tiers(host, settings)
     if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(

@@ -38,7 +38,7 @@ from fastroai.errors import how_to_install
 from fastroai.usage.bounding.definitions import definition_tokens
 from fastroai.usage.bounding.image_sizes import image_size
 from fastroai.usage.bounding.pdf_sizes import can_read_pdfs
-from fastroai.usage.bounding.pieces import Piece, pieces_of, unknown_in
+from fastroai.usage.bounding.pieces import Piece, pieces_of
 from fastroai.usage.bounding.surface import unlisted_in_parameters
 from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
@@ -116,8 +116,10 @@ def most_input(
     settings: Mapping[str, object],
     parameters: ModelRequestParameters,
     known: KnownBeginning | None = None,
+    *,
+    unknown: Sequence[str],
 ) -> InputBound:
-    """Return the upper bound on the input of a request.
+    """Return the upper bound on the input of a request; there is none if it has anything `unknown`.
 
     Settings and parameters are those that `Model.prepare_request` returns. If the beginning of the request
     is `known`, the tokens that the provider reported for it are taken instead of a count.
@@ -125,7 +127,7 @@ def most_input(
     remembered = SERVER_SIDE_INPUT_SETTINGS.intersection(settings)
     if remembered:
         return InputBound(None, f"{min(remembered)} adds input that is at the provider already")
-    if unknown := unknown_input(messages, parameters):
+    if unknown:
         return InputBound(None, f"{UNKNOWN} {', '.join(unknown)}")
     try:
         tokens = rules.allowances.request
@@ -143,9 +145,10 @@ def most_input(
 UNKNOWN: Final = "this version of FastroAI does not know"
 
 
-def unknown_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> tuple[str, ...]:
+def unknown_input(given: Iterable[Piece], parameters: ModelRequestParameters) -> tuple[str, ...]:
     """Return the names of everything in the input of a request that nothing here knows, each once."""
-    return tuple(dict.fromkeys((*unknown_in(messages), *unlisted_in_parameters(parameters))))
+    unknown = [str(piece.item) for piece in given if piece.kind == "unknown"]
+    return tuple(dict.fromkeys((*unknown, *unlisted_in_parameters(parameters))))
 
 
 def hears(given: Iterable[Piece], settings: Mapping[str, object]) -> bool:

@@ -19,7 +19,8 @@ from pydantic_ai.messages import (
 )
 
 from fastroai.pydantic_ai_private import is_added_by_pydantic_ai
-from fastroai.usage.bounding.input_bounds import InputRules, most_input
+from fastroai.usage.bounding.input_bounds import InputRules, most_input, unknown_input
+from fastroai.usage.bounding.pieces import pieces
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart
@@ -96,7 +97,8 @@ def _parts(
     )
 
     def most(some: Sequence[ModelMessage], given: ModelRequestParameters = bare) -> int | None:
-        tokens = most_input(rules, some, {}, given).tokens
+        unknown = unknown_input(pieces(some), given)
+        tokens = most_input(rules, some, {}, given, unknown=unknown).tokens
         return None if tokens is None else tokens - rules.allowances.request
 
     tools = len(parameters.function_tools)  # without any, only the output type is defined

@@ -68,21 +68,15 @@ class KnownInputs:
         self._known: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
         self._lock = Lock()
 
-    def note(
-        self,
-        host: Host,
-        model: Model,
-        messages: Sequence[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        input_tokens: int,
-    ) -> None:
-        """Remember the input tokens reported for a request; other arguments are as for `Model.request`."""
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def note(self, messages: Sequence[ModelMessage], digests: Sequence[bytes], input_tokens: int) -> None:
+        """Remember the input tokens reported for a request with these messages and `beginnings`."""
         if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
             return  # after an answer, the count may be that of the request before
         messages = separated(messages)
         thoughts, now, last = False, self._clock(), len(messages)
-        digests = list(_beginnings(host, model, messages, settings, parameters))
         with self._lock:
             for number, digest in enumerate(digests):
                 thoughts = thoughts or (number > 0 and _holds_thoughts(messages[number - 1]))
@@ -96,24 +90,14 @@ class KnownInputs:
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 
-    def longest(
-        self,
-        host: Host,
-        model: Model,
-        messages: Sequence[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-    ) -> KnownBeginning | None:
-        """Return the longest beginning of a request whose tokens are known; `None` if there is none."""
-        if not self._known:
-            return None
-        messages = separated(messages)
+    def longest(self, digests: Sequence[bytes]) -> KnownBeginning | None:
+        """Return the longest of the `beginnings` of a request whose tokens are known; `None` for none."""
         found, now = None, self._clock()
-        for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
-            with self._lock:
+        with self._lock:
+            for number, digest in enumerate(digests):
                 known = self._known.get(digest)
-            if known is not None and now - known[1] <= _SECONDS:
-                found = KnownBeginning(number, known[0])
+                if known is not None and now - known[1] <= _SECONDS:
+                    found = KnownBeginning(number, known[0])
         return found
 
 
@@ -133,7 +117,7 @@ def separated(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     return [replace(first, parts=system), replace(first, parts=others), *messages[1:]]
 
 
-def _beginnings(
+def beginnings(
     host: Host,
     model: Model,
     messages: Sequence[ModelMessage],
@@ -142,8 +126,10 @@ def _beginnings(
 ) -> Iterator[bytes]:
     """Yield a digest of tools, instructions and settings alone, then with one message more each time.
 
-    Yields none where the request does not show all its input, or its count says nothing of other requests.
+    The messages are those that `separated` returns. Yields none where the request does not show all its
+    input, or its count says nothing of other requests.
     """
+    messages = separated(messages)
     given: Mapping[str, object] = {**(model.settings or {}), **(settings or {})}
     if host.rules is None or host.rules.same_prefix is None:
         return
@@ -152,7 +138,12 @@ def _beginnings(
     if any(unlisted_in_parameters(parameters)):
         return
     asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
-    tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
+    tools = {
+        # A set is sorted, since its order differs between processes.
+        name: sorted(value) if isinstance(value, set | frozenset) else value
+        for name, value in vars(parameters).items()
+        if not name.startswith("_")
+    }
     instructions: set[str | None] = set()
     if parameters.instruction_parts is None:  # instructions of one of the last two requests are sent
         requests = [message for message in messages if isinstance(message, ModelRequest)]
@@ -179,11 +170,6 @@ def _beginnings(
 _VOLATILE: Final[Mapping[str, Any]] = {
     "__all__": {**dict.fromkeys(_NOT_SENT, True), "parts": {"__all__": {"timestamp": True}}}
 }
-
-
-def _in_order(value: object) -> object:
-    """Return a set as a sorted list, since its order differs between processes; any other value as it is."""
-    return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def _holds_thoughts(message: ModelMessage) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
@@ -67,7 +68,7 @@ def thinks_besides(model: Model, settings: Mapping[str, object], parameters: Mod
 
     Grok does. Exceptions are the Responses API, and a Grok that can be told not to think and is told so.
     """
-    if not outputs.THINKS_BESIDES.names.match(model.model_name) or _is_responses(model):
+    if not outputs.THINKS_BESIDES.names.match(model.model_name) or _is_responses(type(model)):
         return False
     efforts = _profile(model).get("grok_reasoning_efforts")
     effort = settings.get("xai_reasoning_effort")
@@ -76,12 +77,13 @@ def thinks_besides(model: Model, settings: Mapping[str, object], parameters: Mod
 
 
 def _floor(model: Model, thinking_budget: int) -> int:
-    accepted = outputs.LEAST_OF_RESPONSES.tokens if _is_responses(model) else 1
+    accepted = outputs.LEAST_OF_RESPONSES.tokens if _is_responses(type(model)) else 1
     return max(accepted, thinking_budget + outputs.BEYOND_THINKING.tokens if thinking_budget else 0)
 
 
-def _is_responses(model: Model) -> bool:
-    return any(kind.__name__ == "OpenAIResponsesModel" for kind in type(model).__mro__)
+@lru_cache(maxsize=1024)
+def _is_responses(cls: type[Model]) -> bool:
+    return any(kind.__name__ == "OpenAIResponsesModel" for kind in cls.__mro__)
 
 
 def _thinking_budget(model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters) -> int:

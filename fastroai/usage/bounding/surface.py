@@ -98,8 +98,13 @@ def unlisted_in_parameters(parameters: ModelRequestParameters) -> Iterator[str]:
 
 def sends(method: object, name: str) -> bool:
     """Return whether a method of a model is one that may send a request, and that is not listed."""
-    function = inspect.unwrap(getattr(method, "__func__", method))  # type: ignore[arg-type]
-    if name.startswith("_") or name in _CALLS or not inspect.isfunction(function):
+    return not name.startswith("_") and name not in _CALLS and _is_async(getattr(method, "__func__", method))
+
+
+@lru_cache(maxsize=1024)
+def _is_async(function: Any) -> bool:
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
         return False
     returned = str(function.__annotations__.get("return", ""))
     return (

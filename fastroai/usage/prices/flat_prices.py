@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from operator import attrgetter
 from typing import Final, overload
 
 from fastroai.records import EXACT
@@ -67,8 +68,8 @@ class FlatPrices:
             known.append(price)
         searches = [price.per_web_search for price in known if price.per_web_search is not None]
         return cls(
-            input_per_mtok=choose(price.input_per_mtok for price in known),
-            output_per_mtok=choose(price.output_per_mtok for price in known),
-            per_request=choose(price.per_request for price in known),
+            input_per_mtok=choose(map(attrgetter("input_per_mtok"), known)),
+            output_per_mtok=choose(map(attrgetter("output_per_mtok"), known)),
+            per_request=choose(map(attrgetter("per_request"), known)),
             per_web_search=choose(searches) if searches else None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ _WITHOUT_URLS: Final = frozenset({"xai"})
 """Providers with a single API, which is recognized without a URL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """The known facts about the host that serves a model at a URL."""
 
@@ -64,7 +64,7 @@ class Host:
             allowance=allowance,
         )
 
-    @property
+    @cached_property
     def rules(self) -> ProviderFacts | None:
         """The documented facts of the API; `None` where no documented rules hold."""
         return None if self.maker is None else providers().get(self.maker)
@@ -90,7 +90,7 @@ class Host:
             return _openai_at_gateway()
         return GATEWAY if maker is not None or self.provider in providers() else OTHER
 
-    @property
+    @cached_property
     def facts(self) -> ModelFacts | None:
         """The documented facts of the model; `None` where no documented rules hold."""
         return None if self.maker is None else model_facts(self.maker, self.model)

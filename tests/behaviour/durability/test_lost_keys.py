@@ -83,7 +83,10 @@ async def lose(store: Any, key: str) -> None:
 
 
 async def rewrite(store: Any, key: str, change: Callable[[bytes], bytes]) -> None:
-    values = [change(value) for value in (await store.read(key)).values]
+    found = await store.read(key)
+    values = [change(value) for value in found.values]
+    if key.startswith("run:"):
+        return await store.compare_and_set(key, values[0], revision=found.revision)
     await store.delete(key)
     await store.append(key, values, revision=0)
 
@@ -117,7 +120,7 @@ async def test_the_other_runs_go_on_whatever_key_of_a_run_is_lost_or_damaged(sto
         number += 1
         for found in await store.list("", limit=1000):
             await store.delete(found.key)
-    assert number >= 6, keys
+    assert number >= 3, keys
 
 
 @pytest.mark.slow
@@ -168,7 +171,6 @@ async def test_a_run_that_lacks_an_entry_of_its_log_says_that_the_entry_is_gone(
         lambda: PIPELINE.execute({}, run_id="r1", store=store, on_existing="resume"),
         lambda: Inbox(store).get(question.id),
         lambda: Inbox(store).answer(question.id, "no"),
-        lambda: history.spending(),
     ):
         with pytest.raises(RunCorrupt, match=gone) as info:
             await call()
@@ -307,8 +309,8 @@ async def test_a_run_that_cannot_be_read_is_left_out_of_the_inbox_and_named(
     assert "run 'r1' may wait for answers and is left out: " in caplog.text
     with pytest.raises(RunCorrupt, match="its log is gone from the store"):
         await Inbox(store).list(run_id="r1")
-    with pytest.raises(RunCorrupt, match="its log is gone from the store"):
-        await RunHistory(store).spending()
+    (total,) = await RunHistory(store).spending(by=())  # the header has what the run has spent
+    assert total.usage.cost_usd == 3 * COST
     with pytest.raises(RunCorrupt, match="its log is gone from the store"):
         await PIPELINE.resume("r1", store=store)
 

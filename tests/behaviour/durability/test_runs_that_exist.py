@@ -132,7 +132,7 @@ async def test_a_run_is_replaced(desk: Desk) -> None:
     assert [run.run_id for run in await RunHistory(desk.store).list()] == ["r"]
     kept = [found.key for found in await desk.store.list("", limit=100)]
     assert len([key for key in kept if key.startswith("log:")]) == 1
-    assert len([key for key in kept if key.startswith("index:")]) == 2  # by start, and by pipeline
+    assert [key for key in kept if key.startswith("index:")] == []  # SQLite has an index of its own
 
 
 async def test_whatever_is_to_be_done_with_a_run_that_exists_a_new_one_begins(desk: Desk) -> None:

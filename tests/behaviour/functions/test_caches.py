@@ -41,7 +41,7 @@ async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     for _ in range(2):  # as two processes do: nothing is shared but the file
         store = SQLiteRunStore(tmp_path / "answers.db")
         with configured(cache_store=store):
-            outputs.append(await declare()("fine"))  # type: ignore[operator]
+            outputs.append(await declare()("never better"))  # type: ignore[operator]
         await store.aclose()
 
     assert outputs[0] == outputs[1] == Sentiment(label="positive", confidence=0.9)
@@ -51,7 +51,7 @@ async def test_a_global_cache_outlives_the_process_and_costs_nothing(
     assert (paid.outcome, free.outcome) == ("success", "cache_hit")
     assert paid.cost_usd == listed_costs(server) > free.cost_usd == 0
     assert (paid.attempts, free.attempts, free.requests) == (1, 0, 0)
-    assert b"fine" not in (tmp_path / "answers.db").read_bytes(), "inputs are kept as hashes only"
+    assert b"never better" not in (tmp_path / "answers.db").read_bytes(), "inputs are kept as hashes only"
 
 
 async def test_a_hit_works_when_the_budget_is_used_up(server: ModelServer) -> None:

@@ -219,7 +219,7 @@ def test_looking_at_runs_imports_no_model_library(with_a_run: Path) -> None:
         "    sys.argv = ['fastroai', 'runs', *command, '--store', 'runs.db']\n"
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
-        "heavy = {'pydantic_ai', 'logfire', 'fastroai.runtime.scope', 'fastroai.usage', 'redis', 'psycopg'}\n"
+        "heavy = {'pydantic_ai', 'logfire', 'fastroai.runtime.scope', 'genai_prices', 'redis', 'psycopg'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

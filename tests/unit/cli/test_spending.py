@@ -97,7 +97,7 @@ def test_the_table_says_where_a_name_or_a_cost_is_not_known(store: str) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--by", "customer"), "day, pipeline, model, tenant, tag"),
+        (("--by", "customer"), "day, pipeline, step, model, tenant, tag"),
         (("--since", "yesterday"), "--since='yesterday': expected an age, as in 7d"),
         (("--until", "1"), "--until='1': expected an age"),
         (("--format", "xml"), "one of table, json, csv"),

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from fastroai.contracts import adapter_of
-from fastroai.contracts.annotations import checkable, checker_of, exact_class, says_something
+from fastroai.contracts.annotations import Checker, checkable, checker_of, exact_class, says_something
 
 
 class Order(BaseModel):
@@ -115,9 +115,19 @@ def test_what_nobody_can_ask_for_is_not_checked(annotation: Any) -> None:
 
 @pytest.mark.parametrize("annotation", [int, str, bool, float, bytes, Order, Client, Session, RootModel[int]])
 def test_an_instance_of_exactly_the_class_needs_no_check(annotation: Any) -> None:
-    checker = checker_of(annotation)
+    checker, adapter = Checker.of(annotation), checker_of(annotation)
     assert checker is not None
-    assert exact_class(annotation, checker) is annotation
+    assert checker.exact is annotation
+    assert adapter is not None
+    assert exact_class(annotation, adapter) is annotation  # what is said of plain classes is true of them
+
+
+def test_plain_classes_are_checked_and_converted_as_any_others() -> None:
+    checker = Checker.of(float)
+    assert checker is not None
+    assert checker.check(3, strict=None) == 3.0
+    with pytest.raises(ValidationError):
+        checker.check("no number", strict=None)
 
 
 @pytest.mark.parametrize(

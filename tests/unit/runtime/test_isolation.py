@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastroai.runtime.concurrency.isolation import in_context
+from fastroai.runtime.concurrency.isolation import going_on, in_context
 
 VARIABLE: ContextVar[str] = ContextVar("variable", default="outside")
 
@@ -80,37 +80,18 @@ async def test_cancellation_is_thrown_in_and_may_be_handled() -> None:
     assert await task == "handled inside"
 
 
-async def test_it_says_when_it_waits_for_the_first_time_before_anything_else_runs() -> None:
-    happened: list[str] = []
-
-    async def work() -> None:
-        happened.append("works")
-        await asyncio.sleep(0)
-        happened.append("has waited")
-        await asyncio.sleep(0)
-
-    async def other() -> None:
-        happened.append("another task")
-
-    task = asyncio.create_task(other())
-    await in_context(work(), copy_context(), lambda: happened.append("waits"))
-    await task
-    assert happened == ["works", "waits", "another task", "has waited"]
-
-
-async def test_one_that_never_waits_says_nothing() -> None:
-    async def work() -> str:
-        return "done"
-
-    def waits() -> None:
-        raise AssertionError("it does not wait")
-
-    assert await in_context(work(), copy_context(), waits) == "done"
+async def test_one_that_has_begun_in_its_context_goes_on_there() -> None:
+    ready = asyncio.Event()
+    context = copy_context()
+    coroutine = set_and_wait("inside", ready)
+    waits_for = context.run(coroutine.send, None)
+    asyncio.get_running_loop().call_soon(ready.set)
+    assert await going_on(coroutine, context.run, waits_for) == "inside"
+    assert VARIABLE.get() == "outside"
 
 
 def drive(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    assert isinstance(awaitable, Generator)
-    return awaitable
+    return awaitable.__await__()
 
 
 class Suspend:

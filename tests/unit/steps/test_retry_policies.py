@@ -253,7 +253,7 @@ async def test_attempts_go_on_from_what_was_used_before() -> None:
             await retry_calls(
                 attempt,
                 rules=RetryRules(RetryPolicies.of(EXACT)),
-                scope=scope,
+                scoped=scope,
                 on_retry=report,
                 used=RetriesUsed(attempt=3, recoverable=2),
             )

@@ -20,7 +20,7 @@ from fastroai.store import MemoryRunStore, RunHistory, StoredValues
 from fastroai.store.hints import HintsChanges
 from fastroai.store.reading import following
 from fastroai.store.record.entries import entry_to_store
-from fastroai.store.record.headers import header_key, log_key
+from fastroai.store.record.headers import decode_header, header_key, log_key
 from fastroai.workflows import WorkflowRuns
 
 TWO_STEPS = """
@@ -342,7 +342,7 @@ class HoldsTheEnd(MemoryRunStore):
 
     async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
         """Wait before the header of a run that has ended is written."""
-        if key == header_key("r") and b'"lease_until":null' in value:
+        if key == header_key("r") and decode_header("r", value).lease_until is None:
             self.reached.set()
             await self.open.wait()
         await super().compare_and_set(key, value, revision=revision)

@@ -213,7 +213,17 @@ async def test_only_runs_that_ask_are_read_and_their_logs_from_the_question_on()
     assert store.values["log"] == 2
 
 
-async def test_the_index_of_questions_is_rebuilt_from_the_runs(store: Any) -> None:
+@pytest.fixture(params=("memory", "redis"))
+def with_entries(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A store that does not find runs by itself, so that there are index entries in it."""
+    with run_stores(request.param, request, tmp_path) as open_store:
+        opened = open_store()
+        yield opened
+        asyncio.run(opened.aclose())
+
+
+async def test_the_index_of_questions_is_rebuilt_from_the_runs(with_entries: Any) -> None:
+    store = with_entries
     await asking().run(run_id="r", store=store)
     for key in index_keys(await header_of(store, "r")):
         await store.delete(key)

@@ -362,7 +362,7 @@ async def test_a_schema_that_an_earlier_version_made_is_brought_up_to_date(
         await store.aclose()
         with psycopg.connect(request.getfixturevalue("postgres_dsn"), autocommit=True) as connection:
             connection.execute(f'SET search_path TO "{store.schema}"'.encode())
-            connection.execute("DROP FUNCTION run_delete_v2; DROP TABLE run_new_after")
+            connection.execute("DROP FUNCTION run_delete_v2, run_index_anew_v1; DROP TABLE run_new_after")
         now: PostgresRunStore = open_store()
         assert (await now.read("kept")).values == (b"1",)
         await now.delete("kept", revision=1)

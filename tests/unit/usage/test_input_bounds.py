@@ -47,8 +47,9 @@ from support.documents import pdf
 from support.examples import examples
 from support.pictures import jpeg
 
-from fastroai.usage.bounding.input_bounds import InputRules, most_input
+from fastroai.usage.bounding.input_bounds import InputRules, most_input, unknown_input
 from fastroai.usage.bounding.pdf_sizes import read_pdf
+from fastroai.usage.bounding.pieces import pieces
 from fastroai.usage.bounding.tokenizers import Count, bytes_of
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
 from fastroai.usage.facts.provider import all_facts
@@ -77,7 +78,9 @@ def most(
     settings: dict[str, object] | None = None,
 ) -> int | None:
     rules = InputRules.of(Host.of(model), count, read_pdf, settings)
-    return most_input(rules, messages, settings or {}, parameters or ModelRequestParameters()).tokens
+    parameters = parameters or ModelRequestParameters()
+    unknown = unknown_input(pieces(messages), parameters)
+    return most_input(rules, messages, settings or {}, parameters, unknown=unknown).tokens
 
 
 def known(*args: Any, **options: Any) -> int:

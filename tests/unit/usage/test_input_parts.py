@@ -24,7 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from support.bodies import claude_model
 
 from fastroai.usage import CostCalculator, Endpoint, request_bound
-from fastroai.usage.bounding.bounds import parts_of_input
+from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.facts.allowances import GATEWAY, OTHER
 from fastroai.usage.facts.provider import all_facts
 
@@ -49,7 +49,7 @@ MESSAGES: list[ModelMessage] = [
 
 def test_each_kind_of_input_is_told_apart() -> None:
     parameters = ModelRequestParameters(function_tools=[TOOL])
-    found = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)
+    found = AskedRequest(CALCULATOR, CLAUDE, MESSAGES, None, parameters).input_parts
     parts = {part.kind: part for part in found if part.added_by is None}
     assert set(parts) == {"instructions", "history", "prompt", "results", "image", "tools"}
     assert parts["image"].by_url
@@ -58,11 +58,11 @@ def test_each_kind_of_input_is_told_apart() -> None:
 
 def test_the_largest_part_comes_first_and_one_of_unknown_size_before_all() -> None:
     parameters = ModelRequestParameters()
-    parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)
+    parts = AskedRequest(CALCULATOR, CLAUDE, MESSAGES, None, parameters).input_parts
     assert parts[0].kind == "image"
     url = DocumentUrl("https://example.com/a.pdf")
     unknown = ModelRequest(parts=[UserPromptPart([url, "text " * 9_000])])
-    first, second, last = parts_of_input(CALCULATOR, CLAUDE, [unknown], None, parameters)
+    first, second, last = AskedRequest(CALCULATOR, CLAUDE, [unknown], None, parameters).input_parts
     assert (first.kind, second.kind, last.added_by) == ("pdf", "prompt", "provider")
 
 
@@ -81,7 +81,7 @@ def test_the_parts_add_up_to_the_bound(turns: list[tuple[str, str]], prompt: str
     messages.append(ModelRequest(parts=[UserPromptPart(prompt)]))
     parameters = ModelRequestParameters(function_tools=[TOOL] if has_tools else [])
     bound = request_bound(CALCULATOR, CLAUDE, messages, {"max_tokens": 10}, parameters)
-    parts = parts_of_input(CALCULATOR, CLAUDE, messages, None, parameters)
+    parts = AskedRequest(CALCULATOR, CLAUDE, messages, None, parameters).input_parts
     assert bound.input_tokens == sum(part.tokens or 0 for part in parts)
 
 
@@ -92,7 +92,7 @@ def test_what_nobody_asked_for_is_told_apart_by_who_adds_it() -> None:
 
     def added(calculator: CostCalculator, provider: OpenAIProvider) -> list[tuple[str | None, int | None]]:
         model = OpenAIChatModel("gpt-5-mini", provider=provider)
-        parts = parts_of_input(calculator, model, [], None, ModelRequestParameters())
+        parts = AskedRequest(calculator, model, [], None, ModelRequestParameters()).input_parts
         return [(part.added_by, part.tokens) for part in parts if part.kind == "added"]
 
     assert added(CALCULATOR, openai) == [("provider", OPENAI.request)]
@@ -103,12 +103,12 @@ def test_what_nobody_asked_for_is_told_apart_by_who_adds_it() -> None:
 def test_an_untested_pydantic_ai_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastroai.usage.prices.hosts.untested_version", lambda: "2.99.0")
     monkeypatch.setattr("fastroai.usage.bounding.bounds.untested_version", lambda: "2.99.0")
-    parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, ModelRequestParameters())
+    parts = AskedRequest(CALCULATOR, CLAUDE, MESSAGES, None, ModelRequestParameters()).input_parts
     added = {part.added_by: part.tokens for part in parts if part.kind == "added"}
     assert added == {"untested version": OTHER.request, "provider": ANTHROPIC.request}
 
 
 def test_what_the_searches_of_a_provider_find_is_the_rest() -> None:
     parameters = ModelRequestParameters(native_tools=[WebSearchTool(max_uses=2)])
-    parts = parts_of_input(CALCULATOR, CLAUDE, MESSAGES, None, parameters)
+    parts = AskedRequest(CALCULATOR, CLAUDE, MESSAGES, None, parameters).input_parts
     assert [(part.kind, part.tokens) for part in parts][-1] == ("searches", None)

@@ -41,11 +41,10 @@ from support.examples import examples
 
 from fastroai.usage import CostCalculator, request_bound
 from fastroai.usage.bounding import bounds
-from fastroai.usage.bounding.known_inputs import KnownBeginning, KnownInputs
+from fastroai.usage.bounding.known_inputs import KnownBeginning, KnownInputs, beginnings
 from fastroai.usage.prices.hosts import Host
 
 CLAUDE = claude_model()
-HOST = Host.of(CLAUDE)
 GEMINI = GoogleModel("gemini-2.5-flash", provider=GoogleProvider(api_key="none"))
 NONE = ModelRequestParameters()
 
@@ -69,6 +68,15 @@ def tool(name: str) -> ToolDefinition:
     return ToolDefinition(name=name, parameters_json_schema={"type": "object", "properties": {}})
 
 
+def begun(
+    messages: Sequence[ModelMessage],
+    model: Model = CLAUDE,
+    settings: dict[str, Any] | None = None,
+    parameters: ModelRequestParameters = NONE,
+) -> list[bytes]:
+    return list(beginnings(Host.of(model), model, messages, settings, parameters))  # type: ignore[arg-type]
+
+
 def after(
     noted: Sequence[ModelMessage],
     asked: Sequence[ModelMessage],
@@ -79,8 +87,8 @@ def after(
 ) -> KnownBeginning | None:
     """What is known of one request, once 1,000 tokens were reported for another."""
     known = KnownInputs()
-    known.note(Host.of(models[0]), models[0], noted, settings[0], parameters[0], 1_000)  # type: ignore[arg-type]
-    return known.longest(Host.of(models[1]), models[1], asked, settings[1], parameters[1])  # type: ignore[arg-type]
+    known.note(noted, begun(noted, models[0], settings[0], parameters[0]), 1_000)
+    return known.longest(begun(asked, models[1], settings[1], parameters[1]))
 
 
 FIRST = ask("hello")
@@ -98,18 +106,18 @@ class TestWhatIsKnown:
         assert after([FIRST], [ask("something else")]) == KnownBeginning(0, 1_000)
 
     def test_so_has_another_question_after_the_same_system_prompt(self) -> None:
-        def begun(question: str) -> ModelRequest:
+        def helped(question: str) -> ModelRequest:
             return ModelRequest(parts=[SystemPromptPart("You help."), UserPromptPart(question)])
 
-        assert after([begun("a")], [begun("b")]) == KnownBeginning(1, 1_000)
-        assert after([begun("a")], [begun("a"), answer(), ask("more")]) == KnownBeginning(2, 1_000)
+        assert after([helped("a")], [helped("b")]) == KnownBeginning(1, 1_000)
+        assert after([helped("a")], [helped("a"), answer(), ask("more")]) == KnownBeginning(2, 1_000)
 
     def test_a_whole_request_has_what_was_last_reported_for_it(self) -> None:
         known = KnownInputs()
         for tokens in (900, 1_100):
-            known.note(HOST, CLAUDE, [FIRST], None, NONE, tokens)
-        assert known.longest(HOST, CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 1_100)
-        assert known.longest(HOST, CLAUDE, [ask("b")], None, NONE) == KnownBeginning(0, 900)
+            known.note([FIRST], begun([FIRST]), tokens)
+        assert known.longest(begun([FIRST])) == KnownBeginning(1, 1_100)
+        assert known.longest(begun([ask("b")])) == KnownBeginning(0, 900)
 
     def test_what_continues_an_answer_reports_the_input_of_another_request(self) -> None:
         assert after([FIRST, answer()], [FIRST, answer()]) is None
@@ -117,9 +125,9 @@ class TestWhatIsKnown:
     def test_the_smallest_count_is_kept_of_what_many_requests_begin_with(self) -> None:
         known = KnownInputs()
         for text, tokens in (("a", 900), ("b", 700), ("c", 800)):
-            known.note(Host.of(CLAUDE), CLAUDE, [ask(text)], None, NONE, tokens)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("d")], None, NONE) == KnownBeginning(0, 700)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("a")], None, NONE) == KnownBeginning(1, 900)
+            known.note([ask(text)], begun([ask(text)]), tokens)
+        assert known.longest(begun([ask("d")])) == KnownBeginning(0, 700)
+        assert known.longest(begun([ask("a")])) == KnownBeginning(1, 900)
 
     def test_how_long_the_answer_may_be_says_nothing_of_the_input(self) -> None:
         assert after([FIRST], [FIRST], settings=({"max_tokens": 5}, {"max_tokens": 9})) is not None
@@ -128,21 +136,21 @@ class TestWhatIsKnown:
     def test_it_is_known_for_an_hour(self, now: float) -> None:
         clock = Clock()
         known = KnownInputs(clock)
-        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 10)
+        known.note([FIRST], begun([FIRST]), 10)
         clock.now = now
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is not None
+        assert known.longest(begun([FIRST])) is not None
         clock.now = 3_601.0
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is None
-        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 20)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 20)
+        assert known.longest(begun([FIRST])) is None
+        known.note([FIRST], begun([FIRST]), 20)
+        assert known.longest(begun([FIRST])) == KnownBeginning(1, 20)
 
     def test_only_so_much_is_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("fastroai.usage.bounding.known_inputs._REMEMBERED", 3)
         known = KnownInputs()
         for text in "abcd":
-            known.note(Host.of(CLAUDE), CLAUDE, [ask(text)], None, NONE, 10)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("a")], None, NONE) == KnownBeginning(0, 10)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("d")], None, NONE) == KnownBeginning(1, 10)
+            known.note([ask(text)], begun([ask(text)]), 10)
+        assert known.longest(begun([ask("a")])) == KnownBeginning(0, 10)
+        assert known.longest(begun([ask("d")])) == KnownBeginning(1, 10)
 
 
 class TestWhatIsNotKnown:
@@ -216,8 +224,8 @@ class TestWhatIsNotKnown:
 
     def test_a_provider_that_reports_nothing_tells_nothing(self) -> None:
         known = KnownInputs()
-        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 0)
-        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is None
+        known.note([FIRST], begun([FIRST]), 0)
+        assert known.longest(begun([FIRST])) is None
 
     def test_thoughts_that_were_dropped_may_be_sent_in_another_branch(self) -> None:
         thinking = ThinkingPart("hm", signature="s", provider_name="anthropic")
@@ -240,11 +248,11 @@ def test_a_measured_history_is_no_longer_counted_in_bytes(monkeypatch: pytest.Mo
         return found
 
     assert bound(long) > 25_000
-    known.note(Host.of(CLAUDE), CLAUDE, long, {"max_tokens": 300}, NONE, 5_300)
+    known.note(long, begun(long, settings={"max_tokens": 300}), 5_300)
     assert bound([*long, answer(), ask("more")]) < 5_300 + 300
     pdf = [ask(BinaryContent(b"%PDF", media_type="application/pdf"), "what is it?")]
     assert bound(pdf) == 200_000
-    known.note(Host.of(CLAUDE), CLAUDE, pdf, None, NONE, 3_000)
+    known.note(pdf, begun(pdf), 3_000)
     assert bound([*pdf, answer(), ask("more")]) < 3_300
 
 
@@ -322,12 +330,12 @@ def test_no_request_of_any_conversation_has_more_input_than_its_bound(
         parts_now = [part] if history or back < 4 else [SystemPromptPart("You help. " * back), part]
         messages: list[ModelMessage] = [*history, ModelRequest(parts=parts_now)]
         asked = ModelRequestParameters(function_tools=[tool(name) for name in names])
-        used += known.longest(Host.of(model), model, messages, given_settings, asked) is not None
+        used += known.longest(begun(messages, model, given_settings, asked)) is not None
         found = request_bound(CostCalculator(), model, messages, {**given_settings, "max_tokens": 50}, asked)
         tokens = provider.count(messages, given_settings, asked.function_tools)
         assert found.input_tokens is not None
         assert tokens <= found.input_tokens
-        known.note(Host.of(model), model, messages, {**given_settings, "max_tokens": 50}, asked, tokens)
+        known.note(messages, begun(messages, model, {**given_settings, "max_tokens": 50}, asked), tokens)
         parts: list[ModelResponsePart] = [TextPart(text[::-1])]
         billed = 4 + provider.tokens(text)
         if thinks:

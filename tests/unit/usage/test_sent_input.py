@@ -13,7 +13,7 @@ from pydantic_ai.models import ModelRequestParameters
 from support.bodies import body_of, claude_model
 
 from fastroai.usage import CostCalculator, request_bound
-from fastroai.usage.bounding.bounds import input_besides
+from fastroai.usage.bounding.bounds import AskedRequest
 from fastroai.usage.bounding.sent_input import Unseen, unseen_input
 from fastroai.usage.facts.provider import all_facts
 
@@ -93,7 +93,8 @@ async def test_what_pydantic_ai_says_of_its_tags_is_counted_once() -> None:
     messages = model.prepare_messages(prompt, parameters)
     body = await body_of(model, prompt, None, parameters)
     body.pop("extra_headers", None)
-    assert input_besides(CostCalculator(), model, messages, None, parameters, body) == Unseen(0)
+    asked = AskedRequest(CostCalculator(), model, messages, None, parameters)
+    assert asked.input_besides(body) == Unseen(0)
     bound = request_bound(CostCalculator(), model, messages, None, parameters)
     assert bound.input_tokens is not None
     system = body["system"]
