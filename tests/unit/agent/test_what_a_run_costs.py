@@ -22,8 +22,8 @@ from fastroai.store import MemorySpendStore
 MOST_ADDED = 200
 MOST_OF_A_BUDGET = 970
 MOST_OF_A_SPEND_LIMIT = 1_180
-MOST_OF_A_STORE = 2_530
-"""Of a pipeline with a memory store whose step calls the agent."""
+MOST_OF_A_STORE = 2_560
+"""Of a pipeline with a memory store whose step calls the agent: 2,524 to 2,537, which differ by hash seed."""
 MOST_KB_OF_AN_IDLE_AGENT = 9.5
 
 
