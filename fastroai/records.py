@@ -55,6 +55,9 @@ class NotGiven(enum.Enum):
         return False
 
 
+RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
+"""The kind of a run."""
+
 NOT_GIVEN: Final = NotGiven.NOT_GIVEN
 """Stands for an option that the caller did not give, so that `None` and `0` can be given as values."""
 

@@ -24,6 +24,7 @@ from fastroai.pipelines.replay import Orchestrated, Orchestration, first_diverge
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
+from fastroai.records import RunKind
 from fastroai.runs.door import FrontDoor, check_config, check_version
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
@@ -47,7 +48,6 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
-from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS
 

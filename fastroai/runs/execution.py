@@ -16,7 +16,7 @@ from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, ConfigurationError, ContractViolation, StepExecutionError
 from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
-from fastroai.records import first_given, in_seconds
+from fastroai.records import RunKind, first_given, in_seconds
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs, checked_inputs
 from fastroai.runs.quoting import Estimate, reserved, usd_to_set_aside
@@ -98,7 +98,7 @@ class Execution:
 
     def __init__(
         self,
-        kind: attributes.RunKind,
+        kind: RunKind,
         name: str,
         config: PipelineConfig,
         limits: Limits | None,
@@ -107,7 +107,7 @@ class Execution:
         estimate: Estimate,
     ) -> None:
         """Make the execution of a pipeline, graph or flow. `estimate` returns the quotes of its runs."""
-        self._kind: attributes.RunKind = kind
+        self._kind: RunKind = kind
         self._name, self._config, self._limits, self._hooks, self._accepts = (
             name,
             config,

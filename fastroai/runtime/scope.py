@@ -13,11 +13,11 @@ from contextvars import ContextVar, Token
 from dataclasses import replace
 from itertools import takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
 from fastroai.errors import ForkedScopeError, attach_usage
 from fastroai.places import quoted
-from fastroai.records import RequestRecord, Usage
+from fastroai.records import RequestRecord, RunKind, Usage
 from fastroai.runtime.budgets.bounds import NO_BOUNDS, LeftBehind
 from fastroai.runtime.budgets.in_flight import AgentCharges, Charge, InFlight, Spending
 from fastroai.runtime.budgets.ledger import Account, Claim, wake
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fastroai.tracing import Tracer, TraceSpan
     from fastroai.usage.limits import Limits
 
-ScopeKind = Literal["pipeline", "graph", "flow", "workflow", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal[RunKind, "router", "step", "call", "agent", "budget"]
 
-RUNS: Final = ("pipeline", "graph", "flow", "workflow")
+RUNS: Final = get_args(RunKind)
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
 
 _AROUND_CALLS: Final = ("budget", "call", "router")

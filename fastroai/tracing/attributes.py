@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from fastroai.errors import RecordedError
-from fastroai.records import CallRecord, RequestRecord, Usage, usd_to_microcents
+from fastroai.records import CallRecord, RequestRecord, RunKind, Usage, usd_to_microcents
 from fastroai.tracing.protocol import Attributes, AttributeValue
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -71,10 +71,8 @@ TAGS: Final = "fastroai.tags"
 ROUTER_NAME: Final = "fastroai.router.name"
 ROUTE: Final = "fastroai.router.route"
 """The variant that a router runs, by the name under which it is registered."""
-PIPELINE_NAME: Final = "fastroai.pipeline.name"
-GRAPH_NAME: Final = "fastroai.graph.name"
-FLOW_NAME: Final = "fastroai.flow.name"
-WORKFLOW_NAME: Final = "fastroai.workflow.name"
+RUN_NAMES: Final[Mapping[RunKind, str]] = {kind: f"fastroai.{kind}.name" for kind in get_args(RunKind)}
+"""The name of a run, by its kind, as in `fastroai.pipeline.name`."""
 FLOW_ID: Final = "fastroai.flow.id"
 """The id of the innermost flow around a call of a typed function."""
 FUNCTION_NAME: Final = "fastroai.function.name"
@@ -99,15 +97,6 @@ CANCELLED: Final = "fastroai.cancelled"
 
 AMOUNTS: Final = frozenset({COST_USD, COST_BOUND_USD, BUDGET_RESERVED_USD})
 """The attributes that are exact amounts of money, as texts."""
-
-RunKind: TypeAlias = Literal["pipeline", "graph", "flow", "workflow"]
-"""The kind of a run."""
-_NAMES: Final[Mapping[RunKind, str]] = {
-    "pipeline": PIPELINE_NAME,
-    "graph": GRAPH_NAME,
-    "flow": FLOW_NAME,
-    "workflow": WORKFLOW_NAME,
-}
 
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 
@@ -144,7 +133,7 @@ def is_client_span(attributes: Attributes) -> bool:
 
 def run_attributes(kind: RunKind, *, name: str, run_id: str) -> dict[str, AttributeValue]:
     """Return the attributes of a run that starts."""
-    return {_NAMES[kind]: name, RUN_ID: run_id}
+    return {RUN_NAMES[kind]: name, RUN_ID: run_id}
 
 
 def call_span(kind: Literal["infer", "compute"], function: str) -> str:

@@ -19,6 +19,7 @@ from fastroai.errors import (
     attach_trace,
     nearest_hint,
 )
+from fastroai.records import RunKind
 from fastroai.runs.around import how_it_ended
 from fastroai.runs.door import FrontDoor, check_config
 from fastroai.runs.execution import Execution
@@ -34,7 +35,6 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.reading.trace import Divergence, RunTrace
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
-from fastroai.tracing.attributes import RunKind
 from fastroai.usage import Quote
 from fastroai.usage.limits import NO_LIMITS, limits_of, together
 from fastroai.workflows.checks import Checks

@@ -304,7 +304,7 @@ async def test_spans_have_the_flow_at_the_root_calls_below_it_and_retries_as_eve
         ("flow triage", "infer classify")
     }
     root = tracer.spans[0].attributes
-    assert root[attributes.FLOW_NAME] == "triage"
+    assert root["fastroai.flow.name"] == "triage"
     assert root[attributes.COST_USD] == format(listed_costs(server), "f")
 
 
