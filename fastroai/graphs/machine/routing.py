@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.machine.evaluating import tested
@@ -127,6 +127,8 @@ def _resolve(
     for edge in plan.edges[node]:
         taken, test, because = True, None, f"{node!r} {outcome}"
         match edge.when:
+            case "on_success":
+                pass
             case "on_failure":
                 taken = False
             case "conditional" if held is not None:
@@ -143,6 +145,8 @@ def _resolve(
                 taken, because = edge.target == decision.target, _decided(decision)
             case "always":
                 because = "always, unless a condition holds"
+            case unknown:
+                assert_never(unknown)
         outcomes.append(EdgeOutcome(edge, taken, test, because))
     if held is None and not sends:
         return outcomes
