@@ -23,17 +23,17 @@ STEPS_PER_NODE: Final = 2
 STEPS_PER_ITEM: Final = 4
 """Steps for an item of a list or dict that is compared, searched, sorted, summed, joined or copied."""
 CHARACTERS_READ_PER_STEP: Final = 200
-"""Characters that are compared for one step."""
+"""Number of characters whose comparison costs one step."""
 CHARACTERS_SEARCHED_PER_STEP: Final = 40
-"""Characters that are searched for one step."""
+"""Number of characters whose search costs one step."""
 CHARACTERS_BUILT_PER_STEP: Final = 20
-"""Characters that are built for one step."""
+"""Number of characters of a new text that cost one step."""
 BYTES_OF_CHARACTERS: Final = 4
 """Number of times that each character counts in a text that is built and is not all ASCII."""
 STEPS_PER_ROUNDING: Final = 80
 """Steps for rounding to a number of digits, which can be hundreds."""
 KEYS_CHECKED_PER_STEP: Final = 4
-"""Keys of a dict that are checked to be text for one step. Each dict is checked once."""
+"""Number of keys of a dict whose check for being text costs one step. Each dict is checked once."""
 
 MAX_INTEGER_BITS: Final = 1_024
 """Maximum number of bits in an integer of a calculation: integers can be as large as floats."""

@@ -49,8 +49,8 @@ RequestKind = Literal["answer", "batch", "compaction"]
 SHORTEST_SHARE: Final = 200
 """Tokens of the shortest answer that is worth asking for, while no answer of the agent is known."""
 LONGER: Final = 4
-"""Factor for the length of the next answer, relative to an answer that was cut; or relative to the longest
-expected answer, if a cut answer is not asked for again, or if there is room."""
+"""How many times as long as an answer that was cut the next one may be. Where a cut answer is not asked for
+again, or money is left over, also how many times as long as the longest of the agent's last answers."""
 USUAL_SEARCHES: Final = 1
 """Web searches expected of a request with a tool for them, while no request of the agent is known."""
 COUNTED_WITHIN: Final = 5.0

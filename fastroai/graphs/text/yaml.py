@@ -75,7 +75,7 @@ class GraphDocument:
 
 
 def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -> GraphDocument:
-    """Read a document. Its nodes name their steps, by default under their ids, among those in `nodes`.
+    """Read a document. Each of its nodes names its step, a key of `nodes`; by default that is the node's id.
 
     A value in `nodes` may be a `Node`, for settings that a document cannot express, such as the type of an
     answer. Settings in the document replace those of the `Node`.

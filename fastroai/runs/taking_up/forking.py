@@ -40,10 +40,11 @@ def check_step(option: str, step_id: str, definition: JsonValue) -> None:
 def kept_by_pipeline(
     recorded: Memo, definition: JsonValue, at: str | None, replaced: Mapping[str, StepFinished]
 ) -> list[Fact]:
-    """Return the outputs of the steps that do not run again, and the `replaced` outputs, which are by place.
+    """Return the outputs that a fork keeps: those of steps that do not run again, and the `replaced` ones.
 
-    `at` is a step, or the place of a step inside of steps that run pipelines and routers. Those outer steps
-    go on where they were: their attempts, and their side effects of `ctx.once`, are kept, too.
+    `replaced` has them by the places of their steps. `at` is a step, or the place of a step inside of steps
+    that run pipelines and routers. Those outer steps go on where they were: their attempts, and their side
+    effects of `ctx.once`, are kept, too.
 
     Raises:
         ConfigurationError: there is no such step, it is in a graph, or the run has not come to that place.

@@ -283,22 +283,22 @@ class Hold:
 
     @property
     def left_usd(self) -> Decimal:
-        """US dollars that other holds can still draw."""
+        """US dollars of this hold of a run that the holds inside of the run can still draw."""
         if self.run is None:
             return NOTHING
         return EXACT.subtract(self.amounts.usd, self._drawn_usd)
 
     def covers(self, amounts: Amounts) -> bool:
-        """Whether another hold can draw these amounts."""
+        """Return whether enough of this hold is left to pay for another hold of these amounts."""
         return self.run is not None and amounts.usd <= self.left_usd
 
     def lend(self, other: Hold) -> None:
-        """Begin to pay for another hold."""
+        """Pay for another hold, which then takes nothing from the accounts of this one."""
         self.drawing[other] = None
         self._drawn_usd = EXACT.add(self._drawn_usd, other.amounts.usd)
 
     def take_back(self, other: Hold) -> None:
-        """Stop paying for another hold."""
+        """Stop paying for another hold, and count its money as undrawn again."""
         del self.drawing[other]
         self._drawn_usd = EXACT.subtract(self._drawn_usd, other.amounts.usd)
 

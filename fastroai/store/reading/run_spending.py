@@ -22,7 +22,7 @@ class SpentPart:
     day: date
     """The day in UTC."""
     step: str | None
-    """Id of the step or node; `None` for spending outside of steps, and in `Spent` without `has_steps`."""
+    """Id of the step or node. `None` for spending outside of steps, and if `Spent.has_steps` is false."""
     model: str
     tenant: str | None
     tags: tuple[str, ...]

@@ -70,7 +70,7 @@ class Journal:
         self.entries = PackedFacts()
         """The facts that this process has added."""
         self.spending = SpendingOnRecord() if spending is None else spending
-        """All spending of the run: of these facts, and of those before."""
+        """The spending of the whole run: what was on record before this process, and what it has added."""
         self.halting: dict[int, QuestionAsked | WaitStarted] = {}
         """The questions and waits of steps among these facts, each by its number among them, from 1."""
         self._checked: tuple[Fact, bytes] | None = None

@@ -79,13 +79,13 @@ class AccountRow:
     keep: timedelta = KEEP
     """Time for which windows are kept after their end."""
     earlier: str = ""
-    """The windows before, packed: there can be thousands, and nearly always they are as they were."""
+    """The windows before those in `windows`, packed: there can be thousands, which hardly ever change."""
     none_over_before: float = 0.0
     """A time, by the steady clock, before which no lease ends: looking at every claim each time would make
     a thousand of them slow."""
 
     def all_windows(self) -> dict[int, WindowRow]:
-        """Unpack the earlier windows, and return all."""
+        """Return all windows, the packed ones included, which are unpacked first."""
         if self.earlier:
             text = zlib.decompress(base64.b85decode(self.earlier))
             self.windows, self.earlier = _windows().validate_json(text) | self.windows, ""

@@ -17,7 +17,8 @@ MAX_STEPS: Final = 10_000
 MAX_NESTING: Final = 20
 """Maximum number of levels of flows inside of flows."""
 MAX_SCHEMA_VALUES: Final = 5_000
-"""Maximum number of values in an `output_schema` with its references written out; it bounds their time."""
+"""Maximum number of values in an `output_schema` with its references written out, which bounds the time of
+its checks."""
 MAX_RESULT_CHARACTERS: Final = 1_000_000
 """Maximum number of characters in a result as JSON text."""
 MAX_RESULT_DEPTH: Final = 100
