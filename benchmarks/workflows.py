@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from benchmarks.measure import Row
 from fastroai.store import MemoryRunStore, RunStore, SQLiteRunStore
 from fastroai.workflows.answers import ExecuteFlow, ExecuteStep
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 
 CALLS = 50
 """Calls that are timed, one after the other."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.messages import ModelMessage
 
-    from fastroai.agent.requests.replay import CallOnRecord
+    from fastroai.agent.requests.recorded_requests import CallOnRecord
 
 
 class ToolCallsBeside:

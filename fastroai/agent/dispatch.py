@@ -34,7 +34,7 @@ from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.quotes.learned import PastCalls
 from fastroai.agent.requests.metering import Metered
-from fastroai.agent.requests.replay import CallOnRecord, count_agent_call, note_end_of_call
+from fastroai.agent.requests.recorded_requests import CallOnRecord, count_agent_call, note_end_of_call
 from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, OnStreaming, ResponseEvent, Streaming

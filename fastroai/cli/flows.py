@@ -17,7 +17,7 @@ from fastroai.plain_text import plain
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
     from fastroai.workflows.answers import ErrorAnswer, ErrorType, GateOutcome, NextAnswer
-    from fastroai.workflows.flows import WorkflowRuns
+    from fastroai.workflows.driven_flows import WorkflowRuns
 
 _CODES: Final[dict[ErrorType, int]] = {
     "flow_not_found": NOT_FOUND,
@@ -44,7 +44,7 @@ _CODES: Final[dict[ErrorType, int]] = {
 async def opened_flows(place: str | None, codec: str | None) -> AsyncGenerator[WorkflowRuns]:
     """Open the flows of the store that `--store` names, or of this user's own store."""
     without_plugins()
-    from fastroai.workflows.flows import WorkflowRuns
+    from fastroai.workflows.driven_flows import WorkflowRuns
 
     async with opened_flow_store(place) as (store, _):
         yield WorkflowRuns(store, workspace=Path.cwd(), codec=codec_at(codec))

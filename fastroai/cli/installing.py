@@ -16,8 +16,8 @@ from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.plain_text import plain, plain_line
 from fastroai.workflows.server.install.clients import ALIASES, CLIENTS, Target, snippet, this_fastroai
 from fastroai.workflows.server.install.installing import Change, Setup
-from fastroai.workflows.server.install.parts import KINDS, Kind
 from fastroai.workflows.server.install.record import FOLDER, Record
+from fastroai.workflows.server.install.setup_parts import KINDS, Kind
 
 _SCOPES: Final = ("project", "user")
 

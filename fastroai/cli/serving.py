@@ -25,7 +25,7 @@ async def serve(
         import mcp.server.mcpserver  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
         raise MissingExtraError("the MCP server", "mcp", "mcp, version 2") from error
-    from fastroai.workflows.flows import WorkflowRuns
+    from fastroai.workflows.driven_flows import WorkflowRuns
     from fastroai.workflows.server.app import workflow_server
     from fastroai.workflows.server.context import ServerContext
     from fastroai.workflows.server.serving import HttpPlace, log_to_stderr, serve_http, serve_stdio

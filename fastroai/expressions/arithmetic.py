@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fastroai.expressions.evaluation import Evaluation, Problem
+from fastroai.expressions.json_values import Value, is_number, shown, type_name
 from fastroai.expressions.limits import MAX_INTEGER_BITS
-from fastroai.expressions.values import Value, is_number, shown, type_name
 
 Operation: TypeAlias = Callable[[Evaluation, Value, Value], Value]
 

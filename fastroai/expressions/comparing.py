@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fastroai.expressions.evaluation import Evaluation, Problem
+from fastroai.expressions.json_values import Value, is_number, type_name
 from fastroai.expressions.limits import MAX_DATA_DEPTH, STEPS_PER_ITEM
 from fastroai.expressions.lookup import plain
-from fastroai.expressions.values import Value, is_number, type_name
 
 Comparison: TypeAlias = Callable[[Evaluation, Value, Value], bool]
 

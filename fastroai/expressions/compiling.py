@@ -16,12 +16,12 @@ from fastroai.expressions.arithmetic import Operation
 from fastroai.expressions.comparing import Comparison
 from fastroai.expressions.evaluation import Evaluation, Missing, NoContainer, Problem
 from fastroai.expressions.functions import Function
+from fastroai.expressions.json_values import Value, is_plain, type_name
 from fastroai.expressions.limits import STEPS_PER_NODE, STEPS_PER_ROUND
 from fastroai.expressions.loops import Code, Loop, Rounds, looped
 from fastroai.expressions.parsing import nodes_in
 from fastroai.expressions.refusals import call_refusal, key_refusal, name_refusal, refusal
 from fastroai.expressions.source import Source
-from fastroai.expressions.values import Value, is_plain, type_name
 
 _OPERATIONS: Final[Mapping[type[ast.operator], Operation]] = {
     ast.Add: arithmetic.added,

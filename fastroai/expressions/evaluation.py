@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastroai.expressions.json_values import type_name
 from fastroai.expressions.limits import (
     BYTES_OF_CHARACTERS,
     CHARACTERS_BUILT_PER_STEP,
@@ -11,7 +12,6 @@ from fastroai.expressions.limits import (
     MAX_STEPS,
     STEPS_PER_ITEM,
 )
-from fastroai.expressions.values import type_name
 
 
 class Stopped(Exception):

@@ -13,11 +13,11 @@ from fastroai.expressions.compiling import Compiler
 from fastroai.expressions.copying import copied
 from fastroai.expressions.evaluation import Evaluation, Missing, Problem
 from fastroai.expressions.functions import FUNCTIONS, Function
+from fastroai.expressions.json_values import Value, shown
 from fastroai.expressions.limits import MAX_CHARACTERS
 from fastroai.expressions.outcome import Outcome
 from fastroai.expressions.parsing import CannotParse, parsed
 from fastroai.expressions.source import Source
-from fastroai.expressions.values import Value, shown
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

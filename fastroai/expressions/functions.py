@@ -10,9 +10,9 @@ from typing import Any, Final
 from fastroai.expressions.arithmetic import bounded, number
 from fastroai.expressions.comparing import contained, greater, less
 from fastroai.expressions.evaluation import Evaluation, Problem
+from fastroai.expressions.json_values import Value, is_number, shown, type_name
 from fastroai.expressions.limits import MAX_NUMBER_CHARACTERS, MAX_ROUND_DIGITS, STEPS_PER_ROUNDING
 from fastroai.expressions.lookup import plain
-from fastroai.expressions.values import Value, is_number, shown, type_name
 
 
 @dataclass(frozen=True, slots=True)

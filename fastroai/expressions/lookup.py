@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from fastroai.expressions.evaluation import Evaluation, Missing, NoContainer, Problem
+from fastroai.expressions.json_values import Value, is_plain, shown, type_name
 from fastroai.expressions.limits import MAX_INTEGER_BITS
-from fastroai.expressions.values import Value, is_plain, shown, type_name
 
 _ABSENT: Final = object()
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fastroai.expressions.evaluation import Evaluation, Problem
+from fastroai.expressions.json_values import Value, is_plain, type_name
 from fastroai.expressions.lookup import plain, refuse
-from fastroai.expressions.values import Value, is_plain, type_name
 
 Code: TypeAlias = Callable[[Evaluation], Value]
 """The compiled form of an expression, or of a part of it."""

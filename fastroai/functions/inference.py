@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from fastroai.functions.answers import Answer
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, Answers, key_of
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.prompt import CompiledPrompt
 from fastroai.functions.several.quorum import Ballot, Quorum, agreed
+from fastroai.functions.typed_answers import Answer
 from fastroai.steps import StepContext
 from fastroai.steps.context import scope_of
 from fastroai.steps.fanout import run_bounded

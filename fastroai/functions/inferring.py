@@ -17,7 +17,6 @@ from fastroai.callers import warn_caller
 from fastroai.calls.call import AgentCall
 from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import ConfigurationError, FastroAIWarning, ScopeClosedError
-from fastroai.functions.answers import AnswerType
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
 from fastroai.functions.calling import CallDraft
@@ -38,6 +37,7 @@ from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems, texts_of
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.several.probabilistic import Probabilistic, with_usage
+from fastroai.functions.typed_answers import AnswerType
 from fastroai.other_names import other_names
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.context import scope_of

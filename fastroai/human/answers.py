@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
-from fastroai.human.schemas import problems_of
+from fastroai.human.schema_checks import problems_of
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.payloads import PayloadCodec, is_sealed, seal

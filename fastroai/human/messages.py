@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from fastroai.errors import ConfigurationError, MessageRejected, RevisionConflict, RunNotFound
 from fastroai.human.answers import question_ref
-from fastroai.human.schemas import problems_of
+from fastroai.human.schema_checks import problems_of
 from fastroai.runtime.facts import WaitStarted
 from fastroai.store.backends.adapter import adapt_run_store
 from fastroai.store.mailbox import post

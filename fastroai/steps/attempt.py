@@ -9,7 +9,7 @@ from fastroai.errors import BudgetExceeded, FastroAIError
 from fastroai.records import RequestRecord
 from fastroai.runtime import Clock, record_spending, unknown_cost
 from fastroai.runtime.budgets.crossings import crossing
-from fastroai.runtime.budgets.spending import SharedCharge, charge_shared, unbooked_stop
+from fastroai.runtime.budgets.shared_reservation import SharedCharge, charge_shared, unbooked_stop
 from fastroai.runtime.budgets.stops import refused
 from fastroai.runtime.scope import Scoped
 from fastroai.steps.durability import record_own_spending

@@ -12,7 +12,7 @@ from typing_extensions import override
 from fastroai.errors import SpendLimitExceeded
 from fastroai.human.waiting import Awaited, StepWait, end_wait, state_of
 from fastroai.runtime import Scope
-from fastroai.runtime.budgets.spending import Stopped
+from fastroai.runtime.budgets.shared_reservation import Stopped
 from fastroai.runtime.budgets.stops import refused
 from fastroai.runtime.facts import WaitEnded
 from fastroai.runtime.scope import RUNS

@@ -14,12 +14,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from fastroai.testing.answers import Answer, make_answer
 from fastroai.testing.delivery import Chunk, Delivery, body_chunks, garbled
 from fastroai.testing.ledger import Ledger, LedgerEntry
 from fastroai.testing.protocols import WIRES, BadRequestError, Wire
 from fastroai.testing.replies import Fault, Reply, Usage, in_seconds
 from fastroai.testing.rules import NoReplyError, Rules
+from fastroai.testing.served_answers import Answer, make_answer
 
 logger = logging.getLogger("fastroai.testing")
 

@@ -184,7 +184,7 @@ class Reply:
     """Structured output: anything that pydantic can write as JSON. It is sent as the call of the output tool
     if the request has one, else as the text."""
     usage: Usage | None = None
-    """The usage to report. Default: the server's own count, see `fastroai.testing.answers`."""
+    """The usage to report. Default: the server's own count, see `fastroai.testing.served_answers`."""
     finish_reason: FinishReason | None = None
     """Why the answer ends. Default: the reason that fits the content."""
     fault: Fault | None = None

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fastroai.testing.replies import Fault, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
-from fastroai.testing.schemas import NoInstanceError, smallest_instance
+from fastroai.testing.schema_instances import NoInstanceError, smallest_instance
 
 When: TypeAlias = Callable[[ServedRequest], bool]
 Answer: TypeAlias = Callable[[ServedRequest], Reply] | Reply

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fastroai.workflows.answers import IterationAnswer as IterationAnswer
     from fastroai.workflows.answers import NoTimeout as NoTimeout
     from fastroai.workflows.answers import ReportedUsage as ReportedUsage
+    from fastroai.workflows.driven_flows import WorkflowRuns as WorkflowRuns
     from fastroai.workflows.errors import ResultRejected as ResultRejected
     from fastroai.workflows.errors import WorkflowProblem as WorkflowProblem
     from fastroai.workflows.errors import WorkflowValidationError as WorkflowValidationError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fastroai.workflows.facts import IterationReported as IterationReported
     from fastroai.workflows.facts import IterationStarted as IterationStarted
     from fastroai.workflows.facts import SkipRequested as SkipRequested
-    from fastroai.workflows.flows import WorkflowRuns as WorkflowRuns
     from fastroai.workflows.result import WorkflowResult as WorkflowResult
     from fastroai.workflows.result import WorkflowUsage as WorkflowUsage
     from fastroai.workflows.spec.catalog import find_specs as find_specs
@@ -53,7 +53,7 @@ if not TYPE_CHECKING:  # a type checker would take any name, if it saw `__getatt
                 "IterationStarted",
                 "SkipRequested",
             ),
-            ".flows": ("WorkflowRuns",),
+            ".driven_flows": ("WorkflowRuns",),
             ".result": ("WorkflowResult", "WorkflowUsage"),
             ".spec.catalog": ("find_specs",),
             ".spec.document": ("WorkflowSpec",),

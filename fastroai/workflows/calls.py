@@ -16,7 +16,7 @@ from fastroai.workflows.checks import CheckFailure
 from fastroai.workflows.driving import DrivenWorkflow, Reported
 from fastroai.workflows.machine.machine import WorkflowMachine
 from fastroai.workflows.machine.state import FlowState, Record, StepState
-from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
+from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.plan import FlowPlan
 from fastroai.workflows.replay import WorkflowReplay
 from fastroai.workflows.spec.document import StepSpec

@@ -21,10 +21,10 @@ from fastroai.calls.call import AgentCall, AgentLike
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.functions.answers import said_in
 from fastroai.functions.attempts import NO_OUTPUT
 from fastroai.functions.declaring.opacity import one_line_json
 from fastroai.functions.prompt import DATA_HEADING, retry_prompt
+from fastroai.functions.typed_answers import said_in
 from fastroai.steps import StepContext
 from fastroai.steps.context import in_thread
 from fastroai.steps.copies import own_copy

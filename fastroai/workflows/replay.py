@@ -32,7 +32,7 @@ from fastroai.workflows.facts import (
 )
 from fastroai.workflows.machine.machine import Fits, WorkflowMachine
 from fastroai.workflows.machine.state import FlowKey, FlowState
-from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.plan import WorkflowPlan
 
 StepFactT = TypeVar("StepFactT", bound=facts.StepFact)

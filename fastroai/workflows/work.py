@@ -32,7 +32,7 @@ from fastroai.workflows.errors import ResultRejected
 from fastroai.workflows.facts import IterationReported, IterationStarted
 from fastroai.workflows.machine.iterations import merged
 from fastroai.workflows.machine.machine import WorkflowMachine
-from fastroai.workflows.machine.values import FLAGGED, GateAnswer, options_at
+from fastroai.workflows.machine.step_inputs import FLAGGED, GateAnswer, options_at
 from fastroai.workflows.performing import NotAnOutput, Performers, Task
 from fastroai.workflows.plan import WorkflowPlan
 from fastroai.workflows.spec.document import IterationSpec, StepSpec

@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import JsonValue
 
 from fastroai.store import SQLiteRunStore
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 from fastroai.workflows.server.app import workflow_server
 from fastroai.workflows.server.context import ServerContext
 from fastroai.workflows.server.user_files import sealing_key
@@ -96,7 +96,7 @@ async def stdio_server(
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["fastroai.workflows.server.app", "fastroai.workflows.flows", "support.workflow_servers"]
+    ["fastroai.workflows.server.app", "fastroai.workflows.driven_flows", "support.workflow_servers"]
 )
 
 

@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from fastroai.store import SQLiteRunStore
 from fastroai.workflows.answers import ErrorAnswer
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 
 
 async def main(path: str, flow_id: str, reports: int) -> None:

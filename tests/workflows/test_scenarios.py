@@ -13,7 +13,7 @@ from support.workflow_scenarios import Clock, Scenario, run_scenario, scenarios,
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.workflows.answers import Answer
 from fastroai.workflows.checks import Checks
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 from fastroai.workflows.plan import plan_of
 from fastroai.workflows.replay import first_divergence
 from fastroai.workflows.spec.reading import load_spec

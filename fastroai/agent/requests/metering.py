@@ -52,7 +52,7 @@ from fastroai.agent.other_models.unanswered import Unanswered, continued_job, cu
 from fastroai.agent.other_models.unmetered import FollowedMethods, refuse_in_runs, refuse_session
 from fastroai.agent.quotes.learned import PastRequests
 from fastroai.agent.requests.inner_models import InnerModels
-from fastroai.agent.requests.replay import KnownResponse, RequestOnRecord, execute_tool
+from fastroai.agent.requests.recorded_requests import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.requests.request_attempt import Outgrown, RequestAttempt
 from fastroai.agent.requests.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.requests.run_responses import (

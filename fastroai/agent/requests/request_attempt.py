@@ -15,10 +15,10 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import StreamedResponse
 
 from fastroai.agent.agent_run import AgentRun
-from fastroai.agent.answers import has_counts, is_cut, is_measured, tokens_of, uncounted
+from fastroai.agent.answer_checks import has_counts, is_cut, is_measured, tokens_of, uncounted
 from fastroai.agent.one_time import load_response_types
 from fastroai.agent.requests.permits import RequestPermit
-from fastroai.agent.requests.replay import RequestOnRecord
+from fastroai.agent.requests.recorded_requests import RequestOnRecord
 from fastroai.agent.requests.request_terms import Terms
 from fastroai.agent.requests.stated_cost import stated_cost
 from fastroai.agent.requests.wire import (

@@ -10,11 +10,11 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from fastroai.agent.answers import has_counts, tokens_of
+from fastroai.agent.answer_checks import has_counts, tokens_of
 from fastroai.agent.requests.stated_cost import stated_cost
 from fastroai.records import RequestRecord
 from fastroai.runtime import Scope, record_spending
-from fastroai.runtime.budgets.spending import charge_shared
+from fastroai.runtime.budgets.shared_reservation import charge_shared
 from fastroai.usage import CostCalculator
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 

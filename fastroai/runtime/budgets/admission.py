@@ -18,7 +18,7 @@ from fastroai.runtime.budgets.at_limits import share
 from fastroai.runtime.budgets.in_line import InLine, open_accounts
 from fastroai.runtime.budgets.ledger import NOTHING, Account, Amounts, Claim, Hold, wake
 from fastroai.runtime.budgets.reservation import Reservation, holds_around, note_spending, to_warn_of
-from fastroai.runtime.budgets.spending import booked_usd
+from fastroai.runtime.budgets.shared_reservation import booked_usd
 from fastroai.runtime.budgets.stops import is_strict, refused
 from fastroai.runtime.budgets.terms import TermsT
 from fastroai.runtime.concurrency.flow import Flow, current_flow, read_around

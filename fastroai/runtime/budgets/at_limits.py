@@ -17,7 +17,7 @@ from fastroai.runtime.budgets.causes import explain
 from fastroai.runtime.budgets.in_line import TOLD_AFTER, let_others_come
 from fastroai.runtime.budgets.ledger import Hold
 from fastroai.runtime.budgets.reservation import Reservation, holds_around
-from fastroai.runtime.budgets.spending import SharedReservation, in_force, limit_stop
+from fastroai.runtime.budgets.shared_reservation import SharedReservation, in_force, limit_stop
 from fastroai.runtime.budgets.stops import MOST_NAMED, check, keep, place_on_record, tell_waited
 from fastroai.runtime.budgets.terms import TermsT, usd_to_reserve
 from fastroai.runtime.concurrency.wakeup import result_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fastroai.errors import BudgetExceeded, SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.runtime.budgets.in_line import open_accounts
-from fastroai.runtime.budgets.spending import allow, crossed_stop
+from fastroai.runtime.budgets.shared_reservation import allow, crossed_stop
 from fastroai.runtime.budgets.stops import refused, stop_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fastroai.errors import BudgetExceeded
 from fastroai.records import RequestRecord, usd_to_microcents
 from fastroai.runtime.budgets.in_flight import Charge
 from fastroai.runtime.budgets.ledger import NOTHING, Account, Claim, Hold, Measure, wake
-from fastroai.runtime.budgets.spending import SharedReservation, booked_usd, note_settled
+from fastroai.runtime.budgets.shared_reservation import SharedReservation, booked_usd, note_settled
 from fastroai.runtime.budgets.stops import committed_of
 from fastroai.runtime.budgets.terms import TermsT, amounts_of
 from fastroai.runtime.concurrency.flow import Flow

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from fastroai.testing.answers import Answer
 from fastroai.testing.protocols.wire import (
     Asked,
     Conversation,
@@ -14,6 +13,7 @@ from fastroai.testing.protocols.wire import (
 )
 from fastroai.testing.replies import Usage
 from fastroai.testing.requests import JsonObject, Tool
+from fastroai.testing.served_answers import Answer
 
 
 class Chat(Wire):

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator
 
-from fastroai.testing.answers import Answer, Call
 from fastroai.testing.protocols.wire import Asked, Conversation, ServerEvent, ToolChoice, Wire, text_of
 from fastroai.testing.replies import Usage
 from fastroai.testing.requests import JsonObject, Tool
+from fastroai.testing.served_answers import Answer, Call
 
 _STOP_REASONS = {
     "stop": "end_turn",

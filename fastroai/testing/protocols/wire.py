@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from fastroai.testing.answers import Answer
 from fastroai.testing.replies import ToolCall
 from fastroai.testing.requests import JsonObject, Message, ProtocolName, ServedRequest, Tool, ToolResult
+from fastroai.testing.served_answers import Answer
 
 
 class BadRequestError(Exception):

@@ -34,7 +34,7 @@ from fastroai.workflows.machine.state import (
     StepState,
     Stopped,
 )
-from fastroai.workflows.machine.values import (
+from fastroai.workflows.machine.step_inputs import (
     REJECTED,
     GateAnswer,
     missing_values,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from mcp.server.mcpserver import Context
 
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fastroai.workflows.answers import (
     awaited_gate,
     error,
 )
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 from fastroai.workflows.server.context import Call, context_of
 from fastroai.workflows.server.gates import with_user
 from fastroai.workflows.server.replies import (

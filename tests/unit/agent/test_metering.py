@@ -27,7 +27,7 @@ from pydantic_ai.usage import RequestUsage
 
 from fastroai import FastroAgent
 from fastroai.agent import Metered
-from fastroai.agent.answers import is_cut
+from fastroai.agent.answer_checks import is_cut
 from fastroai.agent.requests.metering import MeteredModel
 from fastroai.errors import ConfigurationError
 from fastroai.records import Tokens

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from fastroai.cli.app import app
 from fastroai.store import SQLiteRunStore
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.workflows.server.install.parts import (
+from fastroai.workflows.server.install.setup_parts import (
     THIS_MODULE,
     BlockPart,
     FilePart,

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from fastroai.workflows.server.install.clients import Client, Target
-from fastroai.workflows.server.install.parts import KINDS, Kind, Part
 from fastroai.workflows.server.install.record import Record
+from fastroai.workflows.server.install.setup_parts import KINDS, Kind, Part
 from fastroai.workflows.server.install.text_files import check_writable, remove, text_of, write_text
 
 

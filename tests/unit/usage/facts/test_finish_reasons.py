@@ -4,7 +4,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.agent.answers import is_measured
+from fastroai.agent.answer_checks import is_measured
 from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS, has_ended
 
 

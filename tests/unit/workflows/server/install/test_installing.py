@@ -16,8 +16,8 @@ import pytest
 from fastroai.errors import ConfigurationError
 from fastroai.workflows.server.install.clients import CLIENTS, Scope, Target
 from fastroai.workflows.server.install.installing import Change, Setup
-from fastroai.workflows.server.install.parts import HOOK, KINDS
 from fastroai.workflows.server.install.record import FOLDER, Record
+from fastroai.workflows.server.install.setup_parts import HOOK, KINDS
 
 COMMAND = ("/opt/my python/bin/python", "-P", "-m", "fastroai.cli")
 EVERY = list(CLIENTS)

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from fastroai.testing.replies import FinishReason, Reply, Usage
 from fastroai.testing.requests import JsonObject, ServedRequest
 from fastroai.testing.rules import NoReplyError
-from fastroai.testing.schemas import unfit_instance
+from fastroai.testing.schema_instances import unfit_instance
 
 _BYTES_PER_TOKEN = 4
 

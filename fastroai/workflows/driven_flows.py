@@ -77,7 +77,7 @@ from fastroai.workflows.facts import (
 )
 from fastroai.workflows.inputs import input_problems, with_defaults
 from fastroai.workflows.machine.iterations import Reported, merged
-from fastroai.workflows.machine.values import GateAnswer
+from fastroai.workflows.machine.step_inputs import GateAnswer
 from fastroai.workflows.spec.document import IterationSpec
 from fastroai.workflows.spec.files import Workspace
 from fastroai.workflows.stored_flows import StoredFlow, StoredFlows

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_ai.tools import DeferredToolApprovalResult
 
-from fastroai.human.schemas import problems_of
+from fastroai.human.schema_checks import problems_of
 
 
 class Line(BaseModel):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, Field, Json, TypeAdapter, ValidationError, conlist, create_model
 from support.examples import examples
 
-from fastroai.testing.schemas import NoInstanceError, smallest_instance, unfit_instance
+from fastroai.testing.schema_instances import NoInstanceError, smallest_instance, unfit_instance
 
 
 class Colour(Enum):

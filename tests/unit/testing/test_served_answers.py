@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastroai.testing import Fault, Reply, ToolCall, Usage
-from fastroai.testing.answers import Answer, make_answer
 from fastroai.testing.protocols import WIRES, Wire
 from fastroai.testing.requests import JsonObject, ServedRequest
 from fastroai.testing.rules import NoReplyError
+from fastroai.testing.served_answers import Answer, make_answer
 
 RESPONSES, CHAT, MESSAGES = WIRES
 

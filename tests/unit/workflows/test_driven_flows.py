@@ -29,7 +29,7 @@ from fastroai.workflows.answers import (
     FlowList,
     NextAnswer,
 )
-from fastroai.workflows.flows import WorkflowRuns
+from fastroai.workflows.driven_flows import WorkflowRuns
 from fastroai.workflows.stored_flows import MOST_KEPT
 from fastroai.workflows.workflow import Workflow
 
