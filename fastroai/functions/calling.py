@@ -205,20 +205,20 @@ async def _perform_inside(
     scope = _scope_of(call, around, outer)
     restore_spending(scope)
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
-    known = None if run is None else run.recorded.last(("call", place), CallEnded)
+    ended = None if run is None else run.recorded.last(("call", place), CallEnded)
     calls = None if flow is None else flow.calls_in(outer)
     if calls is not None:
         calls.make(place, call.name, call.inputs)
-        if known is not None:
+        if ended is not None:
             await calls.turn(place)
     try:
-        if run is not None and known is not None and known.failure is None and known.is_stored:
-            changed = changed_parts(known.declared, call.declares()) if known.declared else ()
-            if not changed or keeps_answer(run, scope, place, changed, attempt=known.attempt):
-                return _given_back(call, known, changed, run)
-            CallsOnRecord.of(run.recorded).attempts[place] = known.attempt + 1
+        if run is not None and ended is not None and ended.failure is None and ended.is_stored:
+            changed = changed_parts(ended.declared, call.declares()) if ended.declared else ()
+            if not changed or keeps_answer(run, scope, place, changed, attempt=ended.attempt):
+                return _given_back(call, ended, changed, run)
+            CallsOnRecord.of(run.recorded).attempts[place] = ended.attempt + 1
         restored = 0 if run is None or not scope.has_spent else len(scope.spending.charges)
-        return await _Performance(call, body, scope, place, flow, calls, known, restored).perform(around)
+        return await _Performance(call, body, scope, place, flow, calls, ended, restored).perform(around)
     finally:
         if calls is not None:
             calls.made(place)
@@ -243,21 +243,21 @@ def _is_pausing(scope: Scope) -> bool:
     return log is not None and log.is_pausing
 
 
-def _given_back(call: FunctionCall[T], known: CallEnded, changed: tuple[str, ...], run: DurableRun) -> T:
+def _given_back(call: FunctionCall[T], ended: CallEnded, changed: tuple[str, ...], run: DurableRun) -> T:
     """Return the output on record. The process keeps no record of this, because no call is made.
 
     `changed` is what has changed of the declaration, although the output is to be kept.
     """
     try:
-        return cast("T", stored_value(known.output, call.returns, run.codec))
+        return cast("T", stored_value(ended.output, call.returns, run.codec))
     except ValueError as error:
         if changed:
-            raise call_changed(run, known.place, "", changed, str(error)) from error
+            raise call_changed(run, ended.place, "", changed, str(error)) from error
         reason = (
-            f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
+            f"the output of call {ended.place!r} is not of the type that {call.name!r} returns: {error}; "
             "declare the type that it had"
         )
-        raise RunCorrupt(run.run_id, run.recorded.position_of(known), reason) from error
+        raise RunCorrupt(run.run_id, run.recorded.position_of(ended), reason) from error
 
 
 class _Performance(BaseStep[Any, T]):
@@ -274,16 +274,17 @@ class _Performance(BaseStep[Any, T]):
         place: str = "",
         flow: FlowRun | None = None,
         calls: CallsOfBody | None = None,
-        known: CallEnded | None = None,
+        ended_before: CallEnded | None = None,
         restored: int = 0,
     ) -> None:
         """Prepare a call.
 
-        `flow` is the innermost flow around it, `calls` are the calls of the body that makes it, `known` is
-        its last end on record, and `restored` is the number of charges from before the run was resumed.
+        `flow` is the innermost flow around it, `calls` are the calls of the body that makes it,
+        `ended_before` is its last end on record, and `restored` is the number of charges from before the run
+        was resumed.
         """
         self.call, self.body, self.scope, self.place = call, body, scope, place
-        self.flow, self.calls, self.known, self.restored = flow, calls, known, restored
+        self.flow, self.calls, self.ended_before, self.restored = flow, calls, ended_before, restored
         self.draft = CallDraft(call, scope.run_id, datetime.now(UTC), _names_of(flow))
         self.draft.labels, self.draft.row = scope.bounds.labels, current_row.get()
         self.began = perf_counter()
@@ -295,13 +296,13 @@ class _Performance(BaseStep[Any, T]):
 
     async def _in_span(self, tracer: Tracer, around: StepContext[Any] | None) -> T:
         call = self.call
-        known = attributes.call_attributes(
+        described = attributes.call_attributes(
             kind=call.kind,
             function=call.name,
             run_id=self.scope.run_id,
             flow_id="" if self.flow is None else self.flow.id,
         )
-        async with tracer.span(attributes.call_span(call.kind, call.name), **known) as trace_id:
+        async with tracer.span(attributes.call_span(call.kind, call.name), **described) as trace_id:
             self.draft.trace_id = trace_id
             try:
                 return await self._to_its_end(around)
@@ -429,18 +430,19 @@ class _Performance(BaseStep[Any, T]):
         run = run_of(self.scope)
         if not self.restored or run is None:
             return _sums(self.draft.spent or _NOTHING_SPENT)
-        told = 0 if self.known is None else run.recorded.position_of(self.known)
-        return _sums(self._spent_since(sum(one.position < told for one in run.recorded.charges(self.place))))
+        last_end = 0 if self.ended_before is None else run.recorded.position_of(self.ended_before)
+        charges = run.recorded.charges(self.place)
+        return _sums(self._spent_since(sum(charge.position < last_end for charge in charges)))
 
     def _is_on_record(self, ended: CallEnded) -> bool:
         """Return whether the same end is on record.
 
         A call that has failed is made again when its run is resumed, and may fail in the same way.
         """
-        known = self.known
-        if known is None or known.failure is None or ended.failure is None:
+        before = self.ended_before
+        if before is None or before.failure is None or ended.failure is None:
             return False
-        return (known.attempt, known.failure.error_type) == (ended.attempt, ended.failure.error_type)
+        return (before.attempt, before.failure.error_type) == (ended.attempt, ended.failure.error_type)
 
 
 _OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
@@ -491,10 +493,10 @@ def kept_records(signature: object = None) -> tuple[CallRecord, ...]:
 
     With a signature, return only the records of one function, or of the calls that one flow has made.
     """
-    known = tuple(_records)
+    records = tuple(_records)
     if signature is not None:
-        known = tuple([kept for kept in known if kept[1] is signature or kept[2] is signature])
-    return tuple([draft.record for draft, _, _ in known])
+        records = tuple([record for record in records if record[1] is signature or record[2] is signature])
+    return tuple([draft.record for draft, _, _ in records])
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,5 +523,5 @@ def call_records(*, after: int = 0) -> tuple[KeptCall, ...]:
     Args:
         after: Return only calls with a higher index: those that have ended since you looked last.
     """
-    known = [one for one, _, _ in tuple(_records) if one.index > after]
-    return tuple([KeptCall(one.index, one.row, *one.labels, one.record) for one in known])
+    drafts = [draft for draft, _, _ in tuple(_records) if draft.index > after]
+    return tuple([KeptCall(draft.index, draft.row, *draft.labels, draft.record) for draft in drafts])

@@ -59,12 +59,12 @@ async def _plan(
         if budget.fallback is not None
         for model in leaves(dispatcher.meter.fallback_model(budget.fallback))
     ]
-    given = dispatcher.request_retries if call.request_retries is None else call.request_retries
+    retries = dispatcher.request_retries if call.request_retries is None else call.request_retries
     return _Plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
         cheaper=[await Candidate.of(model, first, calculator) for model in cheaper],
-        attempts=1 + max(retries_of(model, first.settings, given) for model in (*asked, *cheaper)),
+        attempts=1 + max(retries_of(model, first.settings, retries) for model in (*asked, *cheaper)),
         unknown_prompt=unknown_prompt,
     )
 
@@ -123,7 +123,8 @@ class _Plan:
         reasons = list(self._unbounded())
         if reasons:
             return None, reasons
-        total, reasons = self._most(self._first_usd), [self._about_first(one) for one in self.asked]
+        total = self._most(self._first_usd)
+        reasons = [self._about_first(candidate) for candidate in self.asked]
         if len(self.asked) > 1:
             reasons.append("each candidate of the fallback model may be billed")
         if self.attempts > 1:
@@ -132,7 +133,7 @@ class _Plan:
             )
             reasons.append(f"{attempts}: one that fails late may be billed")
         if (more := (self.first.most_answers or 1) - 1) > 0:
-            each = self._most(lambda one: one.full_window_usd)
+            each = self._most(lambda candidate: candidate.full_window_usd)
             total += more * each
             cost = f"{format_cost(each)} each, as its input may have grown to the whole context window"
             reasons.append(f"{more} more, {self.first.why_more}: {cost}")
@@ -149,41 +150,41 @@ class _Plan:
             yield f"{first.why_more}: without end, as request_limit=None"
         if repeats and first.settings_vary:
             yield "its model settings are a function, which may let later answers be longer"
-        for one in (*self.asked, *self.cheaper):
-            if one.bound.cost_usd is None:
-                yield one.why_unbounded
-            elif one.full_window_usd is None and (repeats or self.unknown_prompt is not None):
-                yield f"nothing bounds the input of {one.name}: its context window is not known"
+        for candidate in (*self.asked, *self.cheaper):
+            if candidate.bound.cost_usd is None:
+                yield candidate.why_unbounded
+            elif candidate.full_window_usd is None and (repeats or self.unknown_prompt is not None):
+                yield f"nothing bounds the input of {candidate.name}: its context window is not known"
 
-    def _first_usd(self, one: Candidate) -> Decimal | None:
-        return one.bound.cost_usd if self.unknown_prompt is None else one.full_window_usd
+    def _first_usd(self, candidate: Candidate) -> Decimal | None:
+        return candidate.bound.cost_usd if self.unknown_prompt is None else candidate.full_window_usd
 
     def _most(self, cost: Callable[[Candidate], Decimal | None]) -> Decimal:
         """Return the most that all attempts at one request cost, at every candidate or its cheaper models."""
-        cheaper = exact_sum(cost(one) or _ZERO for one in self.cheaper)
-        once = exact_sum(max(cost(one) or _ZERO, cheaper) for one in self.asked)
+        cheaper = exact_sum(cost(candidate) or _ZERO for candidate in self.cheaper)
+        once = exact_sum(max(cost(candidate) or _ZERO, cheaper) for candidate in self.asked)
         return EXACT.multiply(self.attempts, once)
 
-    def _about_first(self, one: Candidate) -> str:
-        usd = self._first_usd(one) or _ZERO
+    def _about_first(self, candidate: Candidate) -> str:
+        usd = self._first_usd(candidate) or _ZERO
         if not usd:
-            return f"{one.name} is free"
-        cost = format_cost(usd)
+            return f"{candidate.name} is free"
+        request, cost, bound = f"1 request to {candidate.name}", format_cost(usd), candidate.bound
         if self.unknown_prompt is not None:
-            return f"1 request to {one.name} that fills its context window, as {self.unknown_prompt}: {cost}"
-        tokens = f"{one.bound.input_tokens or 0:,} input and {one.bound.output_tokens or 0:,} output tokens"
+            return f"{request} that fills its context window, as {self.unknown_prompt}: {cost}"
+        tokens = f"{bound.input_tokens or 0:,} input and {bound.output_tokens or 0:,} output tokens"
         limit = "" if "max_tokens" in (self.first.settings or {}) else "; max_tokens makes it less"
-        return f"1 request to {one.name} of at most {tokens}: {cost}{limit}"
+        return f"{request} of at most {tokens}: {cost}{limit}"
 
     # --- expected ---
 
     def _expected(self, usual: UsualCall | None) -> tuple[Decimal, list[str]]:
-        one = self.asked[0]
-        if not one.priced:
-            return _ZERO, [f"taken as nothing: no price is known for {one.name}"]
-        return self._as_assumed(one) if usual is None else self._as_usual(one, usual)
+        candidate = self.asked[0]
+        if not candidate.priced:
+            return _ZERO, [f"taken as nothing: no price is known for {candidate.name}"]
+        return self._as_assumed(candidate) if usual is None else self._as_usual(candidate, usual)
 
-    def _as_usual(self, one: Candidate, usual: UsualCall) -> tuple[Decimal, list[str]]:
+    def _as_usual(self, candidate: Candidate, usual: UsualCall) -> tuple[Decimal, list[str]]:
         """Return the mean cost of the last calls, corrected for the input of this one."""
         last = "last call" if usual.calls == 1 else f"mean of the last {usual.calls} calls"
         tokens = (
@@ -192,18 +193,19 @@ class _Plan:
         reason = f"the {last}: {tokens}, {format_cost(usual.cost_usd)}"
         if self.unknown_prompt is not None:
             return usual.cost_usd, [reason]
-        likely = one.tokens.likely
-        more = EXACT.subtract(one.usd(likely, 0), one.usd(usual.input_tokens, 0))
+        likely = candidate.tokens.likely
+        more = EXACT.subtract(candidate.usd(likely, 0), candidate.usd(usual.input_tokens, 0))
         input_now = f"with an input of about {likely:,} tokens instead"
         cost = EXACT.add(usual.cost_usd, EXACT.multiply(usual.requests, more))
         return max(_ZERO, cost), [reason, *([input_now] if more else [])]
 
-    def _as_assumed(self, one: Candidate) -> tuple[Decimal, list[str]]:
+    def _as_assumed(self, candidate: Candidate) -> tuple[Decimal, list[str]]:
         """Return the cost of a short answer, after one round of tools if there are any."""
-        given = one.tokens.likely + (0 if self.unknown_prompt is None else ASSUMED_PROMPT_TOKENS)
-        answer = min(ASSUMED_OUTPUT_TOKENS, one.bound.output_tokens or ASSUMED_OUTPUT_TOKENS)
-        cost, requests = one.usd(given, answer), "1 request"
+        input_tokens = candidate.tokens.likely + (0 if self.unknown_prompt is None else ASSUMED_PROMPT_TOKENS)
+        answer = min(ASSUMED_OUTPUT_TOKENS, candidate.bound.output_tokens or ASSUMED_OUTPUT_TOKENS)
+        cost, requests = candidate.usd(input_tokens, answer), "1 request"
         if self.first.parameters.function_tools:
-            cost, requests = EXACT.add(cost, one.usd(given + answer, answer)), "2 requests, as it has tools,"
-        tokens = f"about {given:,} input and {answer:,} output tokens"
+            cost = EXACT.add(cost, candidate.usd(input_tokens + answer, answer))
+            requests = "2 requests, as it has tools,"
+        tokens = f"about {input_tokens:,} input and {answer:,} output tokens"
         return cost, [f"{requests} of {tokens}: an assumption, as no call has been answered yet"]

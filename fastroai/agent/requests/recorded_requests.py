@@ -94,33 +94,33 @@ class CallOnRecord:
             CallChangedError: the call has changed, with `on_changed="fail"`; or it keeps an answer that does
                 not fit any more.
         """
-        found: list[ChargeOnRecord] = []
+        charges: list[ChargeOnRecord] = []
         if not self._is_compared:
             self._compare(run, scope, request)
-            found = run.recorded.take_requests(request, self.asks)
-            if found and found[-1].response is not None:
-                known = run.recorded.call_of(found[-1])
-                self._known = known if known is not None and known.has_finished else None
-                return found
-        if (known := self._known) is None:
-            return found or run.recorded.take_requests(request, self.asks)
-        found += run.recorded.take_next(known, request)
-        if not found and known.changed and known.has_finished:
+            charges = run.recorded.take_requests(request, self.asks)
+            if charges and charges[-1].response is not None:
+                call = run.recorded.call_of(charges[-1])
+                self._known = call if call is not None and call.has_finished else None
+                return charges
+        if (call := self._known) is None:
+            return charges or run.recorded.take_requests(request, self.asks)
+        charges += run.recorded.take_next(call, request)
+        if not charges and call.changed and call.has_finished:
             misfit = "the model would be asked for another answer"
-            raise call_changed(run, request.place, known.name, known.changed, misfit)
-        return found or run.recorded.take_requests(request, self.asks)
+            raise call_changed(run, request.place, call.name, call.changed, misfit)
+        return charges or run.recorded.take_requests(request, self.asks)
 
     def _compare(self, run: DurableRun, scope: Scope, request: RequestPlace) -> None:
         self._is_compared = True
         recorded = run.recorded
-        known = recorded.find_call(request, self.asks)
-        if known is not None and known.changed:
-            if keeps_answer(run, scope, request.place, known.changed, call=known.name, attempt=known.attempt):
-                self.asks, self._known = known.asks, known
-        elif known is not None and known.has_finished:
+        call = recorded.find_call(request, self.asks)
+        if call is not None and call.changed:
+            if keeps_answer(run, scope, request.place, call.changed, call=call.name, attempt=call.attempt):
+                self.asks, self._known = call.asks, call
+        elif call is not None and call.has_finished:
             # The conversation may hold an answer that was asked anew. Then only the requests can tell.
             is_other = self.has_history and recorded.has_asked_anew(request.place)
-            self._known = None if is_other else known
+            self._known = None if is_other else call
         if recorded.was_asked_otherwise(request, self.asks):
             self.anew = digest(*self.asks.declared.values())
 
@@ -188,20 +188,20 @@ class RequestOnRecord:
         if not run.recorded.charges():  # no earlier process has sent anything
             return None
         if self.of_call is None:
-            found = run.recorded.take_requests(self.request)
+            charges = run.recorded.take_requests(self.request)
         else:
-            found = self.of_call.take(run, self.scope, self.request)
-        if not found:
+            charges = self.of_call.take(run, self.scope, self.request)
+        if not charges:
             self._diverge(run)
             return None
-        self.scope.recount(found)
-        last = found[-1]
+        self.scope.recount(charges)
+        last = charges[-1]
         if last.response is not None:
             response = _message(run, last.response, f"a response in {self.request.place!r}")
             assert isinstance(response, ModelResponse)
             return KnownResponse(response, last)
         last.mark("retried")  # this run asks again
-        for sent in found:
+        for sent in charges:
             if sent.record.was_cut_short:
                 self.cut_at = sent.record.lowered_to
             elif sent.ends is not None:
@@ -212,10 +212,10 @@ class RequestOnRecord:
         """Count earlier requests in this place. The request is sent anew, as their answers were not kept."""
         if self.log.run is None:
             return
-        found = self.log.run.recorded.take_requests(self.request)
-        for sent in found:
+        charges = self.log.run.recorded.take_requests(self.request)
+        for sent in charges:
             sent.mark("retried")
-        self.scope.recount(found)
+        self.scope.recount(charges)
 
     def _diverge(self, run: DurableRun) -> None:
         """Count other requests that were sent in this place, whose cost is lost, and note the divergence."""
@@ -265,10 +265,10 @@ class RequestOnRecord:
             self.log.note(self._ended(record, response))
 
     def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
-        told: object = None if response is None else _Response(response)
+        answer: object = None if response is None else _Response(response)
         if response is not None and (run := self.log.run) is not None:
-            told = seal(ModelMessagesTypeAdapter.dump_python([response], mode="json")[0], run.codec)
-        return RequestEnded(id=self._id, record=record, response=told)
+            answer = seal(ModelMessagesTypeAdapter.dump_python([response], mode="json")[0], run.codec)
+        return RequestEnded(id=self._id, record=record, response=answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +278,8 @@ class _Response:
     response: ModelResponse
 
     def to_json(self) -> JsonValue:
-        told = ModelMessagesTypeAdapter.dump_python([self.response], mode="json", fallback=repr)
-        shown: JsonValue = told[0]
+        messages = ModelMessagesTypeAdapter.dump_python([self.response], mode="json", fallback=repr)
+        shown: JsonValue = messages[0]
         return shown
 
 
@@ -309,12 +309,12 @@ def _message(run: DurableRun, stored: JsonValue, what: str) -> ModelMessage:
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run. A run that is on record counts already in the steps around it."""
     run, tools = run_of(scope), current_tool_calls.get().names
-    known = None if run is None else run.recorded.take_agent_call(run.place(scope), call, attempt, tools)
-    if known is None:
+    counted = None if run is None else run.recorded.take_agent_call(run.place(scope), call, attempt, tools)
+    if counted is None:
         scope.count_agent_call()
     else:
-        known.add(scope.spending.charges)
-        scope.recount((), (known,))
+        counted.add(scope.spending.charges)
+        scope.recount((), (counted,))
 
 
 def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool) -> None:
@@ -323,8 +323,8 @@ def note_end_of_call(scope: Scope, call: str, attempt: int, *, calls_tools: bool
     if not calls_tools or log is None or log.run is None or current_tool_calls.get().names:
         return
     place = log.place(scope)
-    known = log.run.recorded.last(agent_call_key(place, call), AgentCallEnded)
-    if known is None or known.attempt != attempt:
+    ended = log.run.recorded.last(agent_call_key(place, call), AgentCallEnded)
+    if ended is None or ended.attempt != attempt:
         log.note(AgentCallEnded(place=place, call=call, attempt=attempt))
 
 
@@ -429,10 +429,10 @@ class _ToolCall:
             )
             deferred: Literal["approval", "call"] = "call" if isinstance(error, CallDeferred) else "approval"
             return ToolEnded(place=self.place, tool=self.name, result=metadata, deferred=deferred)
-        if (told := _told(error)) is None:
+        if (raised := _raised_for_model(error)) is None:
             return None
-        retry = told.message if run is None else seal(told.message, run.codec)
-        is_final = isinstance(told, ToolFailed)
+        retry = raised.message if run is None else seal(raised.message, run.codec)
+        is_final = isinstance(raised, ToolFailed)
         return ToolEnded(place=self.place, tool=self.name, retry=retry, is_final=is_final)
 
 
@@ -445,10 +445,10 @@ def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequi
     return CallDeferred(metadata) if ended.deferred == "call" else ApprovalRequired(metadata)
 
 
-def _told(error: Exception) -> ModelRetry | ToolFailed | None:
+def _raised_for_model(error: Exception) -> ModelRetry | ToolFailed | None:
     """Return the exception that a tool raised for the model; PydanticAI has wrapped its own around it."""
-    told = error.__cause__ if isinstance(error, ToolRetryError | ToolFailedError) else error
-    return told if isinstance(told, ModelRetry | ToolFailed) else None
+    raised = error.__cause__ if isinstance(error, ToolRetryError | ToolFailedError) else error
+    return raised if isinstance(raised, ModelRetry | ToolFailed) else None
 
 
 def _tool_call_key(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:

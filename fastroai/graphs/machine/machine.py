@@ -183,9 +183,9 @@ class GraphMachine:
     @property
     def failures(self) -> Mapping[str, BaseException]:
         """The latest failure of each node."""
-        unhandled = (one for branch in self._all for one in branch.unhandled.values())
-        found = sorted((*self._failures.values(), *unhandled), key=when_written)
-        return {one.node: one.value.error for one in found}
+        unhandled = (written for branch in self._all for written in branch.unhandled.values())
+        in_order = sorted((*self._failures.values(), *unhandled), key=when_written)
+        return {written.node: written.value.error for written in in_order}
 
     @property
     def questions(self) -> Mapping[Visit, facts.QuestionAsked]:
@@ -296,8 +296,8 @@ class GraphMachine:
         """The nodes with which a resumed run goes on; empty if it would end in the same way."""
         if self.stopped is not None and self.stopped.is_final:
             return ()
-        todo = (one[1] for one in reversed(self._todo) if not isinstance(one, Fork))
-        waiting = (one.node for one in self._waiting() if one.state == "open" or self._has_failed)
+        todo = (move[1] for move in reversed(self._todo) if not isinstance(move, Fork))
+        waiting = (branch.node for branch in self._waiting() if branch.state == "open" or self._has_failed)
         return (*todo, *waiting)
 
     @property
@@ -330,12 +330,12 @@ class GraphMachine:
 
     def _note_failures(self, branches: Sequence[Branch]) -> None:
         """Note failures for good: edges have handled them, or the branches have come together."""
-        unhandled = [(one, branch) for branch in branches for one in branch.unhandled.values()]
-        for one, branch in sorted(unhandled, key=lambda each: each[0].sequence):
-            branch.failures.take(one.node, one)
-            before = self._failures.get(one.node)
-            if before is None or before.sequence < one.sequence:
-                self._failures[one.node] = one
+        unhandled = [(failure, branch) for branch in branches for failure in branch.unhandled.values()]
+        for failure, branch in sorted(unhandled, key=lambda each: each[0].sequence):
+            branch.failures.take(failure.node, failure)
+            before = self._failures.get(failure.node)
+            if before is None or before.sequence < failure.sequence:
+                self._failures[failure.node] = failure
         for branch in branches:
             branch.unhandled.clear()
 
@@ -369,16 +369,16 @@ class GraphMachine:
             if route.unevaluated:
                 self._decided.append(Changed(Unevaluated(node, route.unevaluated)))
         branch.sources = (node,)
-        found = route.targets
-        if found and outcome == "failed":
+        targets = route.targets
+        if targets and outcome == "failed":
             self._left.pop(branch.visit, None)
             self._note_failures([branch])
-        if route.sends or len(found) > 1:
+        if route.sends or len(targets) > 1:
             self._fork(branch, route)
-        elif found and outcome == "succeeded":
-            self._go(branch, found[0], route.cause)
-        elif found:  # later, as calls for a chain of skipped nodes would nest
-            self._todo.append((branch, found[0], route.cause))
+        elif targets and outcome == "succeeded":
+            self._go(branch, targets[0], route.cause)
+        elif targets:  # later, as calls for a chain of skipped nodes would nest
+            self._todo.append((branch, targets[0], route.cause))
         elif outcome == "failed":
             failed = branch.unhandled.get(node) or branch.failures.written(node)
             assert failed is not None
@@ -409,12 +409,13 @@ class GraphMachine:
         """Go to nodes and close forks. What comes of that goes on from here, so that calls do not nest."""
         todo = self._todo
         while todo and self.stopped is None:
-            one = todo.pop()
-            if isinstance(one, Fork):
-                if not one.open and one.branch.forked is one and one.branch.state == "open":
-                    self._close(one)
-            elif one[0].state == "open":
-                self._go(*one)
+            following = todo.pop()
+            if isinstance(following, Fork):
+                fork, around = following, following.branch
+                if not fork.open and around.forked is fork and around.state == "open":
+                    self._close(fork)
+            elif following[0].state == "open":
+                self._go(*following)
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
         if branch.fork is not None and node == branch.fork.join:
@@ -522,8 +523,8 @@ class GraphMachine:
             self._go_on()
             held, self._held = self._held, []
             self._undecided.clear()
-            for one in held:
-                self._route(*one)
+            for visited in held:
+                self._route(*visited)
             self._go_on()
             if not self._has_failed:
                 break
@@ -532,8 +533,8 @@ class GraphMachine:
         for branch in self._all:
             if branch.state == "open":
                 branch.unhandled.clear()
-        left = [one for one, why in self._left.values() if not isinstance(why, facts.QuestionAsked)]
-        for branch in sorted((*left, *self.running.values()), key=lambda one: one.started, reverse=True):
+        left = [branch for branch, why in self._left.values() if not isinstance(why, facts.QuestionAsked)]
+        for branch in sorted((*left, *self.running.values()), key=lambda each: each.started, reverse=True):
             if branch.state == "open":
                 self._left.pop(branch.visit, None)
                 self.running.pop(branch.visit, None)
@@ -544,7 +545,7 @@ class GraphMachine:
         for branch in reversed(self._all):
             inner = branch.forked
             if inner is not None:
-                inner.open = sum(one.state == "open" for one in inner.branches)
+                inner.open = sum(inner_branch.state == "open" for inner_branch in inner.branches)
             has_failed = branch.unhandled or (inner is not None and inner.open)
             if branch.state == "cancelled" or (branch.state == "failed" and has_failed):
                 branch.state, branch.failure = "open", None
@@ -567,14 +568,14 @@ class GraphMachine:
         fork.branches = (*(Branch(target, fork) for target in route.targets), *_sent(route.sends, fork))
         fork.open = len(fork.branches)
         branch.forked = fork
-        branch.path.append({one.name: one.path for one in fork.branches})
+        branch.path.append({new.name: new.path for new in fork.branches})
         self._decided.append(Changed(Forked(fork)))
-        for one in fork.branches:
-            one.sources = (node,)
-            self._branches[one.identity] = one
-        for one in reversed(fork.branches):  # `_todo` is a stack: the first branch goes first
-            cause = route.cause if one.name == one.target else f"{node!r} has sent {one.name}"
-            self._todo.append((one, one.target, cause))
+        for new in fork.branches:
+            new.sources = (node,)
+            self._branches[new.identity] = new
+        for new in reversed(fork.branches):  # `_todo` is a stack: the first branch goes first
+            cause = route.cause if new.name == new.target else f"{node!r} has sent {new.name}"
+            self._todo.append((new, new.target, cause))
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
         """End a branch that has not failed."""
@@ -592,7 +593,7 @@ class GraphMachine:
         if branch.fork is None or self.plan.on_branch_failure == "fail_all":
             reason = f"{node!r} failed: {error_summary(error)}"
             code = self._code_of(error)
-            is_final = code == "max_visits" or not any(one.unhandled for one in self._all)
+            is_final = code == "max_visits" or not any(each.unhandled for each in self._all)
             self._stop(Stopped("failed", code, reason, error, node, is_final))
             return
         branch.unwinding = len(unwinding)
@@ -604,7 +605,8 @@ class GraphMachine:
     def _code_of(self, error: BaseException) -> facts.ReasonCode:
         if isinstance(error, VisitsExhausted):
             return "max_visits"
-        return "branch_timeout" if any(error is one for one in self.timeouts.values()) else "step_failed"
+        timed_out = any(error is timeout for timeout in self.timeouts.values())
+        return "branch_timeout" if timed_out else "step_failed"
 
     def _unwound(self, visit: Visit) -> None:
         for branch in self._unwinding.pop(visit, ()):
@@ -642,7 +644,7 @@ class GraphMachine:
             self._stop(Stopped("failed", "memory_conflict", str(error), error, is_final=True))
             return
         self._leave_fork(fork, kept)
-        join = fork.join if takes_errors or any(one.state == "arrived" for one in kept) else None
+        join = fork.join if takes_errors or any(branch.state == "arrived" for branch in kept) else None
         cause = f"the branches of {fork.node!r} have {'ended' if join is None else 'come together'}"
         self._decided.append(Changed(Joined(fork, cause, overwritten)))
         if join is None:
@@ -666,32 +668,33 @@ class GraphMachine:
 
     def _drop_inside(self, fork: Fork) -> None:
         """Forget what would start anew in the branches of a fork, as they have come together."""
-        left = [one for branch in fork.branches for one in branch.inside()]
-        for one in left:
-            del self._branches[one.identity]
-        if all(one.state in _OVER for one in left):
+        left = [inner for branch in fork.branches for inner in branch.inside()]
+        for branch in left:
+            del self._branches[branch.identity]
+        if all(branch.state in _OVER for branch in left):
             return
         self._note_failures(left)
         inside = set(left)
-        self._left = {visit: one for visit, one in self._left.items() if one[0] not in inside}
-        self._held = [one for one in self._held if one[0] not in inside]
+        self._left = {visit: waits for visit, waits in self._left.items() if waits[0] not in inside}
+        self._held = [visited for visited in self._held if visited[0] not in inside]
 
     def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
         """Cancel the visits inside a branch, in the order in which they started, and return them."""
         inside = set(branch.inside())
-        running = [one for one in self._at_work() if one in inside]
+        running = [inner for inner in self._at_work() if inner in inside]
         self._cancel(running, cause)
-        for one in inside:
-            if one is not branch and one.state == "open":
-                one.state = "cancelled"
-        return [one.visit for one in running]
+        for inner in inside:
+            if inner is not branch and inner.state == "open":
+                inner.state = "cancelled"
+        return [inner.visit for inner in running]
 
     def _cancel(self, branches: Iterable[Branch], cause: str) -> None:
         """Cancel the visits of branches that go on. A second time would interrupt the clean-up of a step."""
         visits = [branch.visit for branch in branches if branch.state == "open"]
         if visits:
             units = [
-                (decision_name(one.node) if one in self._deciding else one.node, one.number) for one in visits
+                (decision_name(visit.node) if visit in self._deciding else visit.node, visit.number)
+                for visit in visits
             ]
             answers_first = self.stopped is not None and self.stopped.ending == "budget_exceeded"
             self._decided.append(Cancel(units, cause, answers_first=answers_first))
