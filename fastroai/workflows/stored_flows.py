@@ -76,13 +76,13 @@ class StoredFlow:
     @property
     def questions(self) -> tuple[int, ...]:
         """Positions in the log of the questions that wait for an answer."""
-        return tuple(self._asked[one.id] for one in self.driven.waits if one.what == "question")
+        return tuple(self._asked[wait.id] for wait in self.driven.waits if wait.what == "question")
 
     def add(self, entries: Iterable[PlanFact]) -> None:
         """Add facts, in the form that the log stores, and the decisions that follow from them."""
         replay, part = self.driven.replay, self.recorded.opened.part
-        for one in entries:
-            entry = replace(one, part=part, timestamp=self.clock())
+        for fact in entries:
+            entry = replace(fact, part=part, timestamp=self.clock())
             self._append([entry])
             replay.read(len(self.recorded.entries), entry)
         self.decide()
@@ -91,8 +91,8 @@ class StoredFlow:
         """Add the decisions of the machine, except the end of the run, which later facts may undo."""
         replay, part, at = self.driven.replay, self.recorded.opened.part, self.clock()
         while pending := [*replay.pending.values()]:
-            for one in pending:
-                entry = replace(one, part=part, timestamp=at)
+            for decision in pending:
+                entry = replace(decision, part=part, timestamp=at)
                 self.decided.append(entry)
                 self._append([entry])
                 replay.read(len(self.recorded.entries), entry)
@@ -188,13 +188,13 @@ class StoredFlows:
 
     async def _current(self, found: FoundHeader) -> StoredFlow:
         run_id, keeper = found.header.run_id, self.keeper
-        known = self._kept.pop(run_id, None)  # two calls at once do not share it
-        if known is not None and known.found is not None and known.found.header.epoch == found.header.epoch:
-            first = known.revision + 1
+        flow = self._kept.pop(run_id, None)  # two calls at once do not share it
+        if flow is not None and flow.found is not None and flow.found.header.epoch == found.header.epoch:
+            first = flow.revision + 1
             added = await read_log_from(keeper.store, found.header, first)
-            known.found = found
-            known.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
-            return known
+            flow.found = found
+            flow.take_in(entries_to_go_on(run_id, added.values(), keeper.codec, first=first))
+            return flow
         recorded, found = await keeper.read(run_id, running_too=True)
         return StoredFlow(recorded, found, self._driven(recorded), self._clock)
 
@@ -222,7 +222,7 @@ class StoredFlows:
         if not flow.new:
             return
         largest, codec = largest_value(store), self.keeper.codec
-        stored = [entry_for(largest, one, codec) for one in flow.new]
+        stored = [entry_for(largest, fact, codec) for fact in flow.new]
         announced = await self._announced(found, flow.questions)
         try:
             await append_own(store, log_key(found.header), stored, flow.revision)

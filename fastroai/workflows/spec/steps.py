@@ -112,8 +112,10 @@ def outputs_of(parts: Mapping[str, StepPart], library: Library) -> dict[str, Kno
 
 
 def _output_of(part: StepPart, library: Library) -> Known:
-    known = known_fields(library.contract_of(part), part.output_schema)
-    return known if part.accumulate is None else replace(known, fields={**known.fields, **ACCUMULATED_FIELDS})
+    output = known_fields(library.contract_of(part), part.output_schema)
+    if part.accumulate is None:
+        return output
+    return replace(output, fields={**output.fields, **ACCUMULATED_FIELDS})
 
 
 def gates_of(parts: Mapping[str, StepPart], library: Library) -> frozenset[str]:
@@ -143,10 +145,12 @@ class StepReader:
         inputs = read_bindings(part.inputs, (*way, "inputs"), problems)
         skip_if = self._skip_if(part, way)
         policy = self._policy(part, way)
-        references = [(name, one) for name, one in inputs.items() if isinstance(one, Reference)]
-        inputs |= {name: replace(one, is_declared=self._sources.declares(one)) for name, one in references}
-        given = {name: self._sources.field(one, (*way, "inputs", name), problems) for name, one in references}
-        self._note_needs(part, way, [one for _, one in references], skip_if, policy)
+        references = {name: value for name, value in inputs.items() if isinstance(value, Reference)}
+        sources: dict[str, FieldSpec | None] = {}
+        for name, reference in references.items():
+            inputs[name] = replace(reference, is_declared=self._sources.declares(reference))
+            sources[name] = self._sources.field(reference, (*way, "inputs", name), problems)
+        self._note_needs(part, way, [*references.values()], skip_if, policy)
         iteration = self._iteration(part, way)
         ensure = self._ensure(part, way)
         budget = read_budget(part.budget, (*way, "budget"), problems)
@@ -157,7 +161,7 @@ class StepReader:
         if kind is None:
             return None
         self._check_kind(kind, part, way)
-        self._check_inputs(part, inputs, given, way)
+        self._check_inputs(part, inputs, sources, way)
         function = self._library.functions.get(part.function or "")
         if function is not None:
             ensure, attempts, contract = function.ensure, function.attempts, function.output
@@ -192,8 +196,8 @@ class StepReader:
     def _kind(self, part: StepPart, way: Way) -> StepKind | None:
         modes = [mode for mode in _MODES if getattr(part, mode) is not None]
         if len(modes) != 1:
-            said = " and ".join(modes) or "none of them"
-            message = f"step {cut(part.id)!r} is exactly one of function, intent or flow; it has {said}"
+            named = " and ".join(modes) or "none of them"
+            message = f"step {cut(part.id)!r} is exactly one of function, intent or flow; it has {named}"
             self._problems.add(message, (*way, modes[1] if modes else "id"), of_key=bool(modes))
             return None
         if part.flow is not None:
@@ -255,16 +259,18 @@ class StepReader:
         for index, name in enumerate(part.depends_on or ()):
             if name not in there:
                 self._problems.unknown("step", name, (*way, "depends_on", index), there)
-        named = [*(part.depends_on or ()), *(one.step_id for one in references)]
+        named = [*(part.depends_on or ()), *(reference.step_id for reference in references)]
         named += steps_read(skip_if) if skip_if is not None else []
         named += [policy.step_id] if isinstance(policy, Reference) else []
-        self.needs[part.id] = list(dict.fromkeys(one for one in named if one is not None and one in there))
+        self.needs[part.id] = list(
+            dict.fromkeys(step for step in named if step is not None and step in there)
+        )
 
     def _check_inputs(
         self,
         part: StepPart,
         inputs: Mapping[str, Binding],
-        given: Mapping[str, FieldSpec | None],
+        sources: Mapping[str, FieldSpec | None],
         way: Way,
     ) -> None:
         """Compare the inputs of a step with those that its function or sub-flow takes."""
@@ -280,14 +286,15 @@ class StepReader:
             if name not in taken:
                 message = f"input {cut(name)!r} is not taken; {part.function or part.flow} takes "
                 self._problems.add(f"{message}{listed(taken)}.", at, of_key=True, name=name, allowed=taken)
-            elif name not in given:
+            elif name not in sources:
                 if not isinstance(value, Reference) and not fits(value, taken[name]):
-                    said = f"input {cut(name)!r} is {told(value)}"
-                    self._problems.add(f"{said}; expected {expected(taken[name])}", at)
-            elif (source := given[name]) is not None and not accepts(taken[name].type, source.type):
-                said = f"input {cut(name)!r} is of type {source.type}"
-                self._problems.add(f"{said}; expected {taken[name].type}", at)
-        missing = [name for name, one in taken.items() if one.required and name not in (part.inputs or {})]
+                    described = f"input {cut(name)!r} is {told(value)}"
+                    self._problems.add(f"{described}; expected {expected(taken[name])}", at)
+            elif (source := sources[name]) is not None and not accepts(taken[name].type, source.type):
+                described = f"input {cut(name)!r} is of type {source.type}"
+                self._problems.add(f"{described}; expected {taken[name].type}", at)
+        inputs_given = part.inputs or {}
+        missing = [name for name, field in taken.items() if field.required and name not in inputs_given]
         if missing:
             message = f"step {cut(part.id)!r} does not give {part.function or part.flow} what it takes: "
             key = "id" if part.inputs is None else "inputs"
@@ -344,14 +351,14 @@ class StepReader:
         name = self._field_name(part.accumulate, "result", at)
         if name is None:
             return None
-        known = self._reported(part)
-        if known.closed and name not in known.fields:
-            self._problems.unknown("field", name, at, known.fields)
-        elif (found := known.fields.get(name)) is not None and found.type != "array":
-            message = f"accumulate names {cut(name)!r}, which is of type {found.type}; expected an array"
+        reported = self._reported(part)
+        if reported.closed and name not in reported.fields:
+            self._problems.unknown("field", name, at, reported.fields)
+        elif (field := reported.fields.get(name)) is not None and field.type != "array":
+            message = f"accumulate names {cut(name)!r}, which is of type {field.type}; expected an array"
             self._problems.add(message, at)
         for added, field in ACCUMULATED_FIELDS.items():
-            declared = known.fields.get(added)
+            declared = reported.fields.get(added)
             if declared is not None and not accepts(declared.type, field.type):
                 message = (
                     f"accumulate adds {added!r} of type {field.type}, which is declared as {declared.type}"
@@ -359,14 +366,14 @@ class StepReader:
                 self._problems.add(message, at)
         return name
 
-    def _field_name(self, said: str | None, of: str, at: Way) -> str | None:
+    def _field_name(self, text: str | None, of: str, at: Way) -> str | None:
         """Return the field that a path such as `result.findings` names; a bare name is allowed too."""
-        if said is None:
+        if text is None:
             return None
-        name = said.removeprefix(f"{of}.")
+        name = text.removeprefix(f"{of}.")
         if _NAME.fullmatch(name):
             return name
-        self._problems.add(f"{at[-1]} is {cut(said)!r}; expected one field, as in {of}.name", at)
+        self._problems.add(f"{at[-1]} is {cut(text)!r}; expected one field, as in {of}.name", at)
         return None
 
     # --- gates ---
@@ -383,9 +390,9 @@ class StepReader:
         read = read_reference(part.policy, at, problems)
         if read is None:
             return "gate"
-        found = self._sources.field(read, at, problems)
-        if found is not None and found.type != "string":
-            problems.add(f"policy refers to {found.type}; expected a string, one of {listed(POLICIES)}", at)
+        source = self._sources.field(read, at, problems)
+        if source is not None and source.type != "string":
+            problems.add(f"policy refers to {source.type}; expected a string, one of {listed(POLICIES)}", at)
         return read
 
     def _gate(
