@@ -269,7 +269,7 @@ def global_cache(store: RunStore, size: int, age: timedelta | float | None) -> G
 
 @functools.cache
 def process_cache() -> GlobalCache:
-    """Return the cache of this process, which takes the place of one in a store."""
+    """Return the cache in memory, for programs that have configured no store."""
     return GlobalCache(MemoryRunStore())
 
 

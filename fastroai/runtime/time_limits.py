@@ -20,7 +20,7 @@ class TimedScope(Protocol):
 
     @property
     def kind(self) -> str:
-        """What the scope is of."""
+        """What the scope is opened for, such as `pipeline` or `step`."""
         ...
 
     @property

@@ -146,7 +146,11 @@ class AttemptOnWire:
         return self._url is not None
 
     def sends(self, request: Outgoing) -> None:
-        """Count a request, or hold it back."""
+        """Count a request that the SDK is about to send.
+
+        Raises:
+            HeldBack: the SDK repeats a request, sends a second one, or sends one that may not leave.
+        """
         if request.method != "POST" or request.url.split("?")[0].endswith(_BESIDES):
             return
         if self._url is None:

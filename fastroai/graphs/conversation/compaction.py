@@ -53,7 +53,7 @@ async def summarize(
 
 
 def summary_message(summary: str) -> ModelRequest:
-    """Return the message that has the place of the summarized messages."""
+    """Return the message that replaces the messages that were summarized."""
     return ModelRequest(parts=[CompactionPart(content=summary)])
 
 

@@ -1,4 +1,4 @@
-"""The memory of a branch: values, with the node and the time of each, over those of the branch around."""
+"""The memory of a branch: values, each with its writer and its time, over the memory of the branch around."""
 
 from __future__ import annotations
 

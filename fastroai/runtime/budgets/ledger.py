@@ -438,7 +438,7 @@ class Claim:
             hold.dependents -= 1
 
     def leave(self, account: Account) -> None:
-        """Take an account that has closed out of the claim."""
+        """Remove an account from the claim, because it has closed."""
         account.waiting -= 1
         account.contenders -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)

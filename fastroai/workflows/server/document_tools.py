@@ -75,7 +75,7 @@ class WrittenTask(Answer):
 
 
 class WrittenSpec(Answer):
-    """A spec that was made of something else. It is in no file yet."""
+    """A spec that was written from task files of spec-kit, or from a list of phases. It is in no file yet."""
 
     status: Literal["ok"]
     yaml: str
@@ -91,7 +91,7 @@ class ListResult(RootModel[WorkflowList | ErrorAnswer]):
 
 
 class WrittenResult(RootModel[WrittenSpec | ErrorAnswer]):
-    """A spec that was made of something else."""
+    """A spec that was written, or why it could not be."""
 
     model_config = AN_OBJECT
 

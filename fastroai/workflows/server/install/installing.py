@@ -22,7 +22,7 @@ class Change:
     before: str | None
     after: str | None
     kept: str = ""
-    """Why the file keeps something of the user in the place of ours; empty if it does not."""
+    """Why the user's own entry stays in the file, and ours is left out; empty if ours is in it."""
     original: str | None = None
     """The text of the file without anything of ours; `None` if there was no file."""
 
