@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
 from fastroai.records import Tokens
+from fastroai.usage.bounding.pieces import pieces
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS, has_ended
 from fastroai.usage.prices.bought import cached_tokens
 
@@ -47,15 +48,9 @@ def uncounted(response: ModelResponse, *, system: str) -> str | None:
         return "no upstream_inference_cost, although the key is your own"
     if not response.usage.input_tokens:
         return "no tokens for the prompt"
-    if not response.usage.output_tokens and any(map(_is_output, response.parts)):
+    if not response.usage.output_tokens and any(piece.text or piece.is_file for piece in pieces([response])):
         return "no tokens for the answer"
     return None
-
-
-def _is_output(part: object) -> bool:
-    return isinstance(part, ToolCallPart) or (
-        isinstance(part, TextPart | ThinkingPart) and bool(part.content)
-    )
 
 
 def says_why_it_ended(response: ModelResponse, system: str) -> bool:
