@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 from fastroai.errors import ConfigurationError, RevisionConflict, RunTakenOver
 from fastroai.forks import in_forked_process
@@ -18,7 +19,7 @@ from fastroai.runtime.concurrency.sync import in_background
 from fastroai.runtime.concurrency.tasks import end_task
 from fastroai.runtime.options import check_seconds
 from fastroai.runtime.owner import steady_seconds
-from fastroai.store.reading.index import add_to_index, leave_index
+from fastroai.store.reading.index import add_to_index, leave_index, store_time
 from fastroai.store.record.entries import RunHeader
 from fastroai.store.record.headers import (
     decode_header,
@@ -27,7 +28,7 @@ from fastroai.store.record.headers import (
     replace_header,
     utc_day,
 )
-from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.run_store import RunStore, StoredValues, deletes_at_revision
 
 _LONGEST: Final = 86_400
 """Longest lease, in seconds."""
@@ -75,26 +76,30 @@ DEFAULT_TERMS: Final = LeaseTerms()
 class Lease:
     """The lease of one run, from when this process takes the run until `stop`."""
 
-    def __init__(self, store: RunStore, header: RunHeader, terms: LeaseTerms) -> None:
-        """Begin to renew the lease of a header that is on record. Call this on the event loop of the run."""
+    def __init__(
+        self, store: RunStore, header: RunHeader, terms: LeaseTerms, *, was_taken_up: bool = False
+    ) -> None:
+        """Begin to renew the lease of a header that is on record. Call this on the event loop of the run.
+
+        `was_taken_up` says that another process has had the run before.
+        """
         assert header.owner is not None
         assert header.steady_until is not None
         self.header, self.terms = header, terms
         self.progress: Callable[[], dict[str, Any]] = dict
         """Returns the fields of the header that say how far the run is, which each renewal puts on record."""
-        self._store, self._run_id = store, header.run_id
+        self.store, self._run_id, self._was_taken_up = store, header.run_id, was_taken_up
         self._between = terms.seconds / RENEWALS_PER_LEASE
-        self._loop = asyncio.get_running_loop()
         self._until = header.steady_until
         """Time at which the lease ends, by the steady clock, unless a renewal succeeded whose answer was
         lost."""
         self._next = self._until - self._between * (RENEWALS_PER_LEASE - 1)
         """Time of the next renewal."""
-        self._turned = steady_seconds()
-        """Time at which the event loop of the run was last seen to run."""
-        self._is_asked = self._is_stalled = False
-        """Whether that loop was asked for a sign of life; and whether it has given none for longer than
-        `max_stall`."""
+        self._pulse = _Pulse.here()
+        self._is_stalled = False
+        """Whether the event loop of the run has given no sign of life for longer than `max_stall`."""
+        self._renewed: tuple[RunHeader, int] | None = None
+        """The header as the last renewal has written it, and its revision."""
         self._lock = threading.Lock()
         self._renewal: asyncio.Task[None] | None = None
         """The renewal in progress, on the background loop."""
@@ -126,7 +131,7 @@ class Lease:
     async def write(self, **changes: Any) -> None:
         """Change the header, if this process still has the run. Raises the errors of the store."""
         began = steady_seconds()
-        found = await self._store.read(header_key(self._run_id))
+        found = await self.store.read(header_key(self._run_id))
         if (held := self._held(found)) is None:
             logger.warning("run %r: %s; its end is only in its log", self._run_id, _why_lost(found))
             return
@@ -134,9 +139,9 @@ class Lease:
         header = replace(header, due_at=first_due(header.due_at, held.due_at))
         if header.lease_until is None:
             header = replace(header, steady_until=None)
-        await add_to_index(self._store, header, before=held)
-        await replace_header(self._store, header, found.revision)
-        await leave_index(self._store, held, header)
+        await add_to_index(self.store, header, before=held)
+        await replace_header(self.store, header, found.revision)
+        await leave_index(self.store, held, header)
 
     async def stop(self) -> None:
         """Stop renewing the lease. No renewal is in progress when this returns."""
@@ -147,20 +152,26 @@ class Lease:
         if renewal is not None:
             await asyncio.wrap_future(in_background(end_task(renewal), _at_work))
 
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time to renew the lease. `now` is by the steady clock."""
-        return now >= self._next
+    def falls_due(self, now: float) -> bool:
+        """Return whether it is time to renew the lease; if so, once. `now` is by the steady clock."""
+        if now < self._next:
+            return False
+        self._next = now + self._between
+        return True
 
-    def renew_soon(self) -> None:
-        """Begin to renew the lease, unless the event loop of the run is blocked. On the background loop."""
-        self._next = steady_seconds() + self._between
+    def renew_soon(self, moment: Moment | None) -> None:
+        """Begin to renew the lease, unless the event loop of the run is blocked. On the background loop.
+
+        With the `moment` at which this was decided, the header is read only if somebody has changed it since
+        the last renewal. This is for stores in which a revision never comes again.
+        """
         if not self._look_for_life():
-            self._begin_renewal()
+            self._begin_renewal(moment)
 
-    def _begin_renewal(self) -> asyncio.Task[None] | None:
+    def _begin_renewal(self, moment: Moment | None = None) -> asyncio.Task[None] | None:
         with self._lock:
             if self._renewal is None and not self._is_over:
-                self._renewal = asyncio.get_running_loop().create_task(self._renew())
+                self._renewal = asyncio.get_running_loop().create_task(self._renew(moment))
                 self._renewal.add_done_callback(self._note_renewal)
             return self._renewal
 
@@ -186,25 +197,33 @@ class Lease:
             if steady_seconds() < self._until:
                 return
 
-    async def _renew(self) -> None:
+    async def _renew(self, moment: Moment | None) -> None:
+        known = None if moment is None else self._renewed
+        self._renewed = None
         for left in reversed(range(_TRIES)):
-            began = steady_seconds()
-            found = await self._store.read(header_key(self._run_id))
-            if (held := self._held(found)) is None:
-                logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
-                raise RunTakenOver(self._run_id)
-            renewed = replace(held, **self.progress())
-            header = self.terms.lease(renewed, found.now, began)
-            await add_to_index(self._store, header, before=held)
+            if known is None or moment is None:
+                began = steady_seconds()
+                found = await self.store.read(header_key(self._run_id))
+                if (held := self._held(found)) is None:
+                    logger.warning("run %r: %s, so its lease is not renewed", self._run_id, _why_lost(found))
+                    raise RunTakenOver(self._run_id)
+                known, moment = (held, found.revision), Moment(found.now, began)
+            before, revision = known
+            header = self.terms.lease(replace(before, **self.progress()), moment.now, moment.steady)
+            is_new_day = header.later_days != before.later_days
+            if is_new_day:
+                await add_to_index(self.store, header, before=before)
             try:
-                await replace_header(self._store, header, found.revision)
+                await replace_header(self.store, header, revision)
             except RevisionConflict:  # somebody has sent a message, or has taken the run
                 if not left:
                     raise
+                known = None
                 continue
-            self._until = began + self.terms.seconds
-            # The process that had the run before may have removed some entries late.
-            await add_to_index(self._store, header)
+            self._until = moment.steady + self.terms.seconds
+            self._renewed = header, revision + 1
+            if self._was_taken_up:  # the process that had the run before may have removed entries late
+                await add_to_index(self.store, header)
             return
 
     def _held(self, found: StoredValues) -> RunHeader | None:
@@ -214,22 +233,64 @@ class Lease:
 
     def _look_for_life(self) -> bool:
         """Return whether the event loop of the run has not run for longer than `max_stall`."""
-        if not self._is_asked:
-            self._is_asked = True
-            try:
-                self._loop.call_soon_threadsafe(self._turn)
-            except RuntimeError:  # it is closed, so nobody goes on with the run
-                _leases.remove(self)
-                return True
+        if not self._pulse.ask():  # its loop is closed, so nobody goes on with the run
+            _leases.remove(self)
+            return True
         was_stalled = self._is_stalled
-        self._is_stalled = steady_seconds() - self._turned > self.terms.max_stall
+        self._is_stalled = steady_seconds() - self._pulse.turned > self.terms.max_stall
         if self._is_stalled and not was_stalled:
             message = "run %r: its event loop has been blocked for %g s; the lease is not renewed meanwhile"
             logger.warning(message, self._run_id, self.terms.max_stall)
         return self._is_stalled
 
+
+class Moment(NamedTuple):
+    """A moment by two clocks."""
+
+    now: datetime
+    """By the clock of a store."""
+    steady: float
+    """By the steady clock, before the store was asked."""
+
+
+class _Pulse:
+    """The signs of life of one event loop, for all runs on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
+        self._is_asked = False
+        self.turned = steady_seconds()
+        """Time at which the loop was last seen to run."""
+
+    @classmethod
+    def here(cls) -> _Pulse:
+        """Return the pulse of the running loop, which has just been seen to run."""
+        loop = asyncio.get_running_loop()
+        pulse = _pulses.get(loop)
+        if pulse is None:
+            pulse = _pulses[loop] = cls(loop)
+        pulse._turn()
+        return pulse
+
+    def ask(self) -> bool:
+        """Ask the loop for a sign of life, if that is not under way. Return whether the loop is open."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            return False
+        if not self._is_asked:
+            self._is_asked = True
+            try:
+                loop.call_soon_threadsafe(self._turn)
+            except RuntimeError:  # it was closed meanwhile
+                return False
+        return True
+
     def _turn(self) -> None:
-        self._turned, self._is_asked = steady_seconds(), False
+        self.turned, self._is_asked = steady_seconds(), False
+
+
+_pulses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse]] = WeakKeyDictionary()
+in_forked_process(_pulses.clear)
 
 
 def _why_lost(found: StoredValues) -> str:
@@ -274,11 +335,31 @@ class _Leases:
             if not leases:
                 del self._live[seconds]
                 return False
-        now = steady_seconds()
+        now, due = steady_seconds(), dict[int, list[Lease]]()
         for lease in leases:
-            if lease.is_due(now):
-                lease.renew_soon()
+            if lease.falls_due(now):
+                due.setdefault(id(lease.store), []).append(lease)
+        for together in due.values():
+            in_background(_renew_together(together), _at_work)
         return True
+
+
+async def _renew_together(leases: Sequence[Lease]) -> None:
+    """Begin to renew leases in one store, which is asked for the time once."""
+    moment = await _moment_in(leases[0].store)
+    for lease in leases:
+        lease.renew_soon(moment)
+
+
+async def _moment_in(store: RunStore) -> Moment | None:
+    """Return the present moment; `None` if the store does not tell, or may give a revision again."""
+    if not deletes_at_revision(store):
+        return None
+    steady = steady_seconds()
+    try:
+        return Moment(await store_time(store), steady)
+    except Exception:  # a store can be the user's; each renewal asks it again, and says that it fails
+        return None
 
 
 _leases = _Leases()

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -110,25 +111,45 @@ class Connections(Generic[ConnectionT]):
         future = self._workers.submit(job)
         answer = asyncio.wrap_future(future)
         answer.add_done_callback(_retrieve)
-        patience = self.driver.timeout * _PATIENCE
         try:
-            await asyncio.wait([answer], timeout=patience)
+            await asyncio.wait([answer], timeout=self.patience)
         except asyncio.CancelledError:
             if not future.cancel():
-                await _wait_uncancelled(answer, self.driver.timeout * _PATIENCE)
+                await _wait_uncancelled(answer, self.patience)
                 job.give_up()
             raise
         if not answer.done():
             future.cancel()
             job.give_up()
-            raise self.driver.unavailable(f"no answer within {patience:g} s", None)
+            raise self.no_answer()
         error = answer.exception()
         if error is None or not isinstance(error, self.driver.errors):
             return answer.result()
         address = self.driver.address
-        if address is None or not address.is_told_by(error):
-            raise self.driver.unavailable(_reason(error), error) from error
-        raise self.driver.unavailable(address.hide(_reason(error)), error)
+        is_told = address is not None and address.is_told_by(error)
+        raise self.failure(error) from (None if is_told else error)
+
+    def submit(self, operation: Callable[[ConnectionT], ResultT]) -> Future[ResultT]:
+        """Begin to perform an operation in a worker thread, however long that takes.
+
+        The future gives exceptions of the driver as they are.
+        """
+        return self._workers.submit(_Job(self.driver, self._idle, operation))
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a caller waits for an operation."""
+        return self.driver.timeout * _PATIENCE
+
+    def no_answer(self) -> StoreUnavailable:
+        """Return the error for an operation that took too long."""
+        return self.driver.unavailable(f"no answer within {self.patience:g} s", None)
+
+    def failure(self, error: Exception) -> StoreUnavailable:
+        """Return the error for users of the store for an exception of the driver, without secrets."""
+        address = self.driver.address
+        reason = _reason(error)
+        return self.driver.unavailable(reason if address is None else address.hide(reason), error)
 
     async def aclose(self) -> None:
         """Close the idle connections. Later operations open new ones."""

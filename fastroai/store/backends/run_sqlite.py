@@ -38,6 +38,7 @@ from fastroai.store.backends.sql_index import (
     unreadable,
 )
 from fastroai.store.backends.sqlite_file import SQLiteFile, file_path
+from fastroai.store.backends.sqlite_writes import SQLiteWrites
 from fastroai.store.clock import check_clock, utc_now
 from fastroai.store.reading.reads_runs import ReadsRuns
 from fastroai.store.reading.run_index import Begun, Dimension, Doomed, FoundRun, FoundRuns, SpendingFound
@@ -124,8 +125,6 @@ _ORPHANS: Final = (
     "AND NOT EXISTS (SELECT 1 FROM run_key "
     f"WHERE key = CAST('{HEADERS}' || substr(one.key, 5, length(one.key) - 37) AS BLOB))"
 )
-_MOST_WRITES: Final = 256
-"""Most writes of one transaction."""
 _SIGN: Final = 2**31
 """The number from which on SQLite takes the user version of a file for a negative one."""
 
@@ -176,6 +175,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         # One connection, because SQLite has one writer at a time.
         self.connections = Connections(self._driver, limit=1)
         """Connections to where the store keeps its keys."""
+        self._writes = SQLiteWrites(self._driver, self.connections)
 
     def __repr__(self) -> str:
         return f"SQLiteRunStore({self._driver.path!r})"
@@ -272,33 +272,24 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
 
     async def delete_runs(self, doomed: Sequence[Doomed]) -> Sequence[bool]:
         """See `IndexesRuns`."""
-
-        def operation(connection: sqlite3.Connection) -> Sequence[bool]:
-            with self._driver.transaction(connection):
-                return _delete_runs(connection, doomed)
-
-        return await self.connections.run(operation)
+        return await self._writes.perform(lambda connection: _delete_runs(connection, doomed))
 
     async def forget_orphans(self) -> None:
         """See `LeavesOrphans`. These are logs without a header, and what else there is of their runs."""
 
-        def operation(connection: sqlite3.Connection) -> None:
-            with self._driver.transaction(connection):
-                before = self._clock().astimezone(UTC) - BEGINS_WITHIN
-                for key, entry in connection.execute(_ORPHANS).fetchall():
-                    for one in keys_of_orphan(key.decode(), entry, before):
-                        _delete(connection, one.encode(), None)
+        def write(connection: sqlite3.Connection) -> None:
+            before = self._clock().astimezone(UTC) - BEGINS_WITHIN
+            for key, entry in connection.execute(_ORPHANS).fetchall():
+                for one in keys_of_orphan(key.decode(), entry, before):
+                    _delete(connection, one.encode(), None)
 
-        await self.connections.run(operation)
+        await self._writes.perform(write)
 
     async def index_anew(self) -> None:
         """See `IndexesRuns`."""
-
-        def operation(connection: sqlite3.Connection) -> None:
-            with self._driver.transaction(connection):
-                connection.execute("UPDATE run_header SET stale = 1")
-
-        await self.connections.run(operation)
+        await self._writes.perform(
+            lambda connection: connection.execute("UPDATE run_header SET stale = 1").close()
+        )
 
     async def _ask_index(self, question: Callable[[Callable[..., sqlite3.Cursor]], T]) -> T:
         """Ask the index something, as of one moment."""
@@ -308,12 +299,8 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
                 is_behind = connection.execute("SELECT 1 FROM run_header WHERE stale = 1 LIMIT 1").fetchone()
                 return None if is_behind else (question(connection.execute),)
 
-        def catch_up(connection: sqlite3.Connection) -> None:
-            with self._driver.transaction(connection):
-                _index_stale(connection)
-
         while (answer := await self.connections.run(look)) is None:
-            await self.connections.run(catch_up)
+            await self._writes.perform(_index_stale)
         return answer[0]
 
     async def aclose(self) -> None:
@@ -325,12 +312,7 @@ class SQLiteRunStore(ReadsRuns, KeptAt):
         self, key: str, revision: int | None, write: Callable[[sqlite3.Connection], int]
     ) -> None:
         """Write in a transaction. `write` returns the revision that the key had, as `revision` expects it."""
-
-        def operation(connection: sqlite3.Connection) -> int:
-            with self._driver.transaction(connection):
-                return write(connection)
-
-        actual = await self.connections.run(operation)
+        actual = await self._writes.perform(write)
         if revision is not None and actual != revision:
             raise RevisionConflict(key, revision, actual)
 

@@ -555,8 +555,14 @@ class RunHistory:
     async def _delete_unreadable(self, run_id: str) -> None:
         indexes = [found.key async for found in keys_with(self._store, INDEX)]
         of_id = [key for key in indexes if run_in_index(key).run_id == run_id]
-        for key in (header_key(run_id), *await keys_of_id(self._store, run_id), *of_id):
-            await self._store.delete(key)
+        key, store = header_key(run_id), self._store
+        if deletes_at_revision(store):  # a process that has the run cannot write it over the next run
+            found = await store.read(key)
+            await store.delete(key, revision=found.revision)
+        else:
+            await store.delete(key)
+        for key in (*await keys_of_id(store, run_id), *of_id):
+            await store.delete(key)
 
     async def _purge(self, doomed: Sequence[FoundHeader], *, dry_run: bool) -> Sequence[str]:
         """Delete runs that nobody has taken up or deleted meanwhile, and return their ids."""

@@ -96,7 +96,8 @@ class DurableRun:
         """What to do with answers on record whose calls are declared differently now."""
         self._scope: Scope | None = None
         assert header.owner is not None
-        self.store, self.lease, self._owner = store, Lease(store, header, terms), header.owner
+        self.store, self._owner = store, header.owner
+        self.lease = Lease(store, header, terms, was_taken_up=bool(recorded.resumptions))
 
     @property
     def now(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,6 +25,7 @@ from support.stored_runs import entries_of, header_of
 from fastroai import FastroAgent, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import (
     ConfigurationError,
+    RevisionConflict,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
@@ -37,6 +40,7 @@ from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.record.headers import encode_header, header_key, read_header, read_log, spending_of
 from fastroai.store.record.memo import Memo
 from fastroai.store.record.runs import DurableRun, seize
+from fastroai.store.run_store import StoredValues
 
 SHORT = LeaseTerms(seconds=0.3)
 LONG = LeaseTerms(seconds=86_400)
@@ -238,6 +242,77 @@ async def test_the_renewing_thread_puts_on_record_what_was_spent_and_keeps_what_
     await run.lease.renew()
     header = await header_of(store, "r")
     assert (header.requests, header.due_at) == (3, held.now)
+    await run.release()
+
+
+class CountingStore(MemoryRunStore):
+    """A store that counts the reads of each key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = Counter[str]()
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        self.reads[key] += 1
+        return await super().read(key, after=after)
+
+    async def renewed(self, run_id: str, times: int) -> None:
+        """Wait until the header of a run was written so many times."""
+        key = header_key(run_id)
+        wanted = (await super().read(key)).revision + times
+        while (await super().read(key)).revision < wanted:
+            await asyncio.sleep(0.01)
+
+
+async def test_renewals_of_all_runs_in_a_store_ask_it_for_the_time_together_and_read_no_header_again() -> (
+    None
+):
+    store, ids = CountingStore(), ("a", "b", "c")
+    runs = [
+        await DurableRun.begin(
+            store, [RunStarted(part=Part(one, "p", ("p",)))], durability="sync", codec=None, terms=SHORT
+        )
+        for one in ids
+    ]
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(store.renewed(one, 2) for one in ids))
+        store.reads.clear()
+        await asyncio.gather(*(store.renewed(one, 6) for one in ids))
+    assert not [one for one in ids if store.reads[header_key(one)]]
+    assert store.reads[header_key("")] < 3 * 6
+    for run in runs:
+        await end(run)
+
+
+async def test_a_renewal_keeps_what_a_sender_wrote_since_the_last_one() -> None:
+    store = CountingStore()
+    run = await begin(store, SHORT)
+    async with asyncio.timeout(PATIENCE):
+        await store.renewed("r", 2)
+        held = await read_header(store, "r")
+        due = replace(held.header, due_at=held.now)
+        while True:
+            with suppress(RevisionConflict):
+                await store.compare_and_set(header_key("r"), encode_header(due), revision=held.revision)
+                break
+            held = await read_header(store, "r")
+        await store.renewed("r", 2)
+    assert (await header_of(store, "r")).due_at == due.due_at
+    await end(run)
+
+
+async def test_a_renewal_leaves_the_header_of_whoever_has_taken_the_run() -> None:
+    store = CountingStore()
+    run = await begin(store, SHORT)
+    async with asyncio.timeout(PATIENCE):
+        await store.renewed("r", 2)
+        await seize(store, "r")
+        winner = await take_up(store)
+        store.reads.clear()
+        while not store.reads[header_key("r")]:  # the loser's next renewal meets the conflict
+            await asyncio.sleep(0.01)
+    assert (await header_of(store, "r")).owner == winner.header.owner
+    await end(winner)
     await run.release()
 
 
