@@ -12,6 +12,7 @@ from fastroai.records import Usage
 
 _MOST_DAYS: Final = 92
 """Most days of a chart: earlier ones are in the table only."""
+_FEWEST_DAYS: Final = 7
 _MOST_BARS: Final = 12
 OTHERS: Final = "all others"
 
@@ -34,14 +35,17 @@ class SpendingOf:
     usage: Usage
 
 
-def columns(rows: Iterable[SpendingOf]) -> Sequence[Bar]:
-    """Return a bar for each day from the first to the last, those without spending included."""
+def columns(rows: Iterable[SpendingOf], first: date | None, last: date) -> Sequence[Bar]:
+    """Return a bar for each day of a period, those without spending included; none if nothing was spent.
+
+    Without a `first` day, the period begins with the spending.
+    """
     by_day = {date.fromisoformat(one.name): one.usage.cost_usd for one in rows if one.name is not None}
     if not by_day:
         return ()
-    last = max(by_day)
-    first = max(min(by_day), last - timedelta(days=_MOST_DAYS - 1))
-    days = (first + timedelta(days=index) for index in range((last - first).days + 1))
+    begins = min(first or min(by_day), last - timedelta(days=_FEWEST_DAYS - 1))
+    begins = max(begins, last - timedelta(days=_MOST_DAYS - 1))
+    days = (begins + timedelta(days=index) for index in range((last - begins).days + 1))
     return _bars([(day.isoformat(), by_day.get(day, Decimal(0))) for day in days])
 
 

@@ -92,8 +92,10 @@ class _Forms:
         if not isinstance(choices, list):
             return schema, False
         others = [one for one in choices if not (isinstance(one, dict) and one.get("type") == "null")]
-        is_one = len(others) == 1 and len(choices) == 2
-        return (self._resolved(others[0]), True) if is_one else (schema, False)
+        if len(others) == 2 and {one.get("type") for one in others} == {"number", "string"}:
+            others = [{"type": "string", "maxLength": _LONG}]  # a decimal: as text it stays exact
+        is_null = len(others) < len(choices) and len(choices) - len(others) == 1
+        return (self._resolved(others[0]), is_null) if len(others) == 1 else (schema, False)
 
     def _shape(self, name: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         if "const" in schema:
@@ -144,6 +146,26 @@ def _text(schema: Mapping[str, Any]) -> dict[str, Any]:
     most = schema.get("maxLength")
     is_line = input_type != "text" or (isinstance(most, int) and most <= _LONG)
     return {"kind": "line" if is_line else "text", "limits": limits, "input_type": input_type}
+
+
+def blank(form: Field) -> Given:
+    """Return what a form says before anybody has changed it: the defaults of its fields."""
+    return Given(dict(_defaults(form)))
+
+
+def _defaults(one: Field) -> Iterator[tuple[str, Sequence[str]]]:
+    for part in one.fields:
+        yield from _defaults(part)
+    found = one.default
+    if found is None:
+        return
+    if one.kind in ("choice", "choices"):
+        values = found if one.kind == "choices" and isinstance(found, list) else [found]
+        yield one.name, [str(one.choices.index(value)) for value in values if value in one.choices]
+    elif one.kind == "lines" and isinstance(found, list):
+        yield one.name, ["\n".join(map(str, found))]
+    elif one.kind != "group":
+        yield one.name, [found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)]
 
 
 class _Left:

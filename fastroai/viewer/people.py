@@ -13,7 +13,7 @@ from fastroai.store.reading.run_queries import RunQuery
 from fastroai.store.reading.step_summaries import StepSummary
 from fastroai.store.reading.trace import RunTrace
 from fastroai.viewer.access import Visitor
-from fastroai.viewer.forms import Given, form_of
+from fastroai.viewer.forms import Given, blank, form_of
 from fastroai.viewer.streams import live, version_of
 from fastroai.viewer.visit import PageRoute, Visit
 
@@ -21,7 +21,6 @@ SIZE: Final = 50
 """Questions of a page."""
 _MOST_STEPS: Final = 40
 """Most steps whose outputs stand beside a question."""
-_NOTHING_GIVEN: Final = Given({})
 
 
 async def show(visit: Visit) -> Response:
@@ -45,7 +44,7 @@ async def _rows(visit: Visit, visitor: Visitor) -> str:
 
 async def ask(visit: Visit) -> Response:
     """Show a question, with a form for the answer."""
-    return await _question(visit, await _asked(visit), _NOTHING_GIVEN)
+    return await _question(visit, await _asked(visit))
 
 
 async def answer(visit: Visit) -> Response:
@@ -81,19 +80,20 @@ async def _asked(visit: Visit) -> Question:
 async def _question(
     visit: Visit,
     asked: Question,
-    given: Given,
+    given: Given | None = None,
     *,
     problem: str = "",
     was_late: bool = False,
     status: int = 200,
 ) -> Response:
     trace = await visit.site.history.trace(asked.run_id)
+    form = form_of(asked.answer_schema, asked.options)
     return visit.page(
         "question.html",
         status=status,
         asked=asked,
-        form=form_of(asked.answer_schema, asked.options),
-        given=given,
+        form=form,
+        given=given or blank(form),
         problem=problem,
         was_late=was_late,
         may_answer="answer" in visit.visitor.actions,

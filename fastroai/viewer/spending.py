@@ -87,7 +87,7 @@ async def show(visit: Visit) -> Response:
         names=NAMES,
         total=reduce(add, (one.usage for one in days), Usage()),
         days=list(reversed(days))[:_MOST_ROWS],
-        columns=columns(days),
+        columns=columns(days, None if since is None else since.date(), _midnight().date()),
         named=named[:_MOST_ROWS],
         left_off=max(0, len(named) - _MOST_ROWS),
         bars=bars(named, NAMES[by]),
@@ -138,7 +138,11 @@ async def _stopped(visit: Visit, since: datetime | None) -> Sequence[RunSummary]
     """Return the newest runs that a budget or a spend limit has stopped."""
     query = RunQuery(status="failed", started_since=since, tenants=visit.visitor.tenants)
     page = await visit.site.history.page(query, limit=_STOPPED_AMONG)
-    return [run for run in page.items if (run.error or "").partition(":")[0] in _STOPS][:20]
+    return [run for run in page.items if _error_type(run) in _STOPS][:20]
+
+
+def _error_type(run: RunSummary) -> str:
+    return (run.error or "").partition(":")[0].rpartition(".")[2]
 
 
 ROUTES: Final = (PageRoute("/spending", show, "spending"),)
