@@ -248,6 +248,9 @@ def _matching(dialect: Dialect, query: RunQuery, columns: str) -> Statement:
     for column, name in names:
         if name is not None:
             found.where(f"{column} = ?", name.encode())
+    if query.tenants is not None:
+        wanted = [name.encode() for name in sorted(query.tenants)]
+        found.where(f"tenant IN ({', '.join('?' * len(wanted)) or 'NULL'})", *wanted)
     if query.tag is not None:
         found.where(dialect.contains.format("tag_lines"), _line(query.tag))
     for word in query.words:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -50,6 +50,8 @@ class RunQuery:
     """Name of the pipeline, graph, flow or workflow."""
     tag: str | None = None
     tenant: str | None = None
+    tenants: Collection[str] | None = None
+    """Tenants, the runs of which are wanted; `None` for all runs, also those without a tenant."""
     search: str = ""
     """Words, each of which occurs in the id, the name of the pipeline or a tag; upper and lower case are the
     same."""
@@ -75,6 +77,8 @@ class RunQuery:
     def __post_init__(self) -> None:
         check_state(self.status)
         check_names(self.pipeline, self.tag, self.tenant)
+        if self.tenants is not None and not _are_names(self.tenants):
+            raise ConfigurationError("tenants", self.tenants, "names of tenants, as in {'acme', 'globex'}")
         if not isinstance(self.search, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("search", self.search, "words, as text")
         if self.sort not in _ORDERS:
@@ -102,6 +106,7 @@ class RunQuery:
             and self.pipeline in (None, header.pipeline)
             and (self.tag is None or self.tag in header.tags)
             and self.tenant in (None, header.tenant)
+            and (self.tenants is None or header.tenant in self.tenants)
             and all(word in text for word in self.words)
             and (self.started_since is None or self.started_since <= header.started_at)
             and (self.started_until is None or header.started_at < self.started_until)
@@ -206,6 +211,11 @@ def check_names(pipeline: object, tag: object, tenant: object) -> None:
     for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
         if name is not None and not isinstance(name, str):
             raise ConfigurationError(option, name, f"the name of a {option}, as text")
+
+
+def _are_names(names: object) -> bool:
+    is_several = isinstance(names, Collection) and not isinstance(names, str | bytes)
+    return is_several and all(isinstance(name, str) for name in names)
 
 
 def check_time(option: str, at: object) -> None:

@@ -1,0 +1,93 @@
+"""The templates, and how values look in them. Values are escaped; none is ever markup."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fastroai.plain_text import plain
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_LONGEST: Final = 20_000
+"""Most characters of one value on a page."""
+
+
+def environment() -> Environment:
+    """Return the environment of the templates."""
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["safe_part"] = Markup  # of what these templates have made already
+    made.filters.update(
+        shown=shown, short=short, dollars=dollars, number=number, moment=moment, iso=iso, took=took
+    )
+    return made
+
+
+def shown(value: object, limit: int = _LONGEST) -> str:
+    """Return a value of a run as text: JSON, or the text itself, without control characters and bounded."""
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    if len(text) > limit:
+        return f"{plain(text[:limit])}\n… {len(text) - limit:,} more characters"
+    return plain(text)
+
+
+def short(value: object, limit: int = 80) -> str:
+    """Return the beginning of a value, on one line."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    line = " ".join(plain(text[: 4 * limit]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def dollars(usd: Decimal | None) -> str:
+    """Return an amount with as many digits as tell something: cents, or four digits that are not zero."""
+    if usd is None:
+        return "unknown"
+    if not usd or abs(usd) >= 1:
+        return f"${usd:,.2f}"
+    digits = min(max(2, 3 - usd.adjusted()), 12)
+    text = f"{usd:.{digits}f}"
+    whole, _, fraction = text.partition(".")
+    return f"${whole}.{fraction.rstrip('0').ljust(2, '0')}"
+
+
+def number(count: int) -> str:
+    """Return a count with commas."""
+    return f"{count:,}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time, in UTC."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def iso(at: datetime | None) -> str:
+    """Return a time as HTML has it."""
+    return "" if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def took(length: timedelta | None) -> str:
+    """Return a duration."""
+    if length is None:
+        return ""
+    seconds = length.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
