@@ -19,7 +19,7 @@ that change the direction of text.
 """
 
 
-def svg(drawing: Drawing) -> str:
+def svg(drawing: Drawing, *, style: str = STYLE) -> str:
     """Return the drawing as an SVG image, from top to bottom, with the way that a run took in colour.
 
     Edges that were taken are wider, and say how often if more than once. A double frame marks a node where a
@@ -27,6 +27,9 @@ def svg(drawing: Drawing) -> str:
     reader's light or dark theme. They are rules for classes in `.fastroai-drawing`, which a page that holds
     the image can override; `data-node`, `data-source` and `data-target` have the ids. The text is well-formed
     XML for any ids and labels, has no script, and is the same for the same drawing.
+
+    `style` is the style sheet in the image. If it is empty, the page has to bring one, as a page must whose
+    content security policy allows no styles in elements.
     """
     layout = lay_out(drawing)
     width, height = _number(layout.width), _number(layout.height)
@@ -35,7 +38,7 @@ def svg(drawing: Drawing) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{width}" '
             f'height="{height}" viewBox="0 0 {width} {height}">',
             f"<title>{_text(drawing.title)}</title>",
-            f"<style>{STYLE}</style>",
+            *([f"<style>{style}</style>"] if style else []),
             f'<rect class="background" width="{width}" height="{height}"/>',
             *_contents(layout),
             "</svg>\n",
@@ -86,7 +89,7 @@ def _mark(state: NodeState, x: float, y: float) -> str:
     if state == "plain":
         return ""
     return (
-        f'<g class="mark" transform="translate({_number(x + 2)} {_number(y + 2)})"><circle r="7.5"/>'
+        f'<g class="badge" transform="translate({_number(x + 2)} {_number(y + 2)})"><circle r="7.5"/>'
         f'<path d="{MARKS[state]}"/></g>'
     )
 

@@ -52,8 +52,8 @@ def _colours(theme: Mapping[str, str]) -> str:
         ".start, {} .head": f"fill: {theme['line']}",
         ".line": f"stroke: {theme['line']}",
         ".box": f"fill: {theme['plain']}; stroke: {theme['line']}",
-        ".inner, {} .mark": f"stroke: {theme['line']}",
-        ".mark": f"fill: {theme['paper']}",
+        ".inner, {} .badge": f"stroke: {theme['line']}",
+        ".badge": f"fill: {theme['paper']}",
         ".node.open > .box": f"fill: {theme['paper']}",
         ".taken .line": f"stroke: {theme['taken']}",
         ".taken .head, {} .taken text": f"fill: {theme['taken']}",
@@ -61,7 +61,7 @@ def _colours(theme: Mapping[str, str]) -> str:
     for state in ("succeeded", "failed", "running", "waiting"):
         fill, stroke = theme[state].split()
         rules[f".{state} > .box"] = f"fill: {fill}; stroke: {stroke}"
-        rules[f".{state} > .inner, {{}} .{state} > .mark"] = f"stroke: {stroke}"
+        rules[f".{state} > .inner, {{}} .{state} > .badge"] = f"stroke: {stroke}"
     root = ".fastroai-drawing"
     return "\n".join(f"{root} {name.replace('{}', root)} {{ {rule} }}" for name, rule in rules.items())
 
@@ -78,8 +78,8 @@ text-anchor: middle }
 .fastroai-drawing .skipped > .box { stroke-dasharray: 5 4 }
 .fastroai-drawing .cancelled > .box { stroke-dasharray: 1.5 3 }
 .fastroai-drawing .skipped > text, .fastroai-drawing .cancelled > text { opacity: 0.65 }
-.fastroai-drawing .mark { stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round }
-.fastroai-drawing .mark path { fill: none }
+.fastroai-drawing .badge { stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round }
+.fastroai-drawing .badge path { fill: none }
 """
 
 STYLE = f"{_SHAPES}{_colours(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_colours(_DARK)}\n}}\n"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -165,6 +165,16 @@ class RunTrace:
         return "running" if self.ended is None else self.ended.status
 
     @property
+    def quality(self) -> Literal["clean", "degraded"] | None:
+        """`degraded` if something failed or was answered in part, and it went on; `None` until it ends."""
+        if self.status != "finished":
+            return None
+        finished = (one.degraded for one in self.entries if isinstance(one, facts.StepFinished))
+        failed = any(step.status == "failed" and step.depth == 0 for step in self.steps)
+        doubtful = any(record.is_doubtful for record in self.records)
+        return "degraded" if failed or doubtful or any(finished) else "clean"
+
+    @property
     def failure(self) -> facts.FailureFacts | None:
         """Why the run failed, if it did."""
         return None if self.ended is None else self.ended.failure
@@ -307,7 +317,7 @@ class RunTrace:
         Raises:
             ConfigurationError: there is no such step.
         """
-        shown = self._shown
+        shown = self.redacted()
         told = None if step is None else frozenset(map(id, shown.events_for(step)))
         return explain(shown.entries, shown.attempts, told)
 
@@ -329,7 +339,7 @@ class RunTrace:
         Raises:
             ConfigurationError: there is no such step.
         """
-        return "\n\n".join(map(str, self._shown.conversations(step)))
+        return "\n\n".join(map(str, self.redacted().conversations(step)))
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
         """Compare the run with another one, ignoring ids and times. Return nothing if they do not differ.
@@ -370,9 +380,11 @@ class RunTrace:
             raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
-    @property
-    def _shown(self) -> RunTrace:
-        """The trace as texts show it: redacted, if the process redacts."""
+    def redacted(self) -> RunTrace:
+        """Return the trace as texts for people show it: redacted, if the process redacts.
+
+        See `fastroai.tracing.set_redaction`. Without redaction, it is the trace itself.
+        """
         return RunTrace(map(redact_entry, self.entries)) if is_redacting() else self
 
     # --- as a picture and as text ---
@@ -386,7 +398,7 @@ class RunTrace:
         """
         from fastroai.store.reading.run_drawing import RunDrawing
 
-        shown = self._shown
+        shown = self.redacted()
         ended = self.ended
         waiting = () if ended is None or ended.status != "paused" else map(quoted, ended.resume_at)
         return RunDrawing(
@@ -404,7 +416,7 @@ class RunTrace:
 
         Texts and values are redacted if the process redacts them (`fastroai.tracing.set_redaction`).
         """
-        entries = b",".join(map(encode_entry, self._shown.entries))
+        entries = b",".join(map(encode_entry, self.redacted().entries))
         return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod

@@ -184,5 +184,5 @@ async def test_a_workflow_is_drawn_with_the_ways_that_it_took() -> None:
     ways = {edge.label: edge.taken for edge in drawing.edges}
     assert (ways["approve"], ways["revise"]) == (1, 0)
     assert [node.kind for node in drawing.nodes] == ["step", "pause", "step"]
-    assert workflow.to_svg().count('class="mark"') == 0
-    assert workflow.to_svg(await bound.resume("w", store=store)).count('class="mark"') == 3
+    assert workflow.to_svg().count('class="badge"') == 0
+    assert workflow.to_svg(await bound.resume("w", store=store)).count('class="badge"') == 3
