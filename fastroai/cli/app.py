@@ -148,6 +148,47 @@ Deps = Annotated[
 Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs to give anew: JSON, or @file.")]
 
 
+@app.command()
+def view(
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            "--db",
+            envvar="FASTROAI_STORE",
+            default_factory=_default_store,
+            help="A file, or a URL of Redis or PostgreSQL; the project's or this user's own unless given.",
+            show_default=False,
+        ),
+    ],
+    spend: Annotated[
+        str | None,
+        typer.Option(
+            "--spend",
+            envvar="FASTROAI_SPEND_STORE",
+            help="The store of the spend limits; that of the runs unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE[:NAME]",
+            help="Pipelines, graphs and flows, with which runs can be resumed and forked; several times.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 for any free one.")] = 8321,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
+    codec: Codec = None,
+) -> None:
+    """Look at runs, spending and questions in a browser, and answer, pause and cancel there."""
+    from fastroai.cli import viewing
+
+    perform(viewing.view(store, spend, imports or [], port, not no_browser, codec))
+
+
 @runs.command("list")
 def list_runs(
     store: Store,

@@ -10,6 +10,7 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
@@ -32,20 +33,29 @@ def import_target(option: str, target: str) -> object:
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
         raise ConfigurationError(option, target, "module:attribute, as in app.pipelines:support")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: object = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigurationError(
-            option, target, f"a module that can be imported; {_reason(error)}"
-        ) from error
+    found: object = import_module(option, target, module_name)
     for name in path.split("."):
         if not hasattr(found, name):
             hint = nearest_hint(name, [known for known in dir(found) if not known.startswith("_")])
             raise ConfigurationError(option, target, f"an attribute of {module_name!r}.{hint}")
         found = getattr(found, name)
     return found
+
+
+def import_module(option: str, target: str, name: str) -> ModuleType:
+    """Return the module that an option names in `target`. Modules of the current directory come first.
+
+    Raises:
+        ConfigurationError: the module cannot be imported.
+    """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise ConfigurationError(
+            option, target, f"a module that can be imported; {_reason(error)}"
+        ) from error
 
 
 def _reason(error: Exception) -> str:

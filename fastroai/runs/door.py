@@ -41,7 +41,6 @@ from fastroai.runs.signatures import (
     resuming,
 )
 from fastroai.runs.stream import RunStream
-from fastroai.runs.taking_up.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.taking_up.serving import TakesUpRuns, Which
 from fastroai.runs.taking_up.waking import TakeUp, Waking
 from fastroai.runtime import blocking
@@ -51,6 +50,7 @@ from fastroai.steps import PipelineConfig
 from fastroai.store.reading.following import FollowedRun
 from fastroai.store.reading.history import RunHistory
 from fastroai.store.record.declarations import OnChanged
+from fastroai.store.record.halting import cancel_halted, signal_elsewhere
 from fastroai.store.record.headers import check_run_id
 from fastroai.store.record.runs import seize
 from fastroai.store.record.snapshot import RunSnapshot
@@ -589,7 +589,7 @@ class FrontDoor(TakesUpRuns[DepsT, ResultT], ABC, Generic[DepsT, InputT, ResultT
                 if found is None:
                     raise RunNotFound(run_id, None)
                 if not await signal_elsewhere(found, run_id, signal):
-                    await cancel_halted(self._keeper(found), run_id)
+                    await cancel_halted(found, run_id, self.config.codec)
 
 
 def check_config(config: object) -> None:

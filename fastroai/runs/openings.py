@@ -42,6 +42,7 @@ from fastroai.store.reading.history import RunSummary
 from fastroai.store.record.declarations import OnChanged
 from fastroai.store.record.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.record.entries import RunHeader, located
+from fastroai.store.record.halting import read_to_go_on
 from fastroai.store.record.headers import (
     FoundHeader,
     check_run_id,
@@ -49,13 +50,11 @@ from fastroai.store.record.headers import (
     header_key,
     log_key,
     read_header,
-    read_log,
 )
 from fastroai.store.record.journal import Durability
 from fastroai.store.record.memo import Memo
-from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition, seal
+from fastroai.store.record.payloads import PayloadCodec, seal
 from fastroai.store.record.runs import DurableRun
-from fastroai.store.record.unsealing import entries_to_go_on
 from fastroai.store.record.values import value_to_json
 from fastroai.store.run_store import RunStore, RunStoreLike
 from fastroai.store.signals import last_signal
@@ -376,15 +375,7 @@ class RunKeeper:
     async def read(self, run_id: str, *, running_too: bool) -> tuple[Memo, FoundHeader]:
         """Return the record of a run, and its header, which was read before the record."""
         check_run_id(run_id)
-        found = await read_header(self.store, run_id)
-        if not running_too:
-            found.check_not_running()
-        entries = await read_log(self.store, found.header)
-        recorded = Memo(run_id, entries_to_go_on(run_id, entries, self.codec))
-        if self.codec is None and is_sealed_definition(recorded.opened.definition):
-            reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
-            raise RunCorrupt(run_id, 1, reason)
-        return recorded, found
+        return await read_to_go_on(self.store, run_id, self.codec, running_too=running_too)
 
     async def _begin(self, entries: list[Fact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(

@@ -26,16 +26,23 @@ try:
 except ImportError as error:
     raise MissingExtraError("the viewer", "viewer", "starlette and jinja2") from error
 
-from fastroai.viewer import people, run_page, runs, spending
+from fastroai.viewer import actions, people, run_page, runs, spending
 from fastroai.viewer.access import LOOPBACK, TOKEN, Access, Authorize, Refused
 from fastroai.viewer.failures import refusal_of
 from fastroai.viewer.visit import NONCE, Handler, PageRoute, Site, Visit
 
 if TYPE_CHECKING:
+    from fastroai.runs.door import FrontDoor
     from fastroai.usage.shared.spend_book import SpendBook
     from fastroai.usage.shared.spend_store import SpendStore
 
-ROUTES: Final[tuple[PageRoute, ...]] = (*runs.ROUTES, *run_page.ROUTES, *spending.ROUTES, *people.ROUTES)
+ROUTES: Final[tuple[PageRoute, ...]] = (
+    *runs.ROUTES,
+    *run_page.ROUTES,
+    *actions.ROUTES,
+    *spending.ROUTES,
+    *people.ROUTES,
+)
 """All pages and actions. Each module of pages has its own."""
 
 _STATIC: Final = Path(__file__).parent / "static"
@@ -51,7 +58,7 @@ def viewer(
     token: str | None = None,
     name: str = "",
     hosts: Collection[str] = LOOPBACK,
-    runs: Iterable[Any] = (),
+    runs: Iterable[FrontDoor[Any, Any, Any]] = (),
 ) -> Starlette:
     """Return the viewer as an ASGI app, for an app of your own.
 

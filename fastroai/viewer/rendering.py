@@ -50,15 +50,12 @@ def short(value: object, limit: int = 80) -> str:
 
 
 def dollars(usd: Decimal | None) -> str:
-    """Return an amount with as many digits as tell something: cents, or four digits that are not zero."""
+    """Return an amount: in cents from a dollar on, else to a hundredth of a cent, or until a digit shows."""
     if usd is None:
         return "unknown"
     if not usd or abs(usd) >= 1:
         return f"${usd:,.2f}"
-    digits = min(max(2, 3 - usd.adjusted()), 12)
-    text = f"{usd:.{digits}f}"
-    whole, _, fraction = text.partition(".")
-    return f"${whole}.{fraction.rstrip('0').ljust(2, '0')}"
+    return f"${usd:.{max(4, min(-usd.adjusted() + 1, 12))}f}"
 
 
 def number(count: int) -> str:

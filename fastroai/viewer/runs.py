@@ -33,6 +33,11 @@ class Filters:
     def __getitem__(self, name: str) -> str:
         return self.given.get(name, "")
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a field is set that is not shown at first."""
+        return any(self[name] for name in ("pipeline", "tag", "tenant", "since", "until"))
+
     def query(self, visitor: Visitor) -> RunQuery:
         """Return the query, for the runs that a visitor may see. Raises `ConfigurationError`."""
         return RunQuery(

@@ -20,6 +20,7 @@ from fastroai.viewer.access import Access, Action, Refused, Visitor
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from fastroai.runs.door import FrontDoor
     from fastroai.usage.shared.spend_book import SpendBook
 
 NONCE: Final = "fastroai.viewer.nonce"
@@ -34,7 +35,7 @@ class Site:
     codec: PayloadCodec | None
     book: SpendBook | None
     """The spend limits; `None` if no store of them was given."""
-    runs: Mapping[str, Any]
+    runs: Mapping[str, FrontDoor[Any, Any, Any]]
     """Pipelines, graphs and flows by name, with which runs can be resumed and forked."""
     access: Access
     templates: Environment

@@ -371,6 +371,40 @@ class RunHistory:
         check_period(since, until, by)
         return await spending(self._store, since, until, by)
 
+    async def pause(self, run_id: str) -> None:
+        """Let a running run finish its current steps, and halt, whichever process runs it.
+
+        The process notices it within a second. `pause` of pipelines, graphs and flows says more.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunStatusConflict: no process is running it.
+        """
+        from fastroai.store.record.halting import signal_elsewhere
+
+        check_run_id(run_id)
+        await signal_elsewhere(self._store, run_id, "pause")
+
+    async def cancel(self, run_id: str) -> None:
+        """Stop a run at once, whichever process runs it; or a run that no process runs, if it can be resumed.
+
+        A cancelled run keeps its partial work and can be resumed. The process of a running run notices it
+        within a second.
+
+        Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
+            RunNotFound: there is no such run.
+            RunStatusConflict: the run has finished, or was cancelled before.
+            RunInProgress: a process has taken up the run meanwhile.
+            RunCorrupt: the record of the run cannot be read.
+        """
+        from fastroai.store.record.halting import cancel_halted, signal_elsewhere
+
+        check_run_id(run_id)
+        if not await signal_elsewhere(self._store, run_id, "cancel"):
+            await cancel_halted(self._store, run_id, self._codec)
+
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either as it was, or gone.
 

@@ -1,0 +1,79 @@
+"""Requests to pause or cancel a run that another process runs, or none. They need no code of the run."""
+
+from __future__ import annotations
+
+from fastroai.errors import RunCorrupt, RunStatusConflict
+from fastroai.records import Usage
+from fastroai.runtime.facts import RunFinished, RunResumed
+from fastroai.store.record.headers import FoundHeader, is_running, read_header, read_log
+from fastroai.store.record.memo import Memo
+from fastroai.store.record.payloads import PayloadCodec, is_sealed_definition
+from fastroai.store.record.runs import DurableRun
+from fastroai.store.record.unsealing import entries_to_go_on
+from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal, send_signal
+
+
+async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool:
+    """Leave a signal for the process that has the run. Returns False if no process has it.
+
+    Raises:
+        RunNotFound: the store has no such run.
+        RunStatusConflict: a run with this status cannot take the signal.
+    """
+    found = await read_header(store, run_id)
+    header = found.header
+    if is_running(header, found.now):
+        await send_signal(store, header, signal)
+        return True
+    if signal != "cancel":
+        expected = "a run that a process is running"
+        if header.status == "running" and header.owner is None:
+            expected += "; this one is driven from outside, call by call"
+        raise RunStatusConflict(run_id, "interrupted" if found.is_interrupted else header.status, expected)
+    if header.status in ("finished", "cancelled"):
+        raise RunStatusConflict(run_id, header.status, "a run that goes on, or can be resumed")
+    return False
+
+
+async def cancel_halted(store: RunStore, run_id: str, codec: PayloadCodec | None) -> None:
+    """Cancel a run that no process runs: it is paused, has failed, or its process died.
+
+    Raises:
+        RunInProgress: a process has taken it up meanwhile.
+        RunNotFound: it was deleted meanwhile.
+        RunCorrupt: it cannot be read, or went through another codec.
+    """
+    recorded, found = await read_to_go_on(store, run_id, codec, running_too=False)
+    run = await DurableRun.take_up(
+        store,
+        recorded,
+        RunResumed(),
+        position=len(recorded.entries),
+        found=found,
+        durability="sync",
+        codec=codec,
+    )
+    spent = Usage.of([charge.record for charge in run.recorded.charges()])
+    await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)
+
+
+async def read_to_go_on(
+    store: RunStore, run_id: str, codec: PayloadCodec | None, *, running_too: bool
+) -> tuple[Memo, FoundHeader]:
+    """Return the record of a run that goes on, and its header, which was read before the record.
+
+    Raises:
+        RunInProgress: a process has the run, and `running_too` is not set.
+        RunNotFound: the store has no such run.
+        RunCorrupt: it cannot be read, or went through a codec, and none is given.
+    """
+    found = await read_header(store, run_id)
+    if not running_too:
+        found.check_not_running()
+    entries = await read_log(store, found.header)
+    recorded = Memo(run_id, entries_to_go_on(run_id, entries, codec))
+    if codec is None and is_sealed_definition(recorded.opened.definition):
+        reason = "it went through a codec, which PipelineConfig(codec=...) does not name now"
+        raise RunCorrupt(run_id, 1, reason)
+    return recorded, found
