@@ -109,7 +109,8 @@ def _live(visit: Visit, view: RunView) -> str:
 async def _panel(visit: Visit, view: RunView) -> str:
     row = row_of(view.trace, view.asked.step)
     if row is None:
-        raise Refused(404, "There is no such step", "The run has not come to it, or it has another name.")
+        missing = Refused(404, "There is no such step", "The run has not come to it, or it has another name.")
+        return visit.render("stopped.html", refused=missing)
     offer = await offer_of(visit, view.run, view.trace)
     return visit.render("step.html", view=view, step=StepPanel(view, row), offer=offer)
 

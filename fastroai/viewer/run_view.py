@@ -196,7 +196,8 @@ class RunView:
 
 
 def row_of(trace: RunTrace, wanted: str) -> TimelineRow | None:
-    """Return the row with an id; for a node that has several visits, the last one."""
+    """Return the row with an id, or of a step with that name; of several visits to a node, the last one."""
     found = [row for row in trace.timeline if wanted in (row.id, without_visit(row.id))]
-    exact = [row for row in found if row.id == wanted] or found
+    named = [row for row in trace.timeline if row.name == wanted]
+    exact = [row for row in found if row.id == wanted] or found or named
     return exact[-1] if exact else None
