@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -54,7 +55,9 @@ def lazy_names(
 
     def load(name: str) -> object:
         if name not in home_of:
-            instead = of_others.get(name) or _public_path(name)
+            # Python asks for a module as for any other name, before it imports it.
+            is_module = importlib.util.find_spec(f"{package}.{name}") is not None
+            instead = None if is_module else of_others.get(name) or _public_path(name)
             message = f"{package} has no {name}; use {instead}"
             if instead is None:
                 message = f"module {package!r} has no attribute {name!r}"
