@@ -85,11 +85,12 @@ async def _quote(target: Any, inputs: Mapping[str, JsonValue]) -> Quote | None:
 
 def _said(quote: Quote | None) -> str:
     if quote is None:
-        return "What it may cost is not known: it could not be estimated."
+        return "What it may cost could not be estimated: only the budgets of the run bound it."
     if quote.upper_usd is None:
-        return f"It may cost about {format_cost(quote.expected_usd)}; nothing bounds it."
-    expected = format_cost(quote.expected_usd)
-    return f"It may cost at most {format_cost(quote.upper_usd)}, and probably about {expected}."
+        expected = format_cost(quote.expected_usd)
+        return f"It probably costs about {expected}, and nothing bounds it but the budgets of the run."
+    most, expected = format_cost(quote.upper_usd), format_cost(quote.expected_usd)
+    return f"It costs at most {most}, and probably about {expected}."
 
 
 def editable(value: JsonValue) -> str:
