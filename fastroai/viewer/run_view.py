@@ -13,6 +13,7 @@ from fastroai.places import without_visit
 from fastroai.store.reading.history import RunSummary
 from fastroai.store.reading.timeline_rows import TimelineBar, TimelineRow, TimelineWait
 from fastroai.store.reading.trace import RunTrace
+from fastroai.store.record.payloads import is_sealed_definition
 from fastroai.usage.reports.report import UsageReport
 from fastroai.usage.reports.report_rows import UsageRow
 
@@ -188,6 +189,11 @@ class RunView:
         """The dearest rows by step, model and tool."""
         groups = {"Step": self.report.by_step, "Model": self.report.by_model, "Tool": self.report.by_tool}
         return {title: list(rows.items())[:DEAREST] for title, rows in groups.items() if rows}
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether what it has on record went through a codec that is not known here."""
+        return is_sealed_definition(self.trace.opened.definition)
 
     @property
     def is_live(self) -> bool:
