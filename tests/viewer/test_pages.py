@@ -1,0 +1,280 @@
+"""The pages of runs, spending and people, as HTML."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from support.viewed_runs import Decision, asked, asking, failed, look_up
+from support.viewing import HOSTILE, LABEL, TOKEN, csrf_of, signed_in
+
+from fastroai import Inbox, MemoryRunStore, Pipeline, PipelineConfig, RunHistory, SpendLimit, SQLiteRunStore
+from fastroai.errors import SpendLimitExceeded
+from fastroai.store import MemorySpendStore
+from fastroai.usage import SpendBook
+from fastroai.viewer import viewer
+
+GOOD = {
+    "answer/verdict": "0",
+    "answer/amount": "12.50",
+    "answer/days": "7",
+    "answer/note": "two\r\nlines",
+    "answer/urgent": "true",
+    "answer/due": "2026-12-24",
+    "answer/tags": "eu\r\n gold \r\n\r\n",
+    "answer/item/sku": "A-1",
+    "answer/item/count": "2",
+}
+
+
+def ids_on(page: str) -> list[str]:
+    return [unescape(found) for found in re.findall(r'<td data-label="Run"[^>]*><a [^>]*><bdi>([^<]*)', page)]
+
+
+async def told(browser: httpx.AsyncClient, path: str, **query: str) -> str:
+    answer = await browser.get(path, params=query or None)
+    assert answer.status_code == 200
+    return answer.text
+
+
+# --- runs ---
+
+
+async def test_runs_are_found_sorted_and_paged(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.viewer.runs.SIZE", 4)
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    for number in range(9):
+        kind = "invoice" if number % 2 else "ticket"
+        tenant = "acme" if number < 3 else "globex"
+        pipeline = Pipeline(kind, {"look up": look_up})
+        await pipeline.execute(run_id=f"run {number}", store=store, tenant=tenant, tags=[f"no-{number}"])
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        page = await told(browser, "/runs")
+        assert ids_on(page) == ["run 8", "run 7", "run 6", "run 5"]
+        assert "9 runs" in page
+        seen = ids_on(page)
+        while after := re.search(r'href="([^"]*)">Next page', page):
+            page = await told(browser, unescape(after[1]))
+            seen += ids_on(page)
+        assert seen == [f"run {number}" for number in reversed(range(9))]
+        assert ids_on(await told(browser, "/runs", tenant="acme")) == ["run 2", "run 1", "run 0"]
+        assert ids_on(await told(browser, "/runs", pipeline="invoice", way="up"))[:2] == ["run 1", "run 3"]
+        assert ids_on(await told(browser, "/runs", search="RUN 7")) == ["run 7"]
+        assert ids_on(await told(browser, "/runs", tag="no-4")) == ["run 4"]
+        assert ids_on(await told(browser, "/runs", status="failed")) == []
+        assert "No run matches" in await told(browser, "/runs", since="2100-01-01T00:00")
+        assert len(ids_on(await told(browser, "/runs", sort="duration"))) == 4
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "query", [{"status": "ended"}, {"sort": "colour"}, {"since": "yesterday"}, {"after": "x"}]
+)
+async def test_an_address_that_makes_no_sense_is_told(query: dict[str, str]) -> None:
+    async with signed_in(viewer(MemoryRunStore(), token=TOKEN)) as browser:
+        answer = await browser.get("/runs", params=query)
+    assert answer.status_code == 400
+    assert next(iter(query.values())) in answer.text
+
+
+@pytest.mark.parametrize("run_id", ["..", ".", "a/b", "a?b=c", "a#b", "%2e%2e", "a%2Fb", "ü ñ", LABEL])
+async def test_every_id_has_a_page_of_its_own(run_id: str) -> None:
+    store = MemoryRunStore()
+    await asked(store, asking(bool), run_id)
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        page = await told(browser, "/runs")
+        (link,) = re.findall(r'<td data-label="Run"[^>]*><a href="([^"]*)"', page)
+        assert (await browser.get(unescape(link))).status_code == 200
+        (link,) = re.findall(r'<a class="question" href="([^"]*)"', await told(browser, "/people"))
+        assert (await browser.get(unescape(link))).status_code == 200
+
+
+async def test_nothing_of_a_run_is_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, spend = MemoryRunStore(), MemorySpendStore()
+    question = await asked(store, asking(Decision))
+    options = await asked(store, asking(options=["DHL", HOSTILE]), "options")
+    await failed(store)
+    book = SpendBook(spend)
+    await book.set_limit(LABEL[:150], 5, by=LABEL, reason=HOSTILE)
+    async with signed_in(viewer(store, token=TOKEN, name=LABEL, spend=spend)) as browser:
+        data = {"csrf": await csrf_of(browser), **GOOD, "answer/note": LABEL, "answer/days": LABEL}
+        pages = [
+            await told(browser, "/runs"),
+            await told(browser, "/runs", search=LABEL, tenant=LABEL, tag=LABEL, pipeline=LABEL),
+            await told(browser, "/people"),
+            await told(browser, f"/people/{_quoted(question)}"),
+            await told(browser, f"/people/{_quoted(options)}"),
+            *[await told(browser, "/spending", by=by) for by in ("pipeline", "step", "tenant", "tag")],
+            (await browser.post(f"/people/{_quoted(question)}/answer", data=data)).text,
+            (await browser.get(f"/runs/{_quoted(HOSTILE)}")).text,
+            (await browser.get("/runs", params={"sort": HOSTILE})).text,
+        ]
+    for page in pages:
+        assert "alert(1)" in page
+        assert "<script>alert" not in page
+        assert "<img" not in page
+        assert "<b hx" not in page
+        assert not re.search(r"[\u202a-\u202e\u2066-\u2069\x1b\x07]", page)
+        assert " 49 " not in page
+
+
+def _quoted(name: str) -> str:
+    return quote(quote(name, safe=""), safe="")
+
+
+async def test_huge_values_do_not_make_huge_pages() -> None:
+    store = MemoryRunStore()
+    question = await asked(store, asking(bool, question={"text": "<&" * 400_000}))
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        page = await told(browser, f"/people/{_quoted(question)}")
+        assert len(page) < 200_000
+        assert "more characters" in page
+        assert len(await told(browser, "/people")) < 20_000
+
+
+# --- people ---
+
+
+async def test_an_answer_in_the_form_is_of_the_type_that_the_step_asks_for() -> None:
+    store = MemoryRunStore()
+    pipeline = asking(Decision)
+    question = await asked(store, pipeline, "order")
+    async with signed_in(viewer(store, token=TOKEN, name="Mia")) as browser:
+        page = await told(browser, f"/people/{question}")
+        assert all(f'name="{name}"' in page for name in GOOD)
+        assert "look up" in page
+        data = {"csrf": await csrf_of(browser), **GOOD, "rationale": "it is right"}
+        answer = await browser.post(f"/people/{question}/answer", data=data)
+        assert answer.status_code == 303
+        assert "Your answer is on record" in await told(browser, answer.headers["location"])
+    given = (await Inbox(store).get(question)).answer
+    assert given is not None
+    assert (given.reviewer, given.rationale) == ("Mia", "it is right")
+    assert given.value == {
+        "verdict": "refund",
+        "amount": "12.50",
+        "days": 7,
+        "note": "two\nlines",
+        "urgent": True,
+        "due": "2026-12-24",
+        "tags": ["eu", "gold"],
+        "item": {"sku": "A-1", "count": 2},
+    }
+    result = await pipeline.resume("order", store=store)
+    assert "Decimal('12.50')" in str(result.output)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"answer/days": ""}, "This is needed"),
+        ({"answer/days": "1.5"}, "A whole number"),
+        ({"answer/days": "99"}, "answer.days is not at most 30|days is not at most 30"),
+        ({"answer/verdict": ""}, "This is needed"),
+        ({"answer/verdict": "17"}, "Choose one of these"),
+        ({"answer/item/sku": "x" * 21}, "too few or too many"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_told_and_what_was_written_stays(
+    changed: dict[str, str], problem: str
+) -> None:
+    store = MemoryRunStore()
+    question = await asked(store, asking(Decision), "order")
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        data = {"csrf": await csrf_of(browser), **GOOD, "answer/note": "keep me", **changed}
+        answer = await browser.post(f"/people/{question}/answer", data=data)
+    assert answer.status_code == 422
+    assert re.search(problem, unescape(answer.text))
+    assert "keep me" in answer.text
+    assert (await Inbox(store).get(question)).answer is None
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "sent", "expected"),
+    [
+        (asking(bool), "false", False),
+        (asking(int), "12", 12),
+        (asking(str), "yes", "yes"),
+        (asking(float | None), "none", None),
+        (asking(options=["DHL", {"carrier": "UPS"}]), "1", {"carrier": "UPS"}),
+        (asking(dict[str, int]), '{"a": 1}', {"a": 1}),
+        (asking(list[str]), "a\r\nb", ["a", "b"]),
+    ],
+)
+async def test_any_type_has_a_form(pipeline: Pipeline[None], sent: str, expected: object) -> None:
+    store = MemoryRunStore()
+    question = await asked(store, pipeline, "order")
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        assert 'name="answer"' in await told(browser, f"/people/{question}")
+        data = {"csrf": await csrf_of(browser), "answer": sent}
+        assert (await browser.post(f"/people/{question}/answer", data=data)).status_code == 303
+    given = (await Inbox(store).get(question)).answer
+    assert given is not None
+    assert given.value == expected
+
+
+async def test_the_second_of_two_people_is_told_what_the_first_has_answered() -> None:
+    store = MemoryRunStore()
+    question = await asked(store, asking(bool), "order")
+    app = viewer(store, token=TOKEN)
+    async with signed_in(app) as mia, signed_in(app) as tom:
+        for browser, value, name in ((mia, "true", "Mia"), (tom, "false", "Tom")):
+            data = {"csrf": await csrf_of(browser), "answer": value, "reviewer": name}
+            answer = await browser.post(f"/people/{question}/answer", data=data)
+    assert answer.status_code == 409
+    assert "Your answer came too late" in answer.text
+    assert "Mia" in answer.text
+    given = (await Inbox(store).get(question)).answer
+    assert given is not None
+    assert (given.value, given.reviewer) == (True, "Mia")
+
+
+# --- spending ---
+
+
+async def test_spending_is_that_of_the_read_model_and_limits_say_what_is_left() -> None:
+    store, spend = MemoryRunStore(), MemorySpendStore()
+    limit = SpendLimit(usd="0.03", window="day", key="tenant", store=spend)
+    pipeline = Pipeline("search", {"look up": look_up}, config=PipelineConfig(budget=limit))
+    for number in range(2):
+        await pipeline.execute(run_id=f"{number}", store=store, tenant="acme", tags=["eu"])
+    with pytest.raises(SpendLimitExceeded):
+        await pipeline.execute(run_id="too much", store=store, tenant="acme")
+    await SpendBook(spend).set_limit("tenant:acme", "0.04", by="Mia", reason="a large order")
+    async with signed_in(viewer(store, token=TOKEN, spend=spend)) as browser:
+        for by, name in (
+            ("pipeline", "search"),
+            ("step", "look up"),
+            ("model", "acme:search"),
+            ("tag", "eu"),
+        ):
+            page = await told(browser, "/spending", by=by)
+            assert re.search(rf"<td><bdi>{name}</bdi></td><td class=\"num\">\$0.0250<", page)
+        assert re.search(r"<dt>Cost</dt><dd>\$0.0250</dd>", page)
+        assert re.search(r">\$0.0250</td><td class=\"num\">\$0.00</td><td class=\"num\">\$0.0150<", page)
+        assert "a large order" in page
+        assert "too much" in page.partition("Stopped by a budget or limit")[2]
+        assert "No store of spend limits" not in page
+        for query in ({"by": "colour"}, {"period": "x"}):
+            assert (await browser.get("/spending", params=query)).status_code == 400
+
+
+# --- actions ---
+
+
+async def test_a_paused_run_is_cancelled_once() -> None:
+    store = MemoryRunStore()
+    await asked(store, asking(bool), "order")
+    async with signed_in(viewer(store, token=TOKEN)) as browser:
+        assert "Cancel this run" in await told(browser, "/runs/order")
+        data = {"csrf": await csrf_of(browser)}
+        assert (await browser.post("/runs/order/cancel", data=data)).status_code == 303
+        again = await browser.post("/runs/order/cancel", data=data)
+        assert again.status_code == 409
+        assert "cancelled" in again.text
+        assert (await browser.post("/runs/order/pause", data=data)).status_code == 409
+    assert (await RunHistory(store).summary("order")).status == "cancelled"
